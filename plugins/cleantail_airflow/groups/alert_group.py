@@ -1,5 +1,4 @@
-"""The last task of a group's run: tells the channels of each topic what began and what is over, and remembers which
-topics are left to the next run."""
+"""The last task of a group's run: notify each topic's channels, and store which topics are left to the next run."""
 
 from __future__ import annotations
 
@@ -49,33 +48,38 @@ from cleantail_airflow.tasks.spark_job import platform_of
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace(Place):
-    """Names the page that messages of a group lead to: its DAG. `topic` names the group, as no topic can be called."""
+    """The place of a group's messages. Their page is the group's DAG, and `topic` names the group."""
 
     def page(self, partition: int | None = None) -> str:
         return f"{self.base}/dags/{self.dag_id}"
 
 
 def book_of(group: str) -> str:
-    """Returns the name of the group's book of incidents: no topic's, which has no colon."""
+    """Return the name of the group's book of incidents. Topic names have no colon, so it is not a topic's book."""
     return f"group:{group}"
 
 
 def book_of_broken(group: str) -> str:
-    """Returns the name of the book of the group's broken YAML files. The books of their topics are left alone: what is
-    wrong with a topic its own channels hear, which a broken file does not name."""
+    """Return the name of the book of the group's broken YAML files.
+
+    The topics' own books are not used: a broken file does not name the topic's channels.
+    """
     return f"yaml:{group}"
 
 
 def is_open(group: str) -> bool:
-    """Returns whether something is wrong with the group or its files, as far as channels know."""
+    """Return whether the books have an open incident of the group or of its files."""
     return any(load_book(book).incidents for book in (book_of(group), book_of_broken(group)))
 
 
 def tell_of_broken(
     group: str, config_dir: str, platform: Platform, context: Context, broken: Mapping[str, str], only: str | None
 ) -> list[str]:
-    """Tells the channels of defaults.yaml whose YAML is broken, and whose is right again; in a run for `only` one topic
-    of that alone. `broken`: topic -> why nothing could be done for it. Returns the channels that were not reached."""
+    """Notify the channels of defaults.yaml which YAML files are broken, and which are correct again.
+
+    `broken`: topic -> why it cannot be evaluated. `only`: the run was for this topic, so only its file is reported.
+    Returns the channels that were not reached.
+    """
     if not broken and not load_book(book_of_broken(group)).incidents:
         return []
     unreadable = {name for name, topic in topics_of_group(group, config_dir) if not isinstance(topic, Topic)}
@@ -101,8 +105,10 @@ def tell_of_broken(
 def tell_of_evaluation(
     group: str, config_dir: str, platform: Platform, context: Context, failed: Sequence[FailedTask]
 ) -> list[str]:
-    """Tells that the evaluation of the group failed, or, without `failed`, that it is well again. Returns the channels
-    that could not be reached."""
+    """Notify that the evaluation of the group failed or, if `failed` is empty, that it succeeds again.
+
+    All channels of the group's topics get it, each once. Returns the channels that were not reached.
+    """
     if not failed and not load_book(book_of(group)).incidents:
         return []
     place = _place_of(group, platform, context)
@@ -130,9 +136,9 @@ CRASHED = "the Spark application of its pack ended before its turn; the log of r
 
 
 class AlertGroupOperator(BaseOperator):
-    """Tells of each topic that was worked on, or of which `evaluate` found something to tell.
+    """Notifies the channels of each topic that the run worked on, or about which `evaluate` found something to report.
 
-    It runs whatever became of the other tasks. Where a channel cannot be reached the task is red and tried again.
+    Runs whether or not other tasks failed. If a channel cannot be reached, the task fails and is tried again.
     """
 
     template_fields: Sequence[str] = ()
@@ -147,19 +153,18 @@ class AlertGroupOperator(BaseOperator):
         if plan is None:
             self._tell_without_plan(context)
             return
-        # 1. what became of the topics
+        # 1. Read the outcomes of the topics.
         results = results_of_packs(context, len(plan.packs))
         outcomes = {outcome.topic: outcome for result in results if result for outcome in result.topics}
         skipped = _not_begun(plan, results, context)
-        # 2. what is first in the next run
+        # 2. Store what is first in the next run.
         waiting, before = {*plan.left_over, *skipped}, left_since(self.group)
-        still = (
-            waiting if plan.partition is None else {*waiting, *before}
-        )  # the other logs of a topic were not asked for
+        # a run for one partition does not evaluate the other logs of a topic
+        still = waiting if plan.partition is None else {*waiting, *before}
         remember(self.group, still, before, plan.now_ms, context["params"][TOPIC] or None)
         if waiting:
             self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
-        # 3. the channels
+        # 3. Notify the channels.
         unreached = [*self._tell_of_group([], context), *self._tell_of_broken(plan, context)]
         names = {*plan.due, *plan.broken, *plan.to_tell}
         self._tell(
@@ -171,14 +176,16 @@ class AlertGroupOperator(BaseOperator):
         )
 
     def _tell_without_plan(self, context: Context) -> None:
-        """Tells what became of a rollback, and of an evaluation that failed, which concerns all topics alike: so it is
-        told once, unless the run was for one topic."""
+        """Report a rollback, or a failed evaluation. The latter concerns all topics, so it is sent once, for the group.
+
+        If the run was for one topic, its channels are notified instead.
+        """
         ended = ended_tasks(context)
         failed = failed_tasks(ended, context)
         try:
             asked = Asked.of(context)
             list(topics_of_group(self.group, self.config_dir, asked.topic))
-        except AirflowFailException:  # nothing was done: that concerns who has triggered the run so
+        except AirflowFailException:  # nothing was done, so only the user who triggered the run has to know
             self.log.info("the trigger was refused; the log of evaluate has the reason")
             return
         if not (failed or asked.rollback_to):
@@ -191,12 +198,10 @@ class AlertGroupOperator(BaseOperator):
         self._tell(None, lambda _: run, asked.topic, context)
 
     def _tell_of_group(self, failed: Sequence[FailedTask], context: Context) -> list[str]:
-        """Tells that the evaluation failed, or that it is well again; returns the channels that were not reached."""
         unreached = tell_of_evaluation(self.group, self.config_dir, platform_of(self.config_dir), context, failed)
         return [f"{channel} of the group" for channel in unreached]
 
     def _tell_of_broken(self, plan: GroupPlan, context: Context) -> list[str]:
-        """Tells whose YAML is broken, or right again; returns the channels that were not reached."""
         platform, only = platform_of(self.config_dir), context["params"][TOPIC] or None
         unreached = tell_of_broken(self.group, self.config_dir, platform, context, plan.broken, only)
         return [f"{channel} of the defaults" for channel in unreached]
@@ -209,8 +214,10 @@ class AlertGroupOperator(BaseOperator):
         context: Context,
         before: Sequence[str] = (),
     ) -> None:
-        """Tells the channels of these topics, as far as they are in the group still; None is all. Raises
-        AirflowException where a channel was not reached, now or `before`."""
+        """Notify the channels of these topics if they are still in the group. `names` None: of all its topics.
+
+        Raises AirflowException if a channel was not reached. `before` has those of earlier notifications.
+        """
         platform = platform_of(self.config_dir)
         unreached = dict.fromkeys(before)
         for name, topic in topics_of_group(self.group, self.config_dir, only):
@@ -225,7 +232,7 @@ class AlertGroupOperator(BaseOperator):
     def _run_of(
         self, name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
     ) -> RunOfTopic:
-        """Returns what the run did with one topic, as if it had been alone in it."""
+        """Return what the run did with one topic, in the form of a topic's own run."""
         failed = _failed(name, plan, outcome, waits, context)
         names = {task.task_id for task in failed}
         well = [] if waits else [EVALUATE, *_done(outcome)]
@@ -249,7 +256,6 @@ def _require_told(unreached: Collection[str]) -> None:
 def _failed(
     name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
 ) -> list[FailedTask]:
-    """Returns the stations that failed for a topic."""
     now_ms = int(time.time() * 1000)
     if error := plan.broken.get(name):
         return [FailedTask(EVALUATE, error, _link(EVALUATE, context), at_ms=now_ms)]
@@ -267,8 +273,10 @@ def _failed(
 
 
 def _done(outcome: TopicOutcome | None) -> list[str]:
-    """Returns the tasks that did something for a topic: of no other one a failure is over by a run in which something
-    failed."""
+    """Return the tasks that worked for a topic.
+
+    A run in which something failed ends the incidents of these tasks only.
+    """
     if outcome is None:
         return []
     died_here = outcome.error in (BEGUN, WAITS, SUSPECTED)
@@ -276,7 +284,7 @@ def _done(outcome: TopicOutcome | None) -> list[str]:
 
 
 def _not_begun(plan: GroupPlan, results: Sequence[PackResult | None], context: Context) -> set[str]:
-    """Returns the topics of the packs that the run had no time for: their task was skipped."""
+    """Return the topics of the packs that were skipped because the run had no time left."""
     ti: Any = context["ti"]
     rows = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
     skipped = {row["map_index"] for row in rows if row["task_id"] == RUN_PACK and str(row["state"]) == "skipped"}

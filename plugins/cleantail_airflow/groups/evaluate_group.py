@@ -1,4 +1,4 @@
-"""The task `evaluate` of a group: which topics have something to do, from metadata alone, and how they are packed."""
+"""The task `evaluate` of a group: decide from metadata which topics have work, and pack them. Starts no Spark."""
 
 from __future__ import annotations
 
@@ -44,15 +44,14 @@ if TYPE_CHECKING:
 
 
 RECORD_BYTES_IN_KAFKA = 256
-"""Brokers do not say how large records are: each offset that was not read yet is reckoned as so many bytes."""
+"""Estimated size of an unread record. Brokers do not report record sizes."""
 
 
 def new_bytes(topic: Topic, kept: KeptFacts | None = None, silent: SilentBrokers | None = None) -> int | None:
-    """Returns how large the new input is, None where nothing is new. `kept`: as in evaluate_topic; `silent`: brokers
-    that it remembers are not waited for again. Raises CleantailError.
+    """Return the size of the topic's new input in bytes, or None if nothing is new. Raises CleantailError.
 
-    What is new in Kafka is reckoned by its offsets. Deletes by values, which are to be converted first, bring no file:
-    they are new input of 0 bytes.
+    `kept`: as in evaluate_topic. `silent`: brokers that did not answer, which are not waited for again. For Kafka the
+    size is estimated from offsets. Equality deletes are new input of 0 bytes: they are converted, but add no records.
     """
     if topic.source.kafka is not None:
         return _unread_bytes(topic, silent or SilentBrokers())
@@ -81,7 +80,6 @@ def _unread_bytes(topic: Topic, silent: SilentBrokers) -> int | None:
 
 
 def _deletes_by_values(topic: Topic) -> int | None:
-    """Returns 0 where the sink of an adopted table has written deletes that a round cannot read as they are."""
     from cleantail.lake.catalogs import kept_catalog, load_table
     from cleantail.lake.repairable_deletes import foreign_deletes
 
@@ -94,8 +92,10 @@ CANNOT = "cannot be evaluated"
 
 @dataclass(slots=True)
 class Looked:
-    """Says what the evaluation of a group's topics has found so far. `waiting`: topic -> since when runs have left it
-    over (Unix ms)."""
+    """What the evaluation of a group's topics has found so far.
+
+    `waiting`: topic -> since when runs have left it over (Unix ms).
+    """
 
     topics: list[str] = field(default_factory=list)
     due: list[DueTopic] = field(default_factory=list)
@@ -108,7 +108,7 @@ class Looked:
 
     @property
     def not_due(self) -> dict[str, str]:
-        """Returns, by task, why no pack has anything to do at it."""
+        """Return task -> why no pack has work for it."""
         skipped = {ROLLBACK: "the run was not triggered with rollback_to"}
         if not self.new_input:
             skipped[INGEST] = "no source has anything new"
@@ -118,10 +118,10 @@ class Looked:
 
 
 class EvaluateGroupOperator(BaseOperator):
-    """Evaluates the topics of a group one after the other, and packs those that have something to do.
+    """Evaluates the topics of a group one after the other, and packs those with work.
 
-    A topic that cannot be evaluated holds no other one back: a pack of its own shows why. If nothing is due all tasks
-    after this one are skipped, free of charge.
+    Topics that cannot be evaluated appear in a separate pack and do not stop the others. If nothing is due, all later
+    tasks are skipped without a process.
     """
 
     template_fields: Sequence[str] = ("group", "reason")
@@ -149,7 +149,7 @@ class EvaluateGroupOperator(BaseOperator):
         group = find_group(self.group, Path(self.config_dir))
         self.schedule = group.schedule
         if asked.rollback_to:
-            list(topics_of_group(self.group, self.config_dir, asked.topic))  # raises where it is another group's
+            list(topics_of_group(self.group, self.config_dir, asked.topic))  # raises for a topic of another group
             self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
             self._skip_all_but(context, {ROLLBACK, OUTCOME, ALERT})
         now_ms = clock_of_run(platform, asked.now_ms)
@@ -160,15 +160,17 @@ class EvaluateGroupOperator(BaseOperator):
         self.log.info("%s", plan.reason)
         context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
         if not plan.packs:
-            if asked.partition is None and asked.now_ms is None:  # else others of its logs may wait, or later ones
+            if asked.partition is None and asked.now_ms is None:  # else other logs or later records may wait
                 remember(self.group, (), looked.waiting, now_ms, asked.topic)
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks had no work.")
             self._skip_all_but(context, {ALERT} if plan.to_tell or is_open(self.group) else set())
         self._hand_on(context, plan, looked.not_due)
 
     def _look(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Looked:
-        """Evaluates the topics one by one, and keeps of each what packing needs. Raises AirflowException where the
-        catalog is out of reach: that is no topic's fault."""
+        """Evaluate the topics one by one.
+
+        Raises AirflowException if the catalog cannot be reached: that failure is not attributed to any topic.
+        """
         from cleantail.lake.catalogs import kept_catalog
         from cleantail.lake.kept_facts import KeptFacts
 
@@ -197,8 +199,8 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.alerts.alerting import tell_of_missed
         from cleantail_airflow.outcomes.run_metrics import send_plan
 
-        new = new_bytes(topic, kept, looked.silent)  # 0, not None, where only deletes by values are new
-        # until its deletes by values were converted, what is due is told as if their records were there
+        new = new_bytes(topic, kept, looked.silent)  # 0, not None, if only equality deletes are new
+        # until its equality deletes are converted, the plan counts the records that they delete
         unconverted = new is not None and topic.columns is not None
         plan = evaluate_topic(
             topic,
@@ -221,21 +223,21 @@ class EvaluateGroupOperator(BaseOperator):
             looked.to_tell.append(topic.topic)
 
     def _hand_on(self, context: Context, plan: GroupPlan, not_due: Mapping[str, str]) -> NoReturn:
-        """Ends evaluate well. The packs, over which the stations are mapped, are its return value."""
+        """End this task with success. Its return value is the packs, over which the stations are mapped."""
         ti = context["ti"]
-        # raised, so Airflow does not keep what would be returned
+        # this task ends by an exception, so it stores its return value itself
         where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
         packs = [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs]
         XCom.set("return_value", packs, **where, _mapped_length=len(packs))
         self._skip(context, not_due)
 
     def _skip_all_but(self, context: Context, kept: Collection[str]) -> NoReturn:
-        """Skips the tasks after this one: a run without work takes no process and no slot."""
+        """Skip the tasks after this one. They take no process and no slot."""
         tasks = self.get_flat_relative_ids(upstream=False) - set(kept)
         self._skip(context, dict.fromkeys(tasks, self.reason or ""))
 
     def _skip(self, context: Context, reasons: Mapping[str, str]) -> NoReturn:
-        """Ends this task well, and those tasks without starting them; each keeps its reason as an XCom."""
+        """End this task with success, and skip those tasks. Each gets its reason as an XCom."""
         ti = context["ti"]
         for task_id, reason in sorted(reasons.items()):
             XCom.set("skipped", reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
@@ -243,13 +245,14 @@ class EvaluateGroupOperator(BaseOperator):
 
 
 def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:
-    """Returns the plan of the run: the packs, the most urgent first, and last the one that shows what is broken."""
+    """Return the plan of the run. The most urgent pack is first, and the pack of broken topics is last."""
     packed = pack_topics(looked.due, group.limits)
     packs = [PlannedPack(pack.label, pack.topics, largest_bytes=pack.largest_bytes) for pack in packed.packs]
     reason = f"{counted(len(looked.topics), 'topic')} {be(len(looked.topics))} evaluated: {packed.reason}"
     if looked.broken:
-        packs.append(_broken_pack(looked.broken))
-        reason = f"{reason}; {counted(len(looked.broken), 'topic')} {CANNOT}"
+        broken = f"{counted(len(looked.broken), 'topic')} {CANNOT}"
+        packs.append(PlannedPack(broken, tuple(sorted(looked.broken)), looked.broken))
+        reason = f"{reason}; {broken}"
     return GroupPlan(
         now_ms=now_ms,
         reason=reason,
@@ -264,12 +267,11 @@ def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> Group
     )
 
 
-def _broken_pack(broken: Mapping[str, str]) -> PlannedPack:
-    return PlannedPack(f"{counted(len(broken), 'topic')} {CANNOT}", tuple(sorted(broken)), broken)
-
-
 def _told(error: Exception) -> str:
-    """Returns what to say of an error; of one that nobody foresaw nothing that may quote a record."""
+    """Return the text of an error.
+
+    An unexpected error is named by its class only, because its message may contain record data.
+    """
     from cleantail.lake.foreign_errors import explained
 
     told = error if isinstance(error, CleantailError) else explained(error)

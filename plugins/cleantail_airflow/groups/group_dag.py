@@ -68,7 +68,6 @@ LABEL = "{{ task.label }}"
 
 
 def add_group_tasks(group: str, config_dir: str) -> None:
-    """Adds the tasks to the DAG of the block: evaluate, the stations of each pack, and those of `when_needed`."""
     of_group: dict[str, Any] = {"group": group, "config_dir": config_dir}
     evaluate = EvaluateGroupOperator(task_id=EVALUATE, **of_group)
 
@@ -91,14 +90,14 @@ def add_group_tasks(group: str, config_dir: str) -> None:
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
         alert = AlertGroupOperator(task_id=ALERT, trigger_rule="all_done", **of_group)
     evaluate >> rollback
-    # each of them by itself: behind a pack whose application crashed all stations are skipped
+    # each station is upstream: if the application of a pack crashed, its stations are skipped
     of_packs = list(packs.children.values())
     [evaluate, *of_packs, rollback] >> outcome
     [evaluate, *of_packs, rollback] >> alert
 
 
 NAMED = 200
-"""The DAG's docs name so many of its topics."""
+"""Maximum number of topics that the DAG's docs name."""
 
 
 def group_dag(group: TopicGroup, topics: Sequence[Topic], platform: Platform) -> DAG:

@@ -33,14 +33,13 @@ TOPIC_PARAM: dict[str, Any] = {
 
 
 def group_params() -> dict[str, Param]:
-    """Returns the parameters of a group's DAG."""
     described = {TOPIC: TOPIC_PARAM, **PARAMS, RECONCILE: RECONCILE_PARAM}
     return {name: Param(**values) for name, values in described.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """Says what a person asked of a run. `topic`: None is all; `rollback_to`: None is an ordinary run."""
+    """The parameters of a run. `topic` None: all topics. `rollback_to` None: an ordinary run."""
 
     topic: str | None
     force: bool
@@ -51,8 +50,10 @@ class Asked:
 
     @classmethod
     def of(cls, context: Context) -> Asked:
-        """Returns the parameters of the run. Raises AirflowFailException for one that the DAG has not, and for one
-        that needs a topic and has none."""
+        """Return the parameters of the run.
+
+        Raises AirflowFailException for an unknown parameter, or if a parameter needs a topic and none is given.
+        """
         require_known_params(context)
         params = context["params"]
         topic = params[TOPIC] or None
@@ -65,8 +66,12 @@ class Asked:
 
 
 def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Iterator[tuple[str, Topic | ConfigError]]:
-    """Yields the topics of a group by name, and those with a broken YAML that would be among them. `only`: the one that
-    a person asks for; raises AirflowFailException where it is not among them."""
+    """Yield the topics that the group's YAML assigns to its DAG now, and the broken files that may be among them.
+
+    Tasks call this because an XCom or a parameter may name a topic of another group.
+
+    `only`: the topic that the run is for. Raises AirflowFailException if the group does not run it.
+    """
     folder = Path(config_dir)
     found = {
         file.stem: topic
@@ -81,7 +86,7 @@ def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Ite
 
 PREFIX = "cleantail.left_over."
 _NAME_CHARS = 250
-"""Airflow's longest name of a variable."""
+"""Airflow's maximum length of a variable's name."""
 _DESCRIPTION = "Topics that runs of the group have left over, and since when. Kept by Cleantail."
 _SINCE_JSON: Codec[dict[str, int]] = Codec(dict[str, int])
 
@@ -89,13 +94,13 @@ logger = logging.getLogger(__name__)
 
 
 def variable_name(group: str) -> str:
-    """Returns the variable's name; a group's name that is too long for it is replaced by its hash."""
+    """Return the variable's name. A name that is too long is replaced by its hash."""
     name = PREFIX + group
     return name if len(name) <= _NAME_CHARS else PREFIX + hashlib.sha256(group.encode()).hexdigest()
 
 
 def left_since(group: str) -> dict[str, int]:
-    """Returns topic -> since when runs have left it over (Unix ms)."""
+    """Return topic -> since when runs have left it over (Unix ms). Empty if the variable was deleted."""
     text = Variable.get(variable_name(group), default=None)
     try:
         return _SINCE_JSON.value(text, "the variable") if text else {}
@@ -107,8 +112,10 @@ def left_since(group: str) -> dict[str, int]:
 def remember(
     group: str, left_over: Iterable[str], before: Mapping[str, int], now_ms: int, only: str | None = None
 ) -> None:
-    """Writes down what is left over now; what was so before keeps its time. `only`: the one topic that the run was for,
-    so that it says nothing of others. Nothing is written where nothing changed."""
+    """Store the topics that are left over. Topics that were left over before keep their time.
+
+    `only`: the run was for this topic, so the other topics stay stored. Writes only if something has changed.
+    """
     others = {topic for topic in before if only not in (None, topic)}
     since = {topic: before.get(topic, now_ms) for topic in sorted({*left_over, *others})}
     if since != dict(before):

@@ -1,4 +1,4 @@
-"""The task `run_pack` of a group: all the due work of a pack of topics, in one Spark application."""
+"""The task `run_pack` of a group: one Spark application does all due work of a pack of topics."""
 
 from __future__ import annotations
 
@@ -30,18 +30,17 @@ from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.tasks.spark_job import SparkJobOperator, as_airflow, platform_of
 
 OUTCOMES = "packs"
-"""The folder in CLEANTAIL_HOME with a file for each pack that is worked on: what became of its topics so far."""
+"""Folder in CLEANTAIL_HOME with a file for each running pack: the outcomes of its topics so far."""
 
 RECORD_BYTES = 64
-"""A record of a small topic takes more than that, in a data file as in one of lines."""
+"""Lower bound of a record's size in a small topic, in data files and in files of lines."""
 
 
 class RunPackOperator(SparkJobOperator):
-    """Does the work of one pack. What went wrong with a topic its station shows; this task is red where the application
-    crashed, where trying again may help, and where something failed at a station that `evaluate` has skipped: it had
-    nothing to do then.
+    """Runs one pack. `pack` is a PlannedPack as JSON. The stations after it report the failures of topics.
 
-    `pack` is a PlannedPack as JSON.
+    This task fails if the application crashed, if a topic's work may be tried again, or if a topic failed at a station
+    that `evaluate` has skipped, because that station cannot report it.
     """
 
     job = "run_pack"
@@ -56,7 +55,6 @@ class RunPackOperator(SparkJobOperator):
 
     @property
     def label(self) -> str:
-        """Returns the label that the UI shows for this instance of the mapped task."""
         return str(self.pack["label"])
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
@@ -77,26 +75,30 @@ class RunPackOperator(SparkJobOperator):
         return ["--request", PACK_REQUEST_JSON.text(request), *self._settings_of_clients(pack)]
 
     def records(self, context: Context) -> int | None:
-        """Returns how many records the largest topic may have at most. Whether generated code pays off goes by that
-        one: topics share an application, and no plan of Spark's."""
+        """Return the maximum number of records of the largest topic, or None if unknown.
+
+        Each topic has Spark plans of its own, so the largest decides whether generated code pays off.
+        """
         largest_bytes = planned_pack(self.pack).largest_bytes
         return None if largest_bytes is None else largest_bytes // RECORD_BYTES
 
     def _still_of_group(self, pack: PlannedPack) -> PlannedPack:
-        """Returns the pack without topics that another DAG runs: since `evaluate`, or since whoever has written its
-        XCom had no right to them. Skips a pack of which nothing is left."""
+        """Return the pack without topics that the group no longer runs, or never ran if its XCom was forged.
+
+        Skips the task if no topic is left.
+        """
         named = {name for name, _ in topics_of_group(self.group, self.config_dir)}
         topics = tuple(topic for topic in pack.topics if topic in named)
         if others := [topic for topic in pack.topics if topic not in named]:
-            self.log.warning("not in the group %s any more, and left out: %s", self.group, ", ".join(others))
+            self.log.warning("no longer in the group %s, and left out: %s", self.group, ", ".join(others))
         if not topics:
-            self.skip(f"no topic of the pack is in the group {self.group} any more")
+            self.skip(f"no topic of the pack is still in the group {self.group}")
         return replace(pack, topics=topics)
 
     def _require_time_left(self, context: Context) -> None:
-        """Skips the pack where the run has taken its time already: its topics are first in the next one."""
+        """Skip the pack if the run has taken longer than `run.max.ms`. Its topics are first in the next run."""
         ti: Any = context["ti"]
-        if ti.try_number > 1:  # it was begun, and is ended: else a crash would look like work that was not needed
+        if ti.try_number > 1:  # a pack that crashed is finished: a skip would hide the crash
             return
         limit_ms = find_group(self.group, Path(self.config_dir)).limits.run_max_ms
         run: Any = context["dag_run"]
@@ -104,8 +106,10 @@ class RunPackOperator(SparkJobOperator):
             self.skip(f"the run takes longer than run.max.ms ({duration(limit_ms)}): the next run does this pack")
 
     def _settings_of_clients(self, pack: PlannedPack) -> list[str]:
-        """Return the job's arguments with the Kafka settings of the pack's topics. A topic whose settings are wrong is
-        left out: its own station reports that."""
+        """Return the job's arguments with the Kafka settings of the pack's topics.
+
+        A topic with invalid settings is left out. Its station reports the error.
+        """
         found = find_topics(pack.topics, Path(self.config_dir))
         settings: dict[str, Mapping[str, str]] = {}
         for name, topic in found.items():
@@ -115,7 +119,10 @@ class RunPackOperator(SparkJobOperator):
         return self.client_arguments(CLIENTS_JSON.text(settings)) if settings else []
 
     def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
-        """Raises where the application crashed, or something may be tried again. Its result is an XCom also then."""
+        """Raise if the application crashed, if a topic may be tried again, or if a skipped station failed.
+
+        The result is pushed as an XCom before that.
+        """
         self.result = report = reported_pack(ended)
         if report is None:
             self._hand_on_kept(context)
@@ -137,7 +144,7 @@ class RunPackOperator(SparkJobOperator):
         self.log.info("%s", report.reason)
 
     def _hand_on_kept(self, context: Context) -> None:
-        """Shows the stations what became of topics before the application crashed, where its file is here."""
+        """Push the outcomes of the topics that were done before the crash, if this worker has their file."""
         kept = read_outcomes(platform_of(self.config_dir).home, self.outcomes)
         topics = [kept[topic] for topic in planned_pack(self.pack).topics if topic in kept]
         if topics:
@@ -145,8 +152,10 @@ class RunPackOperator(SparkJobOperator):
             context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(PackResult.of(topics).in_short()))
 
     def _send_metrics(self, topics: Sequence[TopicOutcome]) -> None:
-        """Sends what no earlier try has sent, and keeps what was sent, where the workers share CLEANTAIL_HOME. A file
-        that cannot be written fails no task: the next try then sends again."""
+        """Send the outcomes that no earlier try has sent, and store what was sent below CLEANTAIL_HOME.
+
+        If that file cannot be written, the task goes on, and the next try sends the metrics again.
+        """
         from cleantail_airflow.outcomes.run_metrics import send_outcome
 
         home, kept = platform_of(self.config_dir).home, self.outcomes.replace(".jsonl", ".sent.jsonl")
@@ -163,8 +172,10 @@ class RunPackOperator(SparkJobOperator):
 
 
 def _name_of(context: Context) -> str:
-    """Returns a name for the pack, the same in each try of the task. It is another one where `evaluate` was cleared,
-    too: then a pack with this number holds what was found due since."""
+    """Return the name of the pack's file, the same in each try of the task.
+
+    It changes if `evaluate` was cleared, because the pack of this number may then have other topics.
+    """
     from cleantail_airflow.alerts.alerting import EVALUATED
 
     ti = context["ti"]

@@ -1,7 +1,7 @@
-"""The stations of a group's DAG, each for one pack: they show what the pack's application has reported of them.
+"""The stations of a group's DAG, each for one pack: show what the pack's application has reported about them.
 
-A station is red where a topic failed in it, and names the topics. It starts no Spark: clearing it shows the same again,
-and to have the work done anew `run_pack` is cleared.
+A station fails if a topic failed in it, and names the topics. It starts no Spark. A station that is cleared shows the
+same result again; to repeat the work, clear `run_pack`.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def results_of_packs(context: Context, packs: int) -> list[PackResult | None]:
 
 
 class GroupRollbackOperator(RollbackOperator):
-    """Is the rollback of a topic's own DAG, for the topic that the run's parameter names."""
+    """The rollback of the topic that the run's parameter `topic` names."""
 
     def __init__(self, *, group: str, config_dir: str, **kwargs: Any) -> None:
         super().__init__(topic=group, config_dir=config_dir, **kwargs)
@@ -94,7 +94,7 @@ class GroupRollbackOperator(RollbackOperator):
     def arguments(self, context: Context) -> list[str]:
         self.topic = str(context["params"][TOPIC] or "")
         if context["params"][ROLLBACK_TO]:
-            list(topics_of_group(self.group, self.config_dir, self.topic))  # raises where it is another group's
+            list(topics_of_group(self.group, self.config_dir, self.topic))  # raises for a topic of another group
         return ["--topic", self.topic, *super().arguments(context)]
 
     def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
@@ -122,7 +122,6 @@ class StationOperator(LineageOperator, BaseOperator):
 
     @property
     def label(self) -> str:
-        """Returns the label that the UI shows for this instance of the mapped task."""
         return str(self.pack["label"])
 
     def execute(self, context: Context) -> None:
@@ -133,14 +132,14 @@ class StationOperator(LineageOperator, BaseOperator):
         result = result_of_pack(context)
         if result is None or planned_pack(self.pack).errors:
             raise AirflowSkipException(NO_RESULT)
-        # 1. what the station did, topic by topic
+        # 1. Show what the station did, topic by topic.
         shown = [(outcome, line) for outcome in result.topics if (line := self.station.line(outcome))]
         for outcome, line in shown:
             self.log.info("%s: %s", outcome.topic, line)
         outcomes = [outcome for outcome, _ in shown]
         self.keep_lineage(lambda: self._told(outcomes))
         self.show_more(outcomes, context)
-        # 2. the topics that failed in it
+        # 2. Report the topics that failed in it.
         red = {outcome.topic: failures for outcome in result.topics if (failures := red_in(self.station, outcome))}
         errors = error_lines(self.station, result)
         if red:
@@ -152,10 +151,10 @@ class StationOperator(LineageOperator, BaseOperator):
             raise AirflowSkipException(f"no topic of the pack had work at the station {self.station.name}")
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
-        """Does what a station does besides showing; nothing but of `publish`."""
+        """Do what a station does besides showing. Only `publish` does anything."""
 
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
-        """Returns what the station has read and written, of all these topics."""
+        """Return what the station has read and written of all these topics."""
         from cleantail.lineage import told_evidence
         from cleantail_airflow.station_lineage import done_by_pack
 
@@ -164,13 +163,13 @@ class StationOperator(LineageOperator, BaseOperator):
         evidence, lineage = told_evidence(platform), StationLineage()
         for outcome in outcomes:
             topic = found[outcome.topic]
-            if isinstance(topic, Topic):  # not where its YAML was broken meanwhile
+            if isinstance(topic, Topic):  # its YAML may be broken since
                 told = done_by_pack(self.station.name, topic, outcome, evidence)
                 lineage += told or StationLineage()
         return lineage
 
     def _tell_of_red(self, red: dict[str, list[Failure]], context: Context) -> None:
-        """Tells the channels of each topic at once, as the check of a topic's own DAG does."""
+        """Notify the channels of each topic at once, as the check of a topic's own DAG does."""
         from cleantail_airflow.alerts.alerting import tell_of_red
 
         plan = group_plan_of(context)
@@ -178,13 +177,15 @@ class StationOperator(LineageOperator, BaseOperator):
         found = find_topics(list(red), platform_of(self.config_dir).config_dir)
         for name, failures in red.items():
             topic = found[name]
-            if isinstance(topic, Topic):  # of a YAML that was broken meanwhile nobody knows the channels
+            if isinstance(topic, Topic):  # a YAML that is broken since names no channels
                 tell_of_red(topic, context, failures, now_ms)
 
 
 class PublishStationOperator(StationOperator):
-    """Shows what was published, and updates the assets of these topics: DAGs that wait for them run. What an earlier
-    try of the task has told, before it was cleared, it does not tell again; Airflow has the events."""
+    """Shows what was published, and updates the assets of these topics, which starts DAGs that wait for them.
+
+    After the task was cleared, it does not repeat the events of its earlier try.
+    """
 
     def __init__(self, *, group: str, **kwargs: Any) -> None:
         alias = alias_of(group)
@@ -200,28 +201,27 @@ class PublishStationOperator(StationOperator):
                     events.add(asset, extra=extra)
 
     def _told_before(self, context: Context) -> set[tuple[str, ...]]:
-        """Returns what the events of this run were about."""
+        """Return the keys of this run's earlier events."""
         past: Any = context["inlet_events"][alias_of(self.group)]
         run: Any = context["dag_run"]
-        if hasattr(past, "after"):  # the oldest Airflow that we know gives all events alone
+        if hasattr(past, "after"):  # the oldest supported Airflow returns all events
             past = past.after(run.run_after.isoformat())
         return {_named_by(event.extra) for event in past if event.source_run_id == run.run_id}
 
 
 def _named_by(extra: Mapping[str, Any]) -> tuple[str, ...]:
-    """Returns by what the event of a published round is known: its commit."""
+    """Return the key of a published round's event: topic, operation and snapshot."""
     return tuple(str(extra.get(name)) for name in ("topic", "operation", "snapshot_id"))
 
 
 OPERATIONS = {"expire_tombstones": "expire"}
-"""Station -> what its round is called in the event of an asset, where that is another word."""
+"""Station -> the operation in the asset's event, if it is not the station's name."""
 
 
 def alias_of(group: str) -> AssetAlias:
-    """Returns what stands for the assets of whichever topics of the group a run has published."""
+    """Return the alias of the assets that a run of the group may update."""
     return AssetAlias(name=f"{ASSET_SCHEME}-group://{group}")
 
 
 def station_class(task_id: str) -> type[StationOperator]:
-    """Returns the operator that shows a station."""
     return PublishStationOperator if task_id == PUBLISH else StationOperator
