@@ -1,9 +1,9 @@
-"""Cleantail's side of Airflow: the DAGs of a configuration (`topic_dags`), operators, notifier, page, and the pool that
-bounds its Spark applications.
+"""Cleantail in Airflow: the DAGs of a configuration (`topic_dags`), operators, notifier, pages, and the pool that
+limits its Spark applications.
 
-Light at import, since every DAG file and every Airflow process imports it: no pyspark, no great_expectations, no
-pyiceberg until a task runs; and no operator until someone asks for DAGs, as the plugin does once in each of Airflow's
-processes, before it forks others.
+Every DAG file and every Airflow process imports this package. So it imports no pyspark, great_expectations or pyiceberg
+before a task runs, and no operator before DAGs are requested. The plugin imports the operators once in each of
+Airflow's main processes, before these fork others.
 """
 
 from __future__ import annotations
@@ -17,7 +17,6 @@ __all__ = ["refuse_broken_topics", "topic_dags"]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports what makes DAGs when it is first asked for."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

@@ -1,7 +1,7 @@
-"""The login of the catalog in an Airflow connection: what the environment does not have of it is put there.
+"""The login of the catalog from an Airflow connection. It fills in the variables that the environment lacks.
 
-The variables are those of the environment (docs/catalogs.md), and what opens the catalog reads them there, in this
-process and in the Spark driver that it starts. Nothing of it is logged, and nothing goes onto a command line.
+The variables are those of docs/catalogs.md. This process and its Spark driver read them when they open the catalog. The
+login is never logged and never on a command line.
 """
 
 from __future__ import annotations
@@ -20,13 +20,15 @@ from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
 logger = logging.getLogger("cleantail.login")
 _logins_put: dict[str, str] = {}
-"""What this process has put into its environment before: it is replaced when the connection has changed."""
+"""The variables that this process has set. They are replaced if the connection has changed."""
 
 
 def with_login(platform: Platform, env: MutableMapping[str, str] | None = None) -> None:
-    """Puts into the environment what the connections have and the environment lacks: that of the platform's catalog,
-    and those of the catalogs that topics may read. Raises CleantailError where the platform's own catalog names a
-    connection that is not there; of the others the topics that read from them fail, and no other."""
+    """Fill in the missing login variables of the platform's catalog, and of the catalogs that topics may read.
+
+    Raises CleantailError if the platform's own catalog names a missing connection. For another catalog this is a
+    warning: only the topics that read from it fail.
+    """
     target = os.environ if env is None else env
     _put_login(platform, "platform.catalog", target)
     for name in platform.source_catalogs:
@@ -52,8 +54,7 @@ def _put_login(platform: Platform, key: str, target: MutableMapping[str, str]) -
 
 
 def variables_of(platform: Platform, login: str | None, password: str | None, extra: dict[str, Any]) -> dict[str, str]:
-    """Returns variable -> value: of login and password, and of those keys of the extra that are secrets of this
-    catalog."""
+    """Return variable -> value of login and password, and of the extra's keys that are secrets of this catalog."""
     by_property = secret_variables(platform)
     properties = _login_properties(platform.catalog.type, login, password) | extra
     return {by_property[key]: value for key, value in properties.items() if key in by_property}

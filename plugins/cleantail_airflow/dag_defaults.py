@@ -1,4 +1,4 @@
-"""Says what all DAGs of Cleantail have in common."""
+"""The defaults that all DAGs of Cleantail share."""
 
 from __future__ import annotations
 
@@ -12,6 +12,5 @@ FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only 
 
 
 def default_args(owner: str, platform: Platform) -> dict[str, Any]:
-    """Returns what every task is made with, unless it says otherwise."""
     backoff_ms = platform.cleaner.log_cleaner_backoff_ms
     return {"owner": owner, "retries": RETRIES, "retry_delay": timedelta(milliseconds=backoff_ms)}

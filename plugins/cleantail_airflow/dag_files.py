@@ -1,11 +1,11 @@
-"""All DAGs of a configuration, for a file in anybody's DAGs folder:
+"""All DAGs of a configuration, for a file in any DAGs folder:
 
     from cleantail_airflow import topic_dags
 
     globals().update(topic_dags("/etc/cleantail/config"))
 
-A topic whose YAML is broken has no DAG, and hides no other. Airflow shows an error of a file only where the file has no
-DAG, so a second file says what is broken:
+A topic whose YAML is broken has no DAG, and does not hide the others. Airflow shows an error of a file only if the file
+has no DAG. So a second file reports what is broken:
 
     from cleantail_airflow import refuse_broken_topics
 
@@ -30,21 +30,20 @@ from cleantail_airflow.topic_dag import topic_dag
 
 
 def topic_dags(config: str | os.PathLike[str]) -> dict[str, DAG]:
-    """Returns the DAGs of the configuration, one for each topic or for each group of topics, under names that no
-    variable of a DAG file has.
+    """Return the DAGs of the configuration: one for each topic, or for each group of topics.
 
-    Only YAML is read, and nothing is written. A task gets only its own DAG. Raises ConfigError where `config` is no
-    directory.
+    The keys collide with no variable of a DAG file. Only YAML is read, and nothing is written. A task gets only its own
+    DAG. Raises ConfigError if `config` is not a directory.
     """
     return {f"dag of {dag.dag_id}": dag for dag in _dags(Path(config).absolute(), get_parsing_context().dag_id)}
 
 
 def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
-    """Yields the DAGs of the usable topics and groups; `only`: the id of the one that is wanted."""
+    """Yield the DAGs of the usable topics and groups. `only`: the id of the requested DAG."""
     groups = {g.group: g for _, g in usable_groups(config_dir) if isinstance(g, TopicGroup)}
     wanted = topic_of(only, dag_prefix(config_dir)) if only and groups else None
     if wanted in groups:
-        # only the docs of a group's DAG name its topics, so that a task does not read the YAML of a thousand of them
+        # only the docs of a group's DAG name its topics: a task does not read the YAML of a thousand topics
         yield group_dag(groups[wanted], (), load_platform(config_dir))
         return
     topics = [topic for _, topic in usable_topics(config_dir) if isinstance(topic, Topic)]
@@ -61,16 +60,16 @@ def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
 
 
 def refuse_broken_topics(config: str | os.PathLike[str]) -> None:
-    """Raises CleantailError with file, line and key of what is wrong in the configuration; else does nothing.
+    """Raise CleantailError with file, line and key of each error in the configuration. Does nothing if there are none.
 
-    Airflow shows import errors to all who may see any, whatever DAGs they may read: so no value is in it. The rest is
-    said by `cleantail check-config`, and on the topic's page to those who may read its DAG.
+    Airflow shows import errors to users who may not read these DAGs, so the message contains no values.
+    `cleantail check-config` and the topic's page show them.
     """
     folder = Path(config).absolute()
     errors = [error for _, error in usable_topics(folder) if isinstance(error, ConfigError)]
     errors += [error for _, error in usable_groups(folder) if isinstance(error, ConfigError)]
     if errors:
-        # a broken defaults.yaml breaks every topic in the same way
+        # a broken defaults.yaml has the same error for every topic
         lines = dict.fromkeys(line for error in errors for line in error.locations)
         head = "these files are wrong, so their topics have no DAG; `cleantail check-config` shows the errors:"
         raise CleantailError("\n".join([head, *lines]))

@@ -1,6 +1,6 @@
-"""Says where the parts of this installation are: the configuration, the job file, and the Python that runs them.
+"""Where this installation has its configuration, its job file and its Python.
 
-The packages lie in a checkout of the repository, or in site-packages where the wheel is installed.
+The packages are in a checkout of the repository, or in site-packages if the wheel is installed.
 """
 
 from __future__ import annotations
@@ -19,20 +19,22 @@ ROOT = INSTALLED_IN
 JOB_FILE = ROOT / "spark_jobs" / "run_station.py"
 """The file that spark-submit runs, for every station."""
 NO_CONFIG = Path(f"/{CONFIG_VARIABLE} names no configuration")
-"""What stands for a configuration that nobody has named: errors show it, and there is no such directory."""
+"""Stands for a missing configuration. Errors show it, and there is no such directory."""
 
 
 def config_dir(env: Mapping[str, str]) -> Path:
-    """Returns the directory of defaults.yaml and topics/ for what no DAG file has given one, as the page and the pool:
-    CLEANTAIL_CONFIG, else that of the checkout, else NO_CONFIG."""
+    """Return the directory of defaults.yaml and topics/ for the page and the pool, which no DAG file configures.
+
+    It is CLEANTAIL_CONFIG, else the directory of the checkout, else NO_CONFIG.
+    """
     if named := env.get(CONFIG_VARIABLE):
         return Path(named).absolute()
     return ROOT / "config" if in_checkout() else NO_CONFIG
 
 
 def spark_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables by which spark-submit finds itself and this Python, also where its bin is not on PATH."""
-    # site-packages are where Python looks in any case, and before its own library they could hide parts of it
+    """Return the variables with which spark-submit finds itself and this Python, even if not on PATH."""
+    # site-packages must not be in PYTHONPATH: there they would precede Python's own library
     installed = str(ROOT) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     own = with_own_python(env)
     return {

@@ -1,4 +1,4 @@
-"""The settings of a topic's Kafka client: of the Airflow connection that its YAML names, else of the environment."""
+"""The settings of a topic's Kafka client. They come from its Airflow connection, else from the environment."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
 
 def client_settings(topic: Topic) -> Mapping[str, str]:
-    """Returns librdkafka's settings, with the login. Raises CleantailError where there are none, or wrong ones."""
+    """Return librdkafka's settings with the login. Raises CleantailError if they are missing or invalid."""
     if topic.source.kafka is None:
         raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML any more; nothing was appended")
     return settings_of(topic.source.kafka, topic.platform.env, _connection)
 
 
 def _connection(conn_id: str) -> tuple[str, Mapping[str, Any]] | None:
-    """Returns the type and the extra of an Airflow connection; None where there is none of that id."""
+    """Return type and extra of an Airflow connection, or None if it does not exist."""
     try:
         connection = BaseHook.get_connection(conn_id)
     except AirflowNotFoundException:

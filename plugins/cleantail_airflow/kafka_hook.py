@@ -1,4 +1,4 @@
-"""The connection type of brokers, so that one can be made in Airflow's UI without its provider for Kafka."""
+"""A connection type for Kafka brokers, which needs no Airflow provider for Kafka."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TEST_WITHIN_S = 15
 
 
 class KafkaClientHook(BaseHook):
-    """Describes a connection that `source.kafka.connection` of a topic may name: librdkafka's settings in its extra."""
+    """A connection that `source.kafka.connection` of a topic may name. Its extra has librdkafka's settings."""
 
     conn_name_attr = "kafka_conn_id"
     default_conn_name = "kafka_default"
@@ -26,7 +26,7 @@ class KafkaClientHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Returns how the form looks: the extra alone, with an example in it."""
+        """Return the form of the connection: the extra only, with an example."""
         return {
             "hidden_fields": ["schema", "login", "password", "port", "host"],
             "relabeling": {"extra": "Settings of librdkafka as JSON"},
@@ -34,7 +34,7 @@ class KafkaClientHook(BaseHook):
         }
 
     def test_connection(self) -> tuple[bool, str]:
-        """Returns whether the brokers answer to this login, for the button of the UI."""
+        """Return whether the brokers accept this login, for the button of the UI."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 

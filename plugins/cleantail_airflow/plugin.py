@@ -1,5 +1,4 @@
-"""Says what Airflow loads from this folder: the listeners that keep the pool of Spark applications and write the notes
-of idle runs, and the page."""
+"""The plugin that Airflow loads: the listeners and the pages."""
 
 from __future__ import annotations
 
@@ -12,17 +11,17 @@ from cleantail_airflow.page import mount
 from cleantail_airflow.tasks import airflow_listeners
 
 logger = logging.getLogger(__name__)
-# in each process of Airflow that loads its plugins; what others log in it is not ours to change
+# only these loggers: those of other packages in the process stay as they are
 keep_logs_printable("cleantail", "cleantail_airflow", "pyiceberg")
 
-try:  # here once, and not anew in each process that Airflow forks for a task or to parse a file
+try:  # once here, so that processes that Airflow forks for tasks or parsing need not import it again
     from cleantail_airflow import dag_files  # noqa: F401
-except ImportError as e:  # a server without Airflow's provider for Spark has the page all the same; DAG files say it
+except ImportError as e:  # a server without Airflow's provider for Spark still has the page; DAG files report this
     logger.info("the modules of DAGs were not imported ahead: %s", e)
 
 
 class CleantailPlugin(AirflowPlugin):
-    """Registers what Airflow should know beside the operators and notifiers, which DAGs import by themselves."""
+    """Registers the listeners and pages. DAGs import the operators and notifiers themselves."""
 
     name = "cleantail"
     listeners = [airflow_listeners]

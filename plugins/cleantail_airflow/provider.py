@@ -1,6 +1,6 @@
-"""Holds what Airflow's list of providers says of Cleantail (entry point `apache_airflow_provider`).
+"""The entry in Airflow's list of providers (entry point `apache_airflow_provider`).
 
-The plugin is not in it: that has an entry point of its own, and is to be loaded once.
+It omits the plugin, which has an entry point of its own and must be loaded once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ INTEGRATION = "Cleantail"
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Returns operators, hooks, connection types and notifiers, as Airflow's schema of providers has them."""
+    """Return operators, hooks, connection types and notifiers in Airflow's schema of providers."""
     return {
         "package-name": PACKAGE,
         "name": INTEGRATION,

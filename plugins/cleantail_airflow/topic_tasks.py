@@ -1,4 +1,4 @@
-"""The tasks of a topic's DAG, and the order in which they run (topic_dag has what each of them does)."""
+"""The tasks of a topic's DAG, and their order. The docstring of topic_dag describes each of them."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from cleantail_airflow.tasks.spark_tasks import (
 
 
 def add_tasks(topic: Topic, config_dir: str) -> None:
-    """Adds the tasks to the DAG of the block: each after the one before, those of `when_needed` after all of them."""
+    """Add the tasks to the current DAG, in a chain. The tasks of `when_needed` come after all others."""
     tasks = [*_source_tasks(topic, config_dir)]
     with _group("round", "A round: compact, check, publish"):
         tasks += _round_tasks(tasks[-1], topic, config_dir)
@@ -55,7 +55,7 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
     for before, after in itertools.pairwise(tasks):
         before >> after
     publish >> tasks[-1]  # evaluate may skip expire_tombstones before publish has ended
-    if reconciling:  # and reconcile as well
+    if reconciling:  # also reconcile
         publish >> next(task for task in tasks if task.task_id == EXPIRE_TOMBSTONES)
         reconciling[-1] >> tasks[-1]
     with _group("when_needed", "Only on request or if needed: rollback, a red outcome, alerts"):
@@ -68,8 +68,7 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
 
 
 def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Makes `ingest`, where the topic has a source that runs read, `convert_deletes`, where a sink fills its table, and
-    `evaluate`."""
+    """Return `ingest` if the topic has a source, `convert_deletes` if a sink fills its table, and `evaluate`."""
     rule: dict[str, Any] = {"trigger_rule": "none_failed"}
     tasks: list[Any] = []
     if topic.source.path or topic.source.kafka or topic.source.table:
@@ -80,9 +79,9 @@ def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
 
 
 def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> list[Any]:
-    """Makes `compact` to `publish`, which follows a red check too (one_done).
+    """Return `compact` to `publish`. The latter also runs after a red check (one_done).
 
-    Where a round can be held, `approve` is skipped if nothing has to be asked, and that is no reason not to publish.
+    If rounds may wait, `approve` is skipped when nothing has to be asked. `publish` runs then too (all_done).
     """
     spark = _on_spark(topic, config_dir)
     compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
@@ -102,7 +101,7 @@ def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> l
 
 
 def _reconcile_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Makes `reconcile`, where the topic is read from Kafka; where a round can be held, with who asks and publishes."""
+    """Return `reconcile` for a topic read from Kafka, with its approval if rounds may wait."""
     if topic.source.kafka is None:
         return []
     spark = _on_spark(topic, config_dir)
@@ -118,9 +117,9 @@ def _reconcile_tasks(topic: Topic, config_dir: str) -> list[Any]:
 
 
 def _upkeep_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Makes `expire_tombstones` and `reclaim`, which run whatever became of the tasks before.
+    """Return `expire_tombstones` and `reclaim`, which also run after failed tasks.
 
-    Where a round can be held, `expire_tombstones` is skipped if it published nothing, as when it waits.
+    If rounds may wait, `expire_tombstones` is skipped if it published nothing, for example while it waits.
     """
     spark = _on_spark(topic, config_dir)
     expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)

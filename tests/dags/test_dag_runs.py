@@ -278,7 +278,7 @@ def test_a_check_that_crashed_publishes_nothing_and_says_so(run: Run, jobs: Stub
     finished = run(plan(units=1))
     assert jobs.names == ["compact", "check_quality"]
     assert states(finished)["publish"] == "skipped"
-    assert rendered(finished, "publish")["reason"] == "check_quality came to no verdict, so nothing is published"
+    assert rendered(finished, "publish")["reason"] == "check_quality reported no verdict, so nothing is published"
     assert states(finished)["outcome"] == "failed"
 
 

@@ -1,1 +1,1 @@
-"""The DAG of a group: the stations of many topics, mapped over packs of them."""
+"""The DAG of a group: the stations of many topics, mapped over packs of topics."""

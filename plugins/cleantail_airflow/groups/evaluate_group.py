@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
-from airflow.sdk.execution_time.xcom import XCom
 
 from cleantail.config.loading import find_group
 from cleantail.config.platform import Platform
@@ -21,7 +20,6 @@ from cleantail.human import be, counted
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.log.work_units import DueTopic, pack_topics
 from cleantail.rounds.stations import INGEST, RECONCILE
-from cleantail_airflow.airflow_exceptions import DownstreamTasksSkipped
 from cleantail_airflow.groups.group_plan import (
     GROUP_PLAN_JSON,
     PLANNED_PACK_JSON,
@@ -36,7 +34,7 @@ from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN, ROLLBACK
 from cleantail_airflow.tasks.airflow_listeners import NOTE
-from cleantail_airflow.tasks.evaluate_task import clock_of_run, something_to_tell
+from cleantail_airflow.tasks.evaluate_task import clock_of_run, set_return_value, skip, something_to_tell
 from cleantail_airflow.tasks.spark_job import as_airflow, platform_of
 
 if TYPE_CHECKING:
@@ -164,7 +162,8 @@ class EvaluateGroupOperator(BaseOperator):
                 remember(self.group, (), looked.waiting, now_ms, asked.topic)
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks had no work.")
             self._skip_all_but(context, {ALERT} if plan.to_tell or is_open(self.group) else set())
-        self._hand_on(context, plan, looked.not_due)
+        set_return_value(context, [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs])
+        skip(context, looked.not_due)
 
     def _look(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Looked:
         """Evaluate the topics one by one.
@@ -222,26 +221,9 @@ class EvaluateGroupOperator(BaseOperator):
         elif something_to_tell(topic, plan, now_ms):
             looked.to_tell.append(topic.topic)
 
-    def _hand_on(self, context: Context, plan: GroupPlan, not_due: Mapping[str, str]) -> NoReturn:
-        """End this task with success. Its return value is the packs, over which the stations are mapped."""
-        ti = context["ti"]
-        # this task ends by an exception, so it stores its return value itself
-        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
-        packs = [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs]
-        XCom.set("return_value", packs, **where, _mapped_length=len(packs))
-        self._skip(context, not_due)
-
     def _skip_all_but(self, context: Context, kept: Collection[str]) -> NoReturn:
-        """Skip the tasks after this one. They take no process and no slot."""
-        tasks = self.get_flat_relative_ids(upstream=False) - set(kept)
-        self._skip(context, dict.fromkeys(tasks, self.reason or ""))
-
-    def _skip(self, context: Context, reasons: Mapping[str, str]) -> NoReturn:
-        """End this task with success, and skip those tasks. Each gets its reason as an XCom."""
-        ti = context["ti"]
-        for task_id, reason in sorted(reasons.items()):
-            XCom.set("skipped", reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
-        raise DownstreamTasksSkipped(tasks=sorted(reasons))  # type: ignore[no-untyped-call]  # Airflow types it not
+        """Skip the tasks after this one, except those in `kept`."""
+        skip(context, dict.fromkeys(self.get_flat_relative_ids(upstream=False) - set(kept), self.reason))
 
 
 def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:

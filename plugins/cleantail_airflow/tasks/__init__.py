@@ -1,1 +1,1 @@
-"""The tasks of the DAGs, and the pool and listeners that they need."""
+"""The operators of the DAGs, and Airflow's listeners."""

@@ -92,14 +92,16 @@ logger = logging.getLogger(__name__)
 
 @hookimpl
 def on_starting(component: object) -> None:
-    """Makes the pool when a Job starts (scheduler, dag-processor, triggerer); a task runner has no database."""
+    """Make the pool when a Job starts (scheduler, dag-processor, triggerer). A task runner has no database."""
     if type(component).__name__ == "Job":
         ensure_pool()
 
 
 def ensure_pool() -> None:
-    """Makes the pool, or gives it the slots that defaults.yaml says. Where this process knows of no configuration, a
-    pool that is there keeps its slots."""
+    """Make the pool, or set its slots from defaults.yaml.
+
+    If this process has no configuration, an existing pool keeps its slots.
+    """
     from airflow.models.pool import Pool
 
     config = config_dir(os.environ)
@@ -112,8 +114,7 @@ def ensure_pool() -> None:
 
 
 def _slots(config: Path) -> int:
-    """Returns log.cleaner.threads; 1 where there is no configuration, or a broken one, so that tasks do not wait
-    without a word."""
+    """Return log.cleaner.threads, or 1 if the configuration is missing or broken, so that tasks can run."""
     if config == NO_CONFIG:
         logger.warning("pool %s gets one slot: %s", POOL, NOT_NAMED)
         return 1

@@ -1,7 +1,7 @@
-"""The last task of a run: compares what is wrong with the topic with what its channels know, and tells the difference.
+"""The last task of a run: compare what is wrong with the topic with its book of incidents, and notify its channels.
 
-It runs whatever became of the other tasks, so those that crashed, were killed or lost are told too. Where a channel
-cannot be reached the task is red and tried again, and the next run tries again what is still untold.
+It runs whether or not other tasks failed, so it also reports tasks that crashed, were killed or were lost. If a channel
+cannot be reached, the task fails and is tried again. The next run sends what is still unreported.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ from cleantail_airflow.tasks.spark_job import loaded_topic
 
 
 class AlertOperator(BaseOperator):
-    """Tells the topic's channels what began and what is over.
+    """Notifies the topic's channels of incidents that began or ended.
 
-    With `early` it does so before the run waits for a person, so that what is wrong does not wait with it; which tasks
-    are well again is not known then.
+    With `early`, it does so before the run waits for a person. It is not known then which tasks succeed again.
     """
 
     template_fields: Sequence[str] = ()
@@ -45,7 +44,7 @@ class AlertOperator(BaseOperator):
         waits = checked is not None and bool(checked.holds)
         if self.early and not (waits and topic.alerts):
             self.log.info("no notification is due before the end of the run")
-            return  # never skipped: the task that asks for approval comes after it
+            return  # not skipped: the task that asks for approval follows
         if not topic.alerts:
             raise AirflowSkipException("the topic has no alerts")
         with locked_book(topic.topic, topic.platform.home) as book_store:
@@ -56,8 +55,10 @@ class AlertOperator(BaseOperator):
             )
 
     def _run_of(self, platform: Platform, context: Context) -> RunOfTopic:
-        """Returns what became of the run's tasks. That a task is well is not known while the run goes on, and a
-        rollback tries none of them."""
+        """Return the results of the run's tasks.
+
+        Tasks count as tried only at the end of a run, and not in a rollback.
+        """
         ended = ended_tasks(context)
         return RunOfTopic(
             now_ms=clock_of(context, platform),
@@ -71,9 +72,10 @@ class AlertOperator(BaseOperator):
 
 
 def clock_of(context: Context, platform: Platform) -> int:
-    """Returns the run's clock (Unix ms): a record that passed its deadline after the run began is not the run's fault.
+    """Return the run's clock (Unix ms).
 
-    Where `evaluate` made no plan, the clock is the param `now_ms` if the platform allows one, else the wall clock.
+    A record that passed its deadline after the run began is not overdue in this run. If `evaluate` made no plan, the
+    clock is the param `now_ms` if the platform allows one, else the wall clock.
     """
     if plan := plan_of(context):
         return plan.now_ms
@@ -82,9 +84,9 @@ def clock_of(context: Context, platform: Platform) -> int:
 
 
 def _overrun(context: Context) -> list[LeftBehind]:
-    """Returns the readers that this run's expiry has left behind.
+    """Return the readers that this run's expiry has passed.
 
-    An expiry that waited for a person is published by a task of its own, and only that one knows whom it left.
+    If the expiry waited for approval, the task that published it reports them.
     """
     reports = (readable_report_from(context, task) for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY))
     return [reader for report in reports if report for reader in report.left_behind]

@@ -1,15 +1,15 @@
-"""The task that asks a person whether a round may be published; only topics whose rounds can be held have it.
+"""The task that asks a person whether a round may be published. Only topics whose rounds may wait have it.
 
-1. Whether a round waits is no decision of this module: the check has made it (cleantail.rounds.approval.holds_of), and
-   it is read from the evidence.
-2. `execute` asks. While the round waits, the task has no process and no slot of the pool: Airflow parks it.
-3. Airflow wakes it with the answer, from the page Required Actions, the task's tab or the REST API, or with a refusal
-   when the time to answer is over (`execute_complete`).
-4. Question and answer are kept beside the table (cleantail.rounds.approval), and `publish` goes by these alone: who may
-   edit the DAG may write XComs and set tasks to success, and publishes nothing by it.
+1. The check has decided whether the round waits (cleantail.rounds.approval.holds_of). The task reads that from the
+   evidence.
+2. `execute` asks. Airflow then parks the task: it has no process and no slot of the pool.
+3. Airflow resumes it with the answer (`execute_complete`). The answer comes from the page Required Actions, the task's
+   tab or the REST API. If nobody answers in time, it is a refusal.
+4. Question and answer are stored next to the table (cleantail.rounds.approval), and `publish` reads only these. So a
+   user who may only write XComs and set tasks to success cannot publish.
 
-The question says where records are and not what they hold, since Airflow keeps it; the topic's page shows the records.
-It is set in `execute`, and is no template field, so Jinja never renders it.
+The question has the positions of records, not their values, because Airflow stores it. The topic's page shows the
+records. `execute` sets the question, which is not a template field, so Jinja never renders it.
 """
 
 from __future__ import annotations
@@ -42,16 +42,14 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 APPROVE, REJECT = "Approve", "Reject"
-"""The options that a person has."""
 NOBODY_ASKED = "no round waits for approval"
-"""The reason with which the task is skipped."""
 
 
 class ApproveOperator(LineageOperator, HITLOperator):
     """Asks whether the round that the task `source` has checked may be published.
 
-    The task's XCom, {"approved", "by" (None: nobody in time), "at_ms" (Unix ms)}, is for people. Where nothing has to
-    be asked the task is skipped: green would say that somebody had approved.
+    The task's XCom, {"approved", "by" (None: no answer in time), "at_ms" (Unix ms)}, is for people only. If nothing has
+    to be asked, the task is skipped: a green task would look like an approval.
     """
 
     template_fields: Sequence[str] = ("topic", "source")
@@ -70,7 +68,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         self.source = source
 
     def execute(self, context: Context) -> None:
-        # 1. the round, and whether it waits
+        # 1. Read the round, and whether it waits.
         topic = loaded_topic(self.topic, self.config_dir)
         catalog = open_catalog(topic.platform)
         checked = self._checked(context, topic, catalog)
@@ -78,18 +76,18 @@ class ApproveOperator(LineageOperator, HITLOperator):
         if not checked or not checked.holds:
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
-        # 2. the question, as Airflow shows it and as it is kept beside the table
+        # 2. Make the question for Airflow, and store it next to the table.
         self.subject = approval_text.subject(checked)
         self.body = approval_text.body(checked, self._question(context, checked))
         self._require_shown(context, shown_of(checked))
         write_answer(catalog, topic, question(checked, instance_of(context), int(time.time() * 1000)))
         self.log.info("%s", self.body)
-        # 3. the channels hear of it, and Airflow parks the task
+        # 3. Notify the channels. Airflow then parks the task.
         tell_that_it_waits(topic, checked, context)
         super().execute(context)
 
     def _checked(self, context: Context, topic: Topic, catalog: Catalog) -> CheckedRound | None:
-        """Returns the round that the XCom of `source` names, as the evidence has it; None where nothing was checked."""
+        """Return the round that the XCom of `source` names, from the evidence. None: nothing was checked."""
         if not (report := checked_by(context, self.source)):
             return None
         try:
@@ -103,10 +101,10 @@ class ApproveOperator(LineageOperator, HITLOperator):
         return asked(topic, checked.heads) if checked else None
 
     def _require_shown(self, context: Context, shown: str) -> None:
-        """Raises AirflowFailException where Airflow shows another question than this one, or asks other people.
+        """Raise AirflowFailException if Airflow shows an older question, or asks other people.
 
-        Airflow goes on showing the question of a task's first try when the task is cleared. `shown` is what the body
-        says of this very round (shown_of).
+        If a task is cleared, Airflow still shows the question of its first try. `shown` is the part of the body that is
+        unique to this round (shown_of).
         """
         from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
@@ -121,7 +119,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
             params={},
             assigned_users=people,
         )
-        # Airflow answers with the question that it has, which is the first one
+        # Airflow returns the question that it stored first
         kept: Any = SUPERVISOR_COMMS.send(msg=payload)
         if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(payload.assigned_users or ()):
             raise AirflowFailException(
@@ -130,7 +128,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
             )
 
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:
-        """Returns deadline, links and the mark of the round. Airflow counts the time to answer from now on."""
+        """Return deadline, links and mark of the round. The time to answer begins now."""
         from cleantail_airflow.alerts.alerting import place_of
 
         platform = loaded_topic(self.topic, self.config_dir).platform
@@ -140,7 +138,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        # 1. the answer, and whether who gave it may
+        # 1. Read the answer, and check the permission of its author.
         answer = super().execute_complete(context, event)
         topic = loaded_topic(self.topic, self.config_dir)
         user, approved = answer["responded_by_user"], answer["chosen_options"] == [APPROVE]
@@ -148,7 +146,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         if approved and topic.approvers and (user or {}).get("id") not in topic.approvers:
             raise AirflowFailException(f"{by} approved it, but is not among the topic's approvers. Clear this task")
         self.log.info("%s by %s", "approved" if approved else "rejected", by or "timeout: no answer in time")
-        # 2. it is kept beside the question that it answers
+        # 2. Store it with its question.
         at_ms = int(answer["responded_at"].timestamp() * 1000)
         catalog = open_catalog(topic.platform)
         kept = read_answer(catalog, topic, kind_of(self.source))
@@ -156,19 +154,18 @@ class ApproveOperator(LineageOperator, HITLOperator):
             write_answer(catalog, topic, answered(kept, instance_of(context), approved, user, at_ms))
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
-        # 3. the channels hear of it
+        # 3. Notify the channels.
         self.keep_lineage(lambda: self._asked(topic, self._checked(context, topic, catalog)))
         tell_that_it_was_answered(topic, context)
         return {"approved": approved, "by": by, "at_ms": at_ms}
 
 
 def instance_of(context: Context) -> tuple[str, str, str]:
-    """Returns DAG, run and task: Airflow's name of a task instance, whichever of its tries it is."""
+    """Return DAG, run and task. All tries of a task have the same."""
     ti = context["ti"]
     return ti.dag_id, ti.run_id, ti.task_id
 
 
 def kind_of(source: str) -> str:
-    """Returns the kind of the round that the task `source` has checked: COMPACT, EXPIRE or RECONCILE."""
     kinds = {EXPIRE_TOMBSTONES: round_state.EXPIRE, RECONCILE: round_state.RECONCILE}
     return kinds.get(source, round_state.COMPACT)

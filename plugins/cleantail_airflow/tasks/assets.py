@@ -1,12 +1,12 @@
-"""Airflow assets: the one that a topic updates when something was published, and those that its DAG waits for.
+"""Airflow assets: the asset that a topic updates after a publication, and the assets that its DAG waits for.
 
-An event of a topic's asset has the clean point of every log as its extra:
+The extra of an asset's event has the clean point of each log:
 
     {"topic": "orders", "operation": "compact", "round": …, "snapshot_id": "81…", "partitions": [0],
      "checkpoints": {"0": 1042, "1": 977}}
 
-`partitions` are those that this commit changed; the operation is compact, expire or rollback. `snapshot_id` is text: it
-is too long for a number of JavaScript.
+`partitions` are those that the commit changed. The operation is compact, expire, reconcile or rollback. `snapshot_id`
+is text, because it exceeds the integers of JavaScript.
 """
 
 from __future__ import annotations
@@ -36,13 +36,16 @@ S = TypeVar("S", Topic, TopicGroup)
 
 
 def asset_of(topic: str) -> Asset:
-    """Makes the topic's asset. Name and URI are one text, so `Asset("x-cleantail://orders")` elsewhere is this one."""
+    """Return the topic's asset.
+
+    Name and URI are equal, so `Asset("x-cleantail://orders")` in another DAG is the same.
+    """
     uri = topic_asset_uri(topic)
     return Asset(name=uri, uri=uri, group=GROUP)
 
 
 def schedule_of(topic: Topic | TopicGroup) -> Any:
-    """Returns what DAG(schedule=…) takes: cron, all the assets, cron or all the assets, or None."""
+    """Return the argument of DAG(schedule=…): cron, all the assets, cron or all the assets, or None."""
     cron, uris = parts_of(topic.schedule)
     if not uris:
         return cron
@@ -53,21 +56,21 @@ def schedule_of(topic: Topic | TopicGroup) -> Any:
 
 
 def _upstream(uri: str) -> Any:
-    """Refers to whichever asset has this URI: an Asset of ours with another name would put its owner's out."""
+    """Refer to the asset by its URI only. An Asset with another name would replace the one of its owner."""
     return Asset.ref(uri=Asset(uri).uri)
 
 
 def usable_topics(config_dir: Path) -> Iterator[tuple[Path, Topic | ConfigError]]:
-    """Scans the topics, where a schedule that only Airflow can judge is a problem of its own file.
+    """Scan the topics. A schedule that Airflow rejects becomes a ConfigError of its file.
 
-    A provider may have rules for the URIs of its scheme; one that breaks them must not hide every other DAG.
+    A provider may have rules for the URIs of its scheme. A URI that breaks them must not hide the other DAGs.
     """
     for file, topic in scan_topics(config_dir):
         yield file, topic if isinstance(topic, ConfigError) else _with_usable_schedule(file, topic)
 
 
 def usable_groups(config_dir: Path) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
-    """Scans the groups in the same way; there are none where the defaults are broken, which every topic tells."""
+    """Scan the groups in the same way. Yields none if the defaults are broken: every topic reports that."""
     try:
         groups = list(scan_groups(config_dir))
     except ConfigError:
@@ -86,12 +89,11 @@ def _with_usable_schedule(file: Path, scheduled: S) -> S | ConfigError:
 
 
 def announce(context: Context, topic: str, operation: str, report: JobReport) -> None:
-    """Gives the event of the task's outlet what was published; Airflow makes the event when the task succeeds."""
+    """Set the extra of the outlet's event. Airflow creates the event when the task succeeds."""
     context["outlet_events"][asset_of(topic)].extra = extra_of(topic, operation, report)
 
 
 def extra_of(topic: str, operation: str, report: JobReport | RoundResult) -> dict[str, Any]:
-    """Returns what the event of a topic's asset says of what was published."""
     return {
         "topic": topic,
         "operation": operation,

@@ -1,4 +1,4 @@
-"""The task `evaluate`: decides what a run does, from metadata alone, and skips what has nothing to do."""
+"""The task `evaluate`: decide from metadata what a run does, and skip the tasks without work. Starts no Spark."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.stations import idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.outcomes.failures import noted
-from cleantail_airflow.outcomes.run_xcoms import PlannedRun, planned_run
+from cleantail_airflow.outcomes.run_xcoms import planned_run
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN, ROLLBACK
 from cleantail_airflow.tasks.airflow_listeners import NOTE, idle_note
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class EvaluateOperator(LineageOperator, BaseOperator):
-    """Decides what a run does, from metadata alone. If nothing is due it skips all tasks after it, free of charge."""
+    """Decides what a run does. If nothing is due, all later tasks are skipped without a process."""
 
     template_fields: Sequence[str] = ("topic", "reason")
     overwrite_rtif_after_execution = True  # so that `reason` shows under Rendered Templates
@@ -80,33 +80,36 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         if not planned.due:
             context["ti"].xcom_push(NOTE, idle_note(schedule, self.reason, run.logs))
             self._skip_all_after(context, keep=[ALERT] if something_to_tell(topic, run, now_ms) else [])
-        self._skip_not_due(context, planned)
-
-    def _skip_not_due(self, context: Context, plan: PlannedRun) -> NoReturn:
-        """Ends evaluate well and skips here what has nothing to do, so that no process starts to find that out."""
-        ti = context["ti"]
-        reasons = {ROLLBACK: "the run was not triggered with rollback_to", **idle_tasks(plan)}
-        # raised, so Airflow does not keep what would be returned: the units, over which compact is mapped
-        where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
-        units = [WORK_UNIT_JSON.plain(unit) for unit in plan.units]
-        XCom.set("return_value", units, **where, _mapped_length=len(units))
-        self._skip(context, reasons.keys() & self.get_flat_relative_ids(upstream=False), reasons)
+        set_return_value(context, [WORK_UNIT_JSON.plain(unit) for unit in planned.units])
+        reasons = {ROLLBACK: "the run was not triggered with rollback_to", **idle_tasks(planned)}
+        tasks = self.get_flat_relative_ids(upstream=False)
+        skip(context, {task_id: reason for task_id, reason in reasons.items() if task_id in tasks})
 
     def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
-        """Skips the tasks after this one but those in `keep`: a run without work takes no process and no slot."""
-        tasks = self.get_flat_relative_ids(upstream=False) - set(keep)
-        self._skip(context, tasks, dict.fromkeys(tasks, self.reason))
+        """Skip the tasks after this one, except those in `keep`."""
+        skip(context, dict.fromkeys(self.get_flat_relative_ids(upstream=False) - set(keep), self.reason))
 
-    def _skip(self, context: Context, tasks: Collection[str], reasons: Mapping[str, str | None]) -> NoReturn:
-        """Ends this task well, and those tasks without starting them; each keeps its reason as an XCom."""
-        ti = context["ti"]
-        for task_id in sorted(tasks):
-            XCom.set("skipped", reasons[task_id], dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
-        raise DownstreamTasksSkipped(tasks=sorted(tasks))  # type: ignore[no-untyped-call]  # Airflow types it not
+
+def skip(context: Context, reasons: Mapping[str, str | None]) -> NoReturn:
+    """End this task with success, and skip those tasks. Each gets its reason as an XCom."""
+    ti = context["ti"]
+    for task_id, reason in sorted(reasons.items()):
+        XCom.set("skipped", reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
+    raise DownstreamTasksSkipped(tasks=sorted(reasons))  # type: ignore[no-untyped-call]  # Airflow has no type for it
+
+
+def set_return_value(context: Context, mapped_over: list[Any]) -> None:
+    """Store the list over which later tasks are mapped. A task that ends with `skip` cannot return it."""
+    ti = context["ti"]
+    where = {"dag_id": ti.dag_id, "task_id": ti.task_id, "run_id": ti.run_id}
+    XCom.set("return_value", mapped_over, **where, _mapped_length=len(mapped_over))
 
 
 def clock_of_run(platform: Platform, param_ms: int | None) -> int:
-    """Returns the run's clock (Unix ms): the param `now_ms`, only where the platform allows it, else the wall clock."""
+    """Return the run's clock (Unix ms): the param `now_ms`, else the wall clock.
+
+    Raises AirflowFailException if the platform does not allow the param.
+    """
     clock_ms = int(time.time() * 1000)
     if param_ms is None:
         return clock_ms
@@ -118,7 +121,7 @@ def clock_of_run(platform: Platform, param_ms: int | None) -> int:
 
 
 def something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
-    """Returns whether a run without work has a reason to tell the channels: something is wrong, or what was is over."""
+    """Return whether a run without work must notify the channels: an incident is open, begins or ends."""
     from cleantail.watch.alarms import log_alarms
     from cleantail_airflow.alerts.channels import load_book
 

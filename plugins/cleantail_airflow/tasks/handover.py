@@ -1,9 +1,9 @@
-"""Says how a task tells a driver what to do, and hears what became of it: by files beside it, or through a store.
+"""The documents that a task and its Spark driver exchange, and how the driver is started.
 
-A driver on this machine (client mode) reads and writes files that only this user can read, since everybody on the
-machine can list the arguments of a process, and Airflow keeps those of a task. A driver on a cluster (deploy-mode
-cluster) cannot reach them: its documents go through platform.spark.exchange, by a name that every try of the task has,
-so that a next try which takes the application up reads what it reports.
+A driver on this machine (client mode) reads and writes files that only this user can read: other users can list the
+arguments of a process, and Airflow stores those of a task. A driver on a cluster (deploy-mode cluster) cannot reach
+these files. Its documents are in platform.spark.exchange, under a name that all tries of the task share. So a next try
+that reattaches to the application finds its result.
 """
 
 from __future__ import annotations
@@ -30,27 +30,28 @@ from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 
 class DriverHook(SparkSubmitHook):
-    """Gives the driver what it needs of the task's environment; SparkSubmitHook would copy all of it."""
+    """Passes the driver only the variables that it needs. SparkSubmitHook would pass the whole environment."""
 
     @classmethod
     def of(cls, hook: SparkSubmitHook) -> DriverHook:
-        """Makes a hook that is set up as the operator has set up Airflow's."""
+        """Return a hook with the settings of Airflow's own hook."""
         driver_hook = cls.__new__(cls)
         driver_hook.__dict__.update(hook.__dict__)
         return driver_hook
 
     note: Path | None = None
-    """The file that keeps which process runs for this task, for a next try to end it."""
+    """The file with the id of this task's process, so that a next try can end it."""
 
     clear: Callable[[], None] | None = None
-    """Removes what an earlier driver of this task has reported: called before another one is started, and not where an
-    application is taken up."""
+    """Deletes the report of an earlier driver. Called before a driver is started, not when a try reattaches to one."""
     submit_env: Mapping[str, str] = {}
-    """The variables by which spark-submit finds itself, where a driver elsewhere has none of ours."""
+    """The variables that spark-submit itself needs. A driver on a cluster does not get them."""
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
-        """Ends what an earlier try has left running here, and starts the driver: a worker that was killed has left
-        spark-submit, and so the driver, to itself."""
+        """End the process of an earlier try on this machine, and start the driver.
+
+        If a worker is killed, its spark-submit and driver go on without it.
+        """
         if self.note is not None and (pid := end_earlier(self.note)):
             self.log.warning("process %s of an earlier try of this task was still running, and was ended", pid)
         if self.clear is not None:
@@ -58,7 +59,7 @@ class DriverHook(SparkSubmitHook):
         env = {**of_driver(os.environ), **self.submit_env, **(self._env_vars or {})}
         try:
             return super().submit(application, env=env, **kwargs)
-        finally:  # not where this process is killed: that is what the note is for
+        finally:  # a killed process does not get here, and leaves its note
             if self.note is not None:
                 forget(self.note)
 
@@ -68,19 +69,18 @@ class DriverHook(SparkSubmitHook):
         super()._process_spark_submit_log(log_line(str(line).rstrip("\r\n")) for line in itr)
 
     def _build_spark_submit_command(self, application: str) -> list[str]:
-        """Builds the command. `submit` has given the driver the variables that Airflow's hook would add here."""
+        """Build the command without the variables that Airflow's hook adds: `submit` has passed them."""
         command: list[str] = super()._build_spark_submit_command(application)
         self._env = None
         return command
 
 
 DEPLOY_MODE, CLUSTER = "deploy-mode", "cluster"
-"""The key of a Spark connection's extra, and the value by which the driver runs on the cluster."""
+"""The key and value in a Spark connection's extra with which the driver runs on the cluster."""
 RM_ADDRESS = "yarn_resourcemanager_webapp_address"
-"""The key by which a YARN application that is running is found again."""
+"""The key in the extra with which a next try finds a running YARN application."""
 DRIVER_ENVIRONMENTS = ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.")
-"""How the settings begin that put a variable into the environment of a driver on the cluster. A standalone cluster of
-Spark has no such setting."""
+"""Prefixes of the settings that set a variable of a driver on the cluster. Spark's standalone cluster has none."""
 LOCAL_SETTINGS = (
     "spark.jars",
     "spark.driver.extraClassPath",
@@ -88,36 +88,36 @@ LOCAL_SETTINGS = (
     "spark.driver.bindAddress",
     "spark.driver.host",
 )
-"""Settings that name places of this machine: a driver elsewhere gets what platform.spark.conf has of them."""
+"""Settings with paths or addresses of this machine. A driver on a cluster gets those in platform.spark.conf only."""
 
 
 class Handover(Protocol):
-    """Says where the documents of one task lie."""
+    """Where the documents of one task are."""
 
     @property
     def result(self) -> str:
-        """Returns where the job writes its result."""
+        """Return the address to which the job writes its result."""
 
     def argument(self, text: str) -> str:
-        """Returns an argument for the command line: a JSON document is put away, and argparse's @PLACE stands for
-        it."""
+        """Return an argument for the command line. A JSON document is stored, and argparse's @ADDRESS replaces it."""
 
     def clear(self) -> None:
-        """Removes what an earlier driver has reported, before another one is started."""
+        """Delete the result of an earlier driver."""
 
     def report(self, job: str) -> EndedJob:
-        """Returns what the job has left. It reports its exit code only where nobody sees that of its driver."""
+        """Return the job's result. It has an exit code only if the driver runs on a cluster."""
 
 
 def is_on_cluster(connection: Connection | Any) -> bool:
-    """Returns whether the Spark connection has drivers run on the cluster."""
     return connection.extra_dejson.get(DEPLOY_MODE) == CLUSTER
 
 
 @contextmanager
 def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -> Iterator[Handover]:
-    """Yields where the documents of a task lie. Raises AirflowFailException where a driver on a cluster has no place
-    for them."""
+    """Yield the place of a task's documents.
+
+    Raises AirflowFailException for a driver on a cluster if platform.spark.exchange is not set.
+    """
     if not on_cluster:
         with TemporaryDirectory(prefix="cleantail-") as folder:
             yield _Files(Path(folder))
@@ -131,13 +131,15 @@ def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -
 
 
 def settings_for_cluster(platform: Platform, conf: dict[str, str]) -> dict[str, str]:
-    """Returns the settings without those that name places of this machine."""
+    """Return the settings without those that are paths or addresses of this machine."""
     return {k: v for k, v in conf.items() if k not in LOCAL_SETTINGS or k in platform.spark.conf}
 
 
 def task_settings(env: Mapping[str, str]) -> dict[str, str]:
-    """Returns the settings by which a driver on a cluster knows which task it works for, as one on this machine does by
-    its environment: the evidence keeps that. `env`: of the task."""
+    """Return the settings that put the task's name into the environment of a driver on a cluster.
+
+    The evidence records it. `env`: the environment of the task.
+    """
     names = [name for name in VARIABLES.values() if env.get(name)]
     return {f"{prefix}{name}": env[name] for prefix in DRIVER_ENVIRONMENTS for name in names}
 

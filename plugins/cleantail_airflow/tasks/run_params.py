@@ -1,4 +1,4 @@
-"""The parameters of a run: refuses one that was triggered with the name of none, which Airflow would pass over."""
+"""The parameters of a run. A run with an unknown parameter is refused, because Airflow would ignore it."""
 
 from __future__ import annotations
 
@@ -10,11 +10,7 @@ from airflow.sdk import Context
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 ROLLBACK_TO = "rollback_to"
-"""The parameter of a run that undoes rounds instead of doing one."""
-
 RECONCILE = "reconcile"
-"""The parameter of a run that compares the table with its source."""
-
 
 PARAMS: dict[str, dict[str, Any]] = {
     "force": {
@@ -48,15 +44,14 @@ RECONCILE_PARAM: dict[str, Any] = {
     "type": "boolean",
     "description": "Remove keys that are alive in the table and deleted in Kafka.",
 }
-"""The parameters of a run, as Airflow's Param takes them. Each DAG makes Params of its own: Airflow writes what a run
-of `dag.test` was given into its DAG's."""
+"""Arguments of Airflow's Param. Each DAG makes its own Params, because `dag.test` writes a run's values into them."""
 
 
 def require_known_params(context: Context) -> None:
-    """Raises AirflowFailException where the run's conf has a name that the DAG has no parameter of.
+    """Raise AirflowFailException if the run's conf has a name that is not a parameter of the DAG.
 
-    Airflow takes such a conf by its API, and the run would be an ordinary one: who wrote `rolback_to` would compact.
-    The first task of a run asks. Values are Airflow's to check.
+    Airflow's API accepts any conf. Without this check a run with the typo `rolback_to` would compact. The first task of
+    a run calls this. Airflow checks the values.
     """
     params = sorted(context["dag"].params)
     unknown = sorted(map(str, set(context["dag_run"].conf or ()) - set(params)))

@@ -1,8 +1,8 @@
-"""The base of all tasks that start a Spark application: how it is started, and how its result comes back.
+"""The bases of all tasks that start a Spark application, and the last task of a run.
 
-A task starts a job of spark_jobs with arguments. The job leaves one JSON object in the file of `--result`. Neither
-holds keys or values of records: a job says where they are (snapshot, partition, offset). How both get there and back
-says `handover`.
+A task starts a job of spark_jobs with arguments. The job writes one JSON object to the file of `--result`, and the task
+returns it as its XCom. Neither holds keys or values of records, only their positions (snapshot, partition, offset).
+`handover` transfers both.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from cleantail_airflow.tasks.handover import (
 
 
 class SparkJobOperator(LineageOperator, SparkSubmitOperator):
-    """Run the station `job` by spark_jobs/run_station.py, and return what it reports.
+    """Run the station `job` with spark_jobs/run_station.py, and return its result.
 
-    A subclass says with which arguments (`arguments`), or skips the task with a reason (`skip`), which the UI shows
-    under Rendered Templates. `received` says what becomes of the result.
+    A subclass returns the arguments (`arguments`), or skips the task with a reason (`skip`), which the UI shows under
+    Rendered Templates. It handles the result in `received`.
     """
 
     template_fields: Sequence[str] = ("application", "application_args", "conf", "reason")
@@ -58,8 +58,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
     job: ClassVar[str]
 
     def __init__(self, *, config_dir: str, of: str, named: Sequence[str] = (), **kwargs: Any) -> None:
-        """Makes the task. `of`: what the application is for, in its name; `named`: the arguments that say it to the
-        job."""
+        """`of`: the topic or group in the application's name. `named`: the job's arguments that name it."""
         super().__init__(
             application=str(JOB_FILE),
             application_args=[self.job, "--config", config_dir, *named],
@@ -74,18 +73,18 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         self.reported_exit_code: int | None = None
 
     def arguments(self, context: Context) -> list[str]:
-        """Returns the job's arguments beside those of every job; calls `skip` where it has nothing to do."""
+        """Return the job's own arguments, or call `skip` if it has nothing to do."""
         raise NotImplementedError
 
     def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
-        """Goes by what the job has left; `error`: with what spark-submit ended."""
+        """Handle the job's result. `error`: the error of spark-submit."""
         raise NotImplementedError
 
     def require_configured(self) -> None:
-        """Raises ConfigError where what the job is for is not in the configuration any more."""
+        """Raise ConfigError if the topic is no longer in the configuration."""
 
     def records(self, context: Context) -> int | None:
-        """Returns how many records the job is going to read, by which its application is set up; None: not known."""
+        """Return how many records the job will read, for its Spark settings. None: unknown."""
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
@@ -95,44 +94,44 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     def client_arguments(self, settings: str) -> list[str]:
         """Return the job's arguments that name a file with these settings of Kafka clients (JSON). Only its owner can
-        read the file.
+        read it.
 
-        A driver on a cluster cannot read our files, and no login goes into a store: there the settings come from the
-        driver's own environment.
+        Returns none for a driver on a cluster: it cannot read files of this machine, and no login is written to a
+        store. Its settings come from its own environment.
         """
         if is_on_cluster(self._connection()):
             return []
         assert self.private_folder is not None, "execute has made it"
         file = self.private_folder / "clients.json"
-        # opened with its mode, so that no other user can have it open before
+        # created with its mode, so that no other user can open it first
         with os.fdopen(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as stream:
             stream.write(settings)
         return ["--client-settings", str(file)]
 
     def _run_job(self, context: Context) -> dict[str, Any]:
-        # 1. what the job is to do; a task with nothing to do ends here
+        # 1. Make the job's arguments. A task with nothing to do ends here.
         arguments = [*self.arguments(context), *_began(context)]
         self.require_configured()
-        # 2. where and with which settings Spark runs it
+        # 2. Choose where Spark runs it, and with which settings.
         connection = self._connection()
         on_cluster = is_on_cluster(connection)
         platform = platform_of(self.config_dir)
         self._run_on(platform, connection, on_cluster, self.records(context))
         self.note = note_of(platform.home, identity_of(context))
-        # 3. the job, whose documents and whose report go by files, or through a store
+        # 3. Run the job.
         with handover(platform, on_cluster, identity_of(context)) as documents:
             self.clear = documents.clear
             arguments = [documents.argument(argument) for argument in arguments]
             self.application_args = [*(self.application_args or ()), *arguments, "--result", documents.result]
             error = self._submit(context)
             ended = documents.report(self.job)
-        # 4. what it reports, red or green
+        # 4. Handle its result, red or green.
         self.reported_exit_code = ended.exit_code
         self.received(context, ended, error)
         return ended.xcom
 
     def _run_on(self, platform: Platform, connection: Any, on_cluster: bool, records: int | None) -> None:
-        """Sets the job's settings and environment. A driver on a cluster has its own environment there."""
+        """Set the job's settings and environment. A driver on a cluster has its own environment."""
         self.conf = _submit_conf(platform, connection.host or "", records)
         if not on_cluster:
             self.env_vars = spark_environment(os.environ)
@@ -141,13 +140,13 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         self.application = (
             f"{platform.spark.jobs.rstrip('/')}/{JOB_FILE.name}" if platform.spark.jobs else self.application
         )
-        # by these a next try finds an application that goes on
+        # with these a next try reattaches to a running application
         self._track_driver_via_k8s_api = str(connection.host or "").startswith("k8s://")
         self._yarn_track_via_rm_api = RM_ADDRESS in connection.extra_dejson
         self.durable = self._track_driver_via_k8s_api or self._yarn_track_via_rm_api
 
     def _submit(self, context: Context) -> AirflowException | None:
-        """Runs spark-submit, and returns the error with which it ended."""
+        """Run spark-submit, and return its error."""
         try:
             super().execute(context)
         except AirflowException as error:
@@ -161,30 +160,27 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     @property
     def exit_code(self) -> int | None:
-        """Returns the exit code of the job, as it reports it, else as spark-submit does; None where nothing was
-        started."""
+        """Return the exit code that the job reports, else that of spark-submit. None: nothing was started."""
         if self.reported_exit_code is not None:
             return self.reported_exit_code
         process = getattr(self._hook, "_submit_sp", None)
         return getattr(process, "returncode", None)
 
     def skip(self, reason: str) -> NoReturn:
-        """Ends the task as skipped, and shows the reason."""
         self.reason = reason
         self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
         raise AirflowSkipException(reason)
 
     def _connection(self) -> Any:
-        """Returns the Airflow connection that names the Spark master.
+        """Return the Airflow connection that names the Spark master.
 
-        Raises AirflowFailException where there is no such connection: the hook would submit to a YARN cluster that
-        nobody named.
+        Raises AirflowFailException if it is missing: the hook would then submit to a default YARN cluster.
         """
         try:
             connection = BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException:
             raise AirflowFailException(
-                f"Airflow has no connection {self._conn_id}: make one of type spark, as in "
+                f"Airflow has no connection {self._conn_id}. Make one of type spark, for example "
                 f"""AIRFLOW_CONN_{self._conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
             ) from None
         if connection.conn_type != "spark":
@@ -194,27 +190,29 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
 
 def platform_of(config_dir: str) -> Platform:
-    """Reads the platform from its YAML, in the environment of the task, and has the catalog's login there. Raises
-    ConfigError, and CleantailError where a connection is missing."""
+    """Return the platform from its YAML. The catalog's login is then in the task's environment.
+
+    Raises ConfigError, and CleantailError if a connection is missing.
+    """
     platform = load_platform(Path(config_dir))
     with_login(platform)
     return platform
 
 
 def identity_of(context: Context) -> tuple[object, ...]:
-    """Returns which task this is, whatever its try."""
+    """Return the key of the task instance. All tries of it have the same."""
     ti = context["ti"]
     return ti.dag_id, ti.run_id, ti.task_id, ti.map_index
 
 
 def _began(context: Context) -> list[str]:
-    """Returns the argument with when Airflow began the run: no task can change that, unlike the plan's clock."""
+    """Return the argument with the start of the run. Unlike the plan's clock, no task can change it."""
     begun = getattr(context.get("dag_run"), "start_date", None)
     return ["--began", str(int(begun.timestamp() * 1000))] if begun else []
 
 
 def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[str, str]:
-    """Returns the platform's Spark settings for a job on `master`, but for the master: the hook adds that."""
+    """Return the platform's Spark settings for a job on `master`, without `spark.master`: the hook adds it."""
     from cleantail.lake.catalog_settings import spark_conf
 
     spark = platform.spark.model_copy(update={"master": master})
@@ -222,21 +220,23 @@ def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[s
     return {key: value for key, value in conf.items() if key != "spark.master"}
 
 
-DONE_BEFORE = "no application was started: that of an earlier task has done this work"
+DONE_BEFORE = "no application was started: an earlier task has done this work"
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
-"""Exit codes of a job after which trying again does not help: bad input or configuration, a person has to decide."""
+"""Exit codes after which trying again does not help: invalid input or configuration, or a person has to decide."""
 
 
 class CleantailSparkOperator(SparkJobOperator):
-    """Runs a job of one topic. `failed`, `succeeded` and `ended` say what becomes of its report."""
+    """Runs a job of one topic. Subclasses handle its report in `failed`, `succeeded` and `ended`."""
 
     def __init__(self, *, topic: str, config_dir: str, **kwargs: Any) -> None:
         super().__init__(config_dir=config_dir, of=topic, named=("--topic", topic), **kwargs)
         self.topic = topic
 
     def done_before(self, context: Context) -> RoundResult | None:
-        """Returns what this task's job would report, where the application of an earlier task has done its work as
-        well; None where it is to be started."""
+        """Return the result if the application of an earlier task has done this work.
+
+        None: the job is to be started.
+        """
         return None
 
     def _run_job(self, context: Context) -> dict[str, Any]:
@@ -267,34 +267,34 @@ class CleantailSparkOperator(SparkJobOperator):
         self.keep_lineage(lambda: self.told(context, ended, report))
         if error:
             self.failed(context, ended, report, error)
-        elif ended.is_empty:  # a job that ended well has left a document
+        elif ended.is_empty:  # a job that succeeded has written a document
             raise AirflowException(f"{self.job} wrote no result")
         else:
             self.succeeded(report)
         self.ended(context, ended, report)
 
     def told(self, context: Context, ended: EndedJob, report: JobReport) -> StationLineage | None:
-        """Returns what the job has read and written, red or green."""
+        """Return what the job has read and written, also if it failed."""
         from cleantail_airflow.station_lineage import done
 
         topic = loaded_topic(self.topic, self.config_dir)
         return done(topic, ended, report, self.snapshots_read(context))
 
     def snapshots_read(self, context: Context) -> tuple[int, ...]:
-        """Returns the snapshots that the job went by, where its own report does not name them."""
+        """Return the snapshots that the job has read, if its report does not name them."""
         return ()
 
     def succeeded(self, report: JobReport) -> None:
-        """Logs the warnings of a job that ended well."""
+        """Log the warnings of a job that succeeded."""
         for warning in warnings_of(self.topic, report.verdicts):
             self.log.warning("%s", warning)
 
     def failed(self, context: Context, ended: EndedJob, report: JobReport, error: AirflowException) -> None:
-        """Raises the error that says most; a subclass may return where the failure is not its task's.
+        """Raise the most specific error. A subclass may return if the failure is not its task's.
 
-        1. The expectations that failed, as RedCheck; the channels hear of them at once.
-        2. The error that the job reports.
-        3. What spark-submit printed, where the job crashed and reports nothing.
+        1. Failed expectations are raised as RedCheck, and the channels are notified at once.
+        2. Else the error that the job reports is raised.
+        3. If the job crashed without a report, the output of spark-submit is raised.
         """
         if red := failures_of(self.topic, report.verdicts, report.heads_by_log):
             context["ti"].xcom_push("return_value", ended.xcom)
@@ -305,7 +305,7 @@ class CleantailSparkOperator(SparkJobOperator):
         raise as_airflow(report.error, self.exit_code) from None
 
     def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
-        """Does what is left to do after a task that is not red."""
+        """Finish a task that has not failed."""
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:
         from cleantail_airflow.alerts.alerting import tell_of_red
@@ -316,8 +316,10 @@ class CleantailSparkOperator(SparkJobOperator):
 
 
 class OutcomeOperator(BaseOperator):
-    """Fails where a task before it has failed. It is the run's last task: without it the success of a later task would
-    make the run green."""
+    """Fails if an earlier task has failed.
+
+    It is the run's last task. Without it the success of a later task would make the run green.
+    """
 
     def execute(self, context: Context) -> NoReturn:
         ti = context["ti"]
@@ -329,12 +331,12 @@ class OutcomeOperator(BaseOperator):
 
 
 def as_airflow(message: str, exit_code: int | None) -> AirflowException:
-    """Returns the error of a task whose job ends with this exit code: one after which Airflow tries again, or not."""
+    """Return the error of a task whose job ended with this exit code. It decides whether Airflow tries again."""
     return (AirflowFailException if exit_code in FINAL_EXIT_CODES else AirflowException)(message)
 
 
 def loaded_topic(topic: str, config_dir: str) -> Topic:
-    """Return the topic from its YAML, with the catalog's login in the environment of its platform.
+    """Return the topic from its YAML. The catalog's login is then in the environment of its platform.
 
     Raises ConfigError, and CleantailError if a connection is missing.
     """

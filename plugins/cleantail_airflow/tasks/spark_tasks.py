@@ -1,6 +1,6 @@
-"""The Spark tasks of a topic's DAG: which arguments each gives its station, and when the task is skipped.
+"""The Spark tasks of a topic's DAG: the arguments of each station, and when its task is skipped.
 
-`topic_tasks` has their order and the tasks without Spark. Most read the plan of the run, the XCom of `evaluate`.
+`topic_tasks` has their order and the tasks without Spark. Most tasks read the plan of the run, the XCom of `evaluate`.
 """
 
 from __future__ import annotations
@@ -37,8 +37,7 @@ NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
 class IngestOperator(CleantailSparkOperator):
-    """Append what the topic's source has and its table does not have yet. Reads without Spark what is new, and skips
-    the task if nothing is."""
+    """Appends what is new at the topic's source. Skipped if nothing is new, which it checks without Spark."""
 
     job = "ingest"
 
@@ -83,9 +82,9 @@ class IngestOperator(CleantailSparkOperator):
 
 
 class ConvertDeletesOperator(CleantailSparkOperator):
-    """Convert the equality deletes of an adopted table into deletes of one data file each, which a round can read.
+    """Converts the equality deletes of an adopted table into deletes of one data file each, which a round can read.
 
-    A sink in upsert mode goes on writing them. The task is skipped, without Spark, if the table has none.
+    A sink in upsert mode keeps writing equality deletes. The task is skipped, without Spark, if the table has none.
     """
 
     job = "convert_deletes"
@@ -100,15 +99,14 @@ class ConvertDeletesOperator(CleantailSparkOperator):
         topic = loaded_topic(self.topic, self.config_dir)
         table = load_table(open_catalog(topic.platform), topic)
         if table is None or not foreign_deletes(table).any:
-            self.skip("every delete of the table is of one data file: there is nothing to convert")
+            self.skip("the table has no equality deletes to convert")
         return []
 
 
 class CompactOperator(CleantailSparkOperator):
-    """Compacts one work unit onto a branch of its own.
+    """Compacts one work unit on a branch of its own.
 
-    `unit` is a WorkUnit of the plan (cleantail.log.work_units) as JSON: it holds numbers and names that Cleantail made,
-    and nothing of a record.
+    `unit` is a WorkUnit of the plan (cleantail.log.work_units) as JSON. It has no data of records.
     """
 
     job = "compact"
@@ -120,7 +118,6 @@ class CompactOperator(CleantailSparkOperator):
 
     @property
     def partitions(self) -> str:
-        """Returns the label that the UI shows for this instance of the mapped task."""
         numbers = ", ".join(str(work["partition"]) for work in self.unit["partitions"])
         return f"partitions {numbers}"
 
@@ -132,10 +129,10 @@ class CompactOperator(CleantailSparkOperator):
 
 
 class CheckQualityOperator(CleantailSparkOperator):
-    """Checks the branches of all units. Red partitions make the task red; the green ones are published all the same.
+    """Checks the branches of all units. Red partitions fail the task; green ones are published anyway.
 
-    `publishes`: whether its application also publishes what passed, unless the round waits for a person. What became
-    of it the evidence and the table say, by which `publish` shows it.
+    `publishes`: its application also publishes what passed, unless the round waits for approval. The task `publish`
+    then shows the result from the evidence and the table.
     """
 
     job = "check_quality"
@@ -156,9 +153,9 @@ class CheckQualityOperator(CleantailSparkOperator):
 
 
 class PublishingOperator(CleantailSparkOperator):
-    """Is the base of the tasks whose success updates the topic's asset, and so starts the DAGs that wait for it.
+    """Base of the tasks that update the topic's asset, which starts the DAGs that wait for it.
 
-    Where nothing was published the task is skipped instead, and its result is an XCom all the same.
+    If nothing was published, the task is skipped, and its result is still an XCom.
     """
 
     operation: str
@@ -167,7 +164,7 @@ class PublishingOperator(CleantailSparkOperator):
         super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
 
     def succeeded(self, report: JobReport) -> None:
-        """Warns of readers whose hold was over before they had read the tombstones. The task `alert` tells of them."""
+        """Warn of readers whose hold ended before they had read the tombstones. The task `alert` reports them."""
         super().succeeded(report)
         for reader in report.left_behind:
             where = (reader.name, reader.offset, reader.partition)
@@ -181,12 +178,13 @@ class PublishingOperator(CleantailSparkOperator):
 
 
 class PublishOperator(PublishingOperator):
-    """Publishes the partitions of a round that passed, also where others did not.
+    """Publishes the partitions of a round that passed, also if others failed.
 
-    `source` is the id of the task that has checked the round. `after_publishing_check`: whether its application may
-    have published the round as well, which this task then looks for, and shows. Else it starts an application: the XCom
-    of `source` says which round is meant; what passed the job reads from the evidence, and what a person answered from
-    the answers kept beside the table.
+    `source` is the id of the task that has checked the round. `after_publishing_check`: its application may have
+    published the round already. Then this task shows that and starts no application.
+
+    The XCom of `source` names the round. The job reads what passed from the evidence, and a person's answer from the
+    answers next to the table.
     """
 
     job = "publish"
@@ -198,7 +196,6 @@ class PublishOperator(PublishingOperator):
         self.operation = kind_of(source)
 
     def done_before(self, context: Context) -> RoundResult | None:
-        """Returns what the evidence and the table say of the round that this run has checked."""
         if not self.after_publishing_check:
             return None
         topic = loaded_topic(self.topic, self.config_dir)
@@ -208,7 +205,7 @@ class PublishOperator(PublishingOperator):
     def arguments(self, context: Context) -> list[str]:
         plan, checked = plan_of(context), checked_by(context, self.source)
         if not (plan and checked):
-            self.skip(f"{self.source} came to no verdict, so nothing is published")
+            self.skip(f"{self.source} reported no verdict, so nothing is published")
         return [
             "--kind",
             kind_of(self.source),
@@ -223,10 +220,9 @@ class PublishOperator(PublishingOperator):
         return tuple(unit.head_snapshot_id for unit in checked.units) if checked else ()
 
     def failed(self, context: Context, ended: EndedJob, report: JobReport, error: AirflowException) -> None:
-        """Raises only for partitions that were not red before.
+        """Raise only for partitions that the check did not report as red.
 
-        The check was red for those that it held back already. A round that started over was checked anew, and what
-        turned red only then is this task's failure.
+        If a round was repeated, it was checked again. Partitions that failed only then are this task's failure.
         """
         new = tuple(verdict for verdict in report.verdicts if verdict.partition not in report.red_before)
         if report.published is None:
@@ -238,9 +234,9 @@ class PublishOperator(PublishingOperator):
 
 
 class ReconcileOperator(PublishingOperator):
-    """Compare the table with its topic in Kafka, and remove the keys that are gone there: a round of its own.
+    """Compares the table with its topic in Kafka, and removes the keys that were deleted there, in a round of its own.
 
-    The brokers are asked first, without Spark, whether anything forbids the comparison.
+    It first asks the brokers, without Spark, whether the comparison is allowed.
     """
 
     job = "reconcile"
@@ -265,7 +261,7 @@ class ReconcileOperator(PublishingOperator):
 
 
 class ExpireTombstonesOperator(PublishingOperator):
-    """Removes tombstones past their horizon: a round of its own, whose job makes, checks and publishes it."""
+    """Removes tombstones past their horizon: its job makes, checks and publishes a round of its own."""
 
     job = "expire_tombstones"
     operation = "expire"
@@ -280,9 +276,9 @@ class ExpireTombstonesOperator(PublishingOperator):
 
 
 class RollbackOperator(PublishingOperator):
-    """Undoes rounds where the run was triggered with `rollback_to`; the other tasks of such a run are skipped.
+    """Undoes rounds if the run was triggered with `rollback_to`. All other tasks of such a run are skipped.
 
-    Of a topic with `publish: approve` only one of its approvers may trigger it.
+    With `publish: approve` only an approver of the topic may trigger it.
     """
 
     job = "rollback"
@@ -300,14 +296,13 @@ class RollbackOperator(PublishingOperator):
         except HeldError as error:
             raise AirflowFailException(f"{error}. One of them has to trigger the run") from None
         by = user or run.run_id
-        # a try that died may have undone the rounds already: by the time of the request the job knows, and goes no
-        # round further
+        # an earlier try may have undone the rounds: with the time of the request the job undoes no further round
         requested = [f"--asked-ms={int(run.run_after.timestamp() * 1000)}"] if run.run_after else []
         return ["--to", to, f"--by={by}", f"--request={run.run_id}", *requested]
 
 
 class ReclaimOperator(CleantailSparkOperator):
-    """Gives space back: rewrites files whose records are mostly deleted, expires snapshots, removes orphans."""
+    """Rewrites files whose records are mostly deleted, expires snapshots, removes orphans."""
 
     job = "reclaim"
 

@@ -40,7 +40,7 @@ def test_the_job_is_started_only_where_there_are_deletes_to_convert(
     if runs:
         assert operator.arguments(context()) == []
         return
-    with pytest.raises(AirflowSkipException, match="every delete of the table is of one data file"):
+    with pytest.raises(AirflowSkipException, match="the table has no equality deletes to convert"):
         operator.arguments(context())
 
 
