@@ -65,6 +65,7 @@ def test_what_the_environment_has_wins_and_a_changed_connection_is_taken_up(monk
         connection(monkeypatch, password=password)
         with_login(lake, env)
         assert env == {"CLEANTAIL_CATALOG_TOKEN": password}
+    lake = lake.with_env(env)
     assert pyiceberg_properties(lake)["token"] == "rotated"
     assert spark_secrets(lake) == {"spark.sql.catalog.cleantail.token": "rotated"}
     assert "rotated" not in str(spark_conf(lake))
