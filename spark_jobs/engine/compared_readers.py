@@ -1,20 +1,18 @@
 """Compare Cleantail's reader of data files with Spark's Iceberg reader, once for each kind of files (file_columns).
 
 A round decides by the columns that its tasks read by themselves (spark_jobs.iceberg.log_files). Iceberg's own reader is
-the reference (docs/architecture.md, decision 10). Before a round stages what its tasks have found:
+the reference (docs/architecture.md, decision 10). Before a round stages its removals:
 
-1. The tasks have noted the kinds of the files that they opened. Kinds that the table remembers as compared cost nothing
-   more.
-2. Of each other kind, up to three files are read by both readers, up to 10,000 live records of each. Spark computes a
-   digest of each column by its own plan (cleantail.log.adopted_table), tasks compute it from what rounds see
-   (records_of). The number of a record among the live ones of its file is part of its digest, so that an exchange of
-   two values counts.
-3. Where the digests differ, nothing is removed from the logs that have such files. Their check is red, with file and
+1. The tasks have noted the kinds of the files that they opened. Kinds that the table remembers are not compared again.
+2. Both readers read up to three files of each other kind, up to 10,000 live records of each. Spark computes a digest of
+   each column by its own plan (cleantail.log.adopted_table). Tasks compute it from the rounds' columns (records_of). A
+   record's number among the live ones of its file is part of its digest, so that an exchange of two values counts.
+3. If the digests differ, nothing is removed from the logs that have such files. Their check is red, with file and
    columns.
-4. Where they are equal, the round's commit adds the kind to a property of the table. Another version of Cleantail's
+4. If they are equal, the round's commit adds the kind to a property of the table. Another version of Cleantail's
    reader, Spark, Iceberg or PyArrow, another schema, mapping or strategy voids the property.
 
-A conversion of equality deletes needs no such comparison: it compares every position with Spark's reader by itself.
+A conversion of equality deletes needs no such comparison, because it compares every position with Spark's reader.
 """
 
 from __future__ import annotations
@@ -51,7 +49,7 @@ from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import FILE, PLACE, TopicTable
 
 PROPERTY_COMPARED = "cleantail.compared.files"
-"""Property of a table: which kinds of its files were compared, and by which version of the readers."""
+"""Property of a table: the kinds of its files that were compared, and the version of the readers."""
 RECORDS = 10_000
 """Maximum number of records that are compared in a file."""
 MOST_KINDS = 64
@@ -62,12 +60,12 @@ NEXT_STEP = (
     "again: CALL system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
 )
 _equal: set[tuple[str, str]] = set()
-"""(readers, kind) of what was equal in this process: topics of a pack have files of the same kinds."""
+"""(readers, kind) that were equal in this process: topics of a pack have files of the same kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderComparison:
-    """The result for a work unit. `blocked`: partition -> why nothing is removed from it. `properties`: what the
+    """The result for a work unit. `blocked`: partition -> why nothing is removed from it. `properties`: those that the
     round's commit sets."""
 
     blocked: Mapping[int, str] = field(default_factory=dict)
@@ -78,16 +76,9 @@ NOTHING_NEW = ReaderComparison()
 
 
 @dataclass(frozen=True, slots=True)
-class ComparedFile:
-    """Describes one file for a task: a LogTask whose only file it is."""
-
-    task: LogTask
-
-
-@dataclass(frozen=True, slots=True)
 class FileDigest:
-    """What a reader has seen of a file: the number of records, and column -> a digest of its values, each with
-    the number of its record. The order of records does not count."""
+    """A reader's view of a file: the number of records, and column -> a digest of its values, each with the number of
+    its record. The order of records does not count."""
 
     records: int
     columns: Mapping[str, int]
@@ -96,8 +87,8 @@ class FileDigest:
 def compare_readers(
     table: TopicTable, unit: WorkUnit, files: SnapshotFiles, tasks: Sequence[LogTask], retained: Collection[int] = ()
 ) -> ReaderComparison:
-    """Compare the kinds of files that the tasks of a round have opened, where they are new to the table. `files`: of
-    the snapshot that the tasks have read; `retained`: logs of which only retention is due."""
+    """Compare the kinds of files that the tasks of a round have opened, if they are new to the table. `files`: of the
+    snapshot that the tasks have read. `retained`: logs for which only retention is due."""
     met, table.met.value = table.met.value, {}
     met = {kind: found for kind, found in met.items() if any(files.planned(path) for _, path in found.files)}
     if not met:
@@ -117,13 +108,13 @@ def compare_readers(
 
 
 def forget(table: TopicTable) -> None:
-    """Forget what was compared, in the table and in this process: the next round compares again."""
+    """Forget all comparisons, in the table and in this process: the next round compares again."""
     _equal.clear()
     table.set_properties({PROPERTY_COMPARED: ""})
 
 
 def readers_of(table: TopicTable, files: SnapshotFiles) -> str:
-    """Return a digest of all that decides how files are read, beside what is in their kind."""
+    """Return a digest of everything else that decides how files are read, in addition to their kind."""
     iceberg, configs = files.iceberg, table.topic.config
     return digest(
         _source_of_reader(),
@@ -138,14 +129,13 @@ def readers_of(table: TopicTable, files: SnapshotFiles) -> str:
 
 @cache
 def _source_of_reader() -> str:
-    """Return a digest of our reader's own code: no person has to count its versions."""
+    """Return a digest of our reader's own code, in place of a version."""
     modules = (file_columns, log_files, task_records, projection, topic_columns)
     return digest(*map(inspect.getsource, modules))
 
 
 def _remembered(text: str | None, readers: str) -> list[str]:
-    """Return the kinds that the table remembers. A property that another version, or a person, has written counts for
-    nothing: then the kinds are compared again."""
+    """Return the kinds that the table remembers. None, if another version or a user has written the property."""
     try:
         known = json.loads(text or "{}")
         return [str(kind) for kind in known["kinds"]] if known.get("readers") == readers else []
@@ -160,7 +150,7 @@ Differences = dict[str, tuple[frozenset[str], str]]
 def _differing(
     table: TopicTable, unit: WorkUnit, files: SnapshotFiles, tasks: Sequence[LogTask], kinds: Kinds
 ) -> tuple[Differences, frozenset[str]]:
-    """Return the kinds that the readers see differently, and those of which no record was compared."""
+    """Return the kinds that the readers see differently, and those without a compared record."""
     by_path = {file.path: (task, file) for task in tasks for file in task.files}
     wanted = [
         (kind, path)
@@ -184,15 +174,15 @@ def _differing(
     return differing, frozenset(kinds.keys() - seen)
 
 
-def _compared_file(works: Sequence[PartitionWork], task: LogTask, file: log_files.LogFile) -> ComparedFile:
-    """Return the whole file for a task: of a file that several logs share, with all logs of the unit."""
+def _compared_file(works: Sequence[PartitionWork], task: LogTask, file: log_files.LogFile) -> LogTask:
+    """Return a task for this whole file alone. For a file that several logs share, it has all logs of the unit."""
     of_file = sorted((w for w in works if file.log in (None, w.partition)), key=lambda work: work.partition)
     whole = replace(file, piece=0, pieces=1)
-    return ComparedFile(replace(task, works=tuple(of_file), files=(whole,), shares=1, share=None))
+    return replace(task, works=tuple(of_file), files=(whole,), shares=1, share=None)
 
 
 def _difference(path: str, ours: FileDigest, theirs: FileDigest) -> tuple[frozenset[str], str] | None:
-    """Return the columns that differ, and a sentence that names the file; None if both have seen the same."""
+    """Return the columns that differ, and a sentence that names the file; None if nothing differs."""
     columns = frozenset(name for name, value in ours.columns.items() if theirs.columns.get(name) != value)
     if ours.records != theirs.records:
         return columns | {PARTITION, OFFSET}, (
@@ -209,8 +199,8 @@ def _difference(path: str, ours: FileDigest, theirs: FileDigest) -> tuple[frozen
 def _blocked(
     works: Sequence[PartitionWork], differing: Differences, kinds: Kinds, retained: Collection[int]
 ) -> dict[int, str]:
-    """Return partition -> why nothing is removed from it. Retention alone uses partition and offset: if these are the
-    same for both readers, it goes on."""
+    """Return partition -> why nothing is removed from it. Retention uses only partition and offset: if these are the
+    same for both readers, it is not blocked."""
     blocked: dict[int, str] = {}
     for kind, (columns, text) in differing.items():
         for log in (work.partition for work in works):
@@ -223,9 +213,8 @@ def _blocked(
 # --- Cleantail's reader: in a task
 
 
-def digest_of_file(properties: Mapping[str, str], compared: ComparedFile) -> FileDigest:
-    """Return what Cleantail's reader sees of the first live records of a file."""
-    task = compared.task
+def digest_of_file(properties: Mapping[str, str], task: LogTask) -> FileDigest:
+    """Return the digest of the first live records of the task's one file, by Cleantail's reader."""
     [file] = task.files
     io = load_file_io(dict(properties), task.location)
     keep = alive(file.records, read_deletes_in_task(io, file.before, file))
@@ -243,11 +232,11 @@ def digest_of_file(properties: Mapping[str, str], compared: ComparedFile) -> Fil
 
 
 def _columns_of(task: LogTask, records: Records) -> Iterator[tuple[str, Iterable[bytes | None]]]:
-    """Yield each compared column as bytes."""
     assert records.key is not None and records.tombstone is not None, "both were asked for"
     prefix = 4 if len(task.works) > 1 else 0  # records_of puts the log before a key
     yield PARTITION, (_text(task.works[place].partition) for place in records.log.tolist())
-    if _has_certain_offsets(task):
+    # Spark gets the last registration of a file, and offsets of row lineage are those of the first
+    if file_columns.has_offsets(task.layout) or not task.files[0].again:
         yield OFFSET, map(_text, records.offset.tolist())
     yield KEY, (None if key is None else key[prefix:] for key in records.key.to_pylist())
     yield TOMBSTONE, (_text(int(bool(mark))) for mark in records.tombstone.tolist())
@@ -263,12 +252,6 @@ def _columns_of(task: LogTask, records: Records) -> Iterator[tuple[str, Iterable
 
 def _or(array: pa.Array | None, nothing: pa.Array) -> pa.Array:
     return nothing if array is None else array
-
-
-def _has_certain_offsets(task: LogTask) -> bool:
-    """Return whether both readers make the same offsets: those that are made of row lineage are, in a file that is
-    registered twice, the ones of the first registration, which is not the one that Spark is given."""
-    return file_columns.has_offsets(task.layout) or not task.files[0].again
 
 
 def _text(value: int | None) -> bytes | None:
@@ -295,17 +278,17 @@ def _digest_of(place: int, value: bytes | None) -> int:
 # --- Spark's Iceberg reader
 
 
-def _by_spark(table: TopicTable, files: SnapshotFiles, compared: Sequence[ComparedFile]) -> list[FileDigest]:
-    """Return what Spark's Iceberg reader sees of the same records of exactly these files, with their deletes. Small
-    files are read in one scan, without a limit."""
-    planned = {each.task.files[0].path: files.planned(each.task.files[0].path) for each in compared}
+def _by_spark(table: TopicTable, files: SnapshotFiles, compared: Sequence[LogTask]) -> list[FileDigest]:
+    """Return the digests of the same records by Spark's Iceberg reader, of exactly these files, with their deletes.
+    Small files are read in one scan, without a limit."""
+    planned = {each.files[0].path: files.planned(each.files[0].path) for each in compared}
     tasks = {path: file.task for path, file in planned.items() if file is not None}
-    records = {each.task.files[0].path: each.task.files[0].records for each in compared}
+    records = {each.files[0].path: each.files[0].records for each in compared}
     small = [path for path, task in tasks.items() if records[path] <= RECORDS and _has_one_row_group(task)]
     large = [[path] for path in tasks if path not in small]
     groups = [small, *large] if small else large
     columns = _spark_columns(table.topic.config)
-    logs = {work.partition for each in compared for work in each.task.works}
+    logs = {work.partition for each in compared for work in each.works}
     with table.reading_files(files.iceberg, [[tasks[path] for path in group] for group in groups]) as frames:
         own = [
             frame.where(F.col(PARTITION).isin(logs)).select(FILE, PLACE, *(c.alias(n) for n, c in columns.items()))
@@ -317,7 +300,7 @@ def _by_spark(table: TopicTable, files: SnapshotFiles, compared: Sequence[Compar
         with described(table.spark.sparkContext, f"compare readers of files: Spark's, of {table.topic.topic}"):
             rows = by_file.agg(F.count("*").alias("records"), *digests).collect()
     seen = {row[FILE]: FileDigest(row["records"], {name: row[name] for name in columns}) for row in rows}
-    return [seen.get(each.task.files[0].path, FileDigest(0, {})) for each in compared]
+    return [seen.get(each.files[0].path, FileDigest(0, {})) for each in compared]
 
 
 def _has_one_row_group(task: Any) -> bool:
@@ -332,7 +315,7 @@ def _digest_sql(name: str) -> str:
 
 
 def _spark_columns(configs: KafkaConfigs) -> dict[str, Column]:
-    """Return each compared column as text or bytes, of the columns of a topic table."""
+    """Return each compared column of a topic table as text or bytes."""
     header = "concat(coalesce(hex(h.`key`), '-'), '=', coalesce(hex(h.`value`), '-'))"
     versions = {
         TIMESTAMP: F.expr(f"CAST(unix_micros(`{TIMESTAMP}`) AS STRING)"),

@@ -1,14 +1,13 @@
-"""Two different records at one offset: in what a round reads, in what an expiry removes from, in a whole topic.
+"""Find different records at one offset: in the part that a round reads, in the spans of an expiry, in a whole topic.
 
-1. A compaction compares the records of its dirty part where an offset occurs twice among the living.
-2. Where records are late it also compares them with those that earlier rounds have hidden at their offsets.
-3. An expiry compares where tombstones are due: one that is removed must not have hidden another record. It does so
-   only where the check's tasks have met an offset twice, or cannot tell, since a log is several of them.
+1. A compaction compares the live records of its dirty part that share an offset.
+2. It also compares late records with those that earlier rounds have hidden at their offsets.
+3. An expiry compares in the spans of due tombstones: a removed one must not have hidden another record. It does so only
+   if the check's tasks found an offset twice, or if a log is several tasks, which do not compare with each other.
 4. A proof of the topic compares everything that readers see.
-5. Of many records, values are read only where an offset occurs twice, and there only of those offsets' range. One task
+5. If records are many, values are read only if an offset occurs twice, and only in the range of such offsets. One task
    compares few records (spark_jobs.iceberg.snapshot_files) with their values at once.
-6. Records are compared by digests (cleantail.log.rules). A value is as long as it likes: its SHA-256 is what travels
-   to the others of its offset.
+6. Records are compared by digests (cleantail.log.rules). The shuffle sends a value's SHA-256, whatever its length.
 """
 
 from __future__ import annotations
@@ -32,13 +31,14 @@ from spark_jobs.iceberg.snapshot_files import SnapshotFiles, are_few
 from spark_jobs.iceberg.tables import DELETED, TopicTable, span_condition
 
 PART = "part"
-"""The column of a record's part."""
 COLUMNS = (PARTITION, OFFSET, *COMPARED, PART)
 
 
 def spans_twice(records: DataFrame) -> DataFrame:
-    """Return (partition, low, high): for each log the range, to the next 64 offsets, outside of which no offset of a
-    candidate occurs more than once. Reads neither keys nor values."""
+    """Return (partition, low, high): for each log the range of the candidates' repeated offsets, rounded to 64.
+
+    Reads neither keys nor values.
+    """
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
     bits_of_offsets = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
         F.count("*").alias("records"), bits, F.min(PART).alias(PART)
@@ -47,19 +47,19 @@ def spans_twice(records: DataFrame) -> DataFrame:
     return repeated.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
 
 
-def _twice(records: DataFrame) -> DataFrame:
-    by_offset = records.groupBy(PARTITION, OFFSET).agg(F.count("*").alias("records"), F.min(PART).alias(PART))
-    return by_offset.where(f"records > 1 AND {PART} = {CANDIDATE}").select(PARTITION, OFFSET)
-
-
 def at_repeated_offsets(records: DataFrame) -> DataFrame:
-    """Return the records whose offset another one has too, and a candidate is one of them."""
-    return records.join(_twice(records), [PARTITION, OFFSET], "left_semi")
+    """Return the records that share their offset with another, if one of them is a candidate."""
+    by_offset = records.groupBy(PARTITION, OFFSET).agg(F.count("*").alias("records"), F.min(PART).alias(PART))
+    repeated = by_offset.where(f"records > 1 AND {PART} = {CANDIDATE}").select(PARTITION, OFFSET)
+    return records.join(repeated, [PARTITION, OFFSET], "left_semi")
 
 
 def contradicting(records: DataFrame) -> DataFrame:
-    """Return one row for each offset with two different records, of which one is a candidate: (partition, offset, for
-    each of COMPARED whether they differ in it, part: the highest). `records`: COLUMNS."""
+    """Return one row for each offset with two different records, if one is a candidate.
+
+    Columns: partition, offset, for each of COMPARED whether they differ in it, and the highest part. `records`:
+    COLUMNS.
+    """
     digests = records.select(PARTITION, OFFSET, PART, *(_digest(name).alias(name) for name in COMPARED))
     by_offset = digests.groupBy(PARTITION, OFFSET).agg(
         *((F.min(name) != F.max(name)).alias(name) for name in COMPARED),
@@ -71,8 +71,7 @@ def contradicting(records: DataFrame) -> DataFrame:
 
 
 def _digest(name: str) -> Column:
-    """Return a text that is equal for equal fields and only for those. A null has the empty text, which no digest
-    is."""
+    """Return a text that is equal for equal fields only. A null has the empty text."""
     column = F.col(name)
     text = {
         KEY: F.sha2(column, 256),
@@ -84,23 +83,21 @@ def _digest(name: str) -> Column:
 
 
 def first_by_log(contradictions: DataFrame) -> DataFrame:
-    """Return (partition, offsets: how many, first: the row of the lowest offset), one row for each log with a
-    contradiction."""
+    """Return one row for each log with a contradiction: (partition, number of offsets, row of the lowest offset)."""
     first = F.min(F.struct(OFFSET, *COMPARED, PART))
     return contradictions.groupBy(PARTITION).agg(F.count("*").alias("offsets"), first.alias("first"))
 
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]
 LateFiles = Sequence[tuple[int, int, Sequence[str]]]
-"""[from, to) of offsets of a log that an earlier round has passed over, and the files that were added after it."""
+"""[from, to) of offsets of a log that an earlier round has read, and the files that were added after it."""
 
 
 def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradiction]:
-    """Return the contradictions by log, in the order of the logs' numbers. `records`: COLUMNS;
-    `few`: whether they are known to be few.
+    """Return the contradictions in the order of the logs' numbers. `records`: COLUMNS.
 
-    Few records are compared by one plan of one task. Of others one plan reads offsets, and only where one of them
-    occurs twice another reads keys and values.
+    `few` records are compared by one plan of one task. Otherwise a plan reads offsets, and only if one of them occurs
+    twice, another reads keys and values.
     """
     if few:
         compared = records.coalesce(1)
@@ -114,20 +111,19 @@ def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradicti
 
 
 def all_candidates(records: DataFrame) -> DataFrame:
-    """Mark all records as candidates: each is compared with the others of its offset."""
     return records.withColumn(PART, F.lit(CANDIDATE)).select(*COLUMNS)
 
 
 def with_parts(records: DataFrame, passed: Column) -> DataFrame:
-    """Mark records by the part that they have in a comparison: deleted ones are hidden, living ones that an earlier
-    round has `passed` are live, and the other living ones are candidates. `records`: with `_deleted`."""
-    # a literal for all would let Spark drop `_deleted`, and Iceberg gives deleted records only where that is read
+    """Mark the part of each record in a comparison: deleted ones are hidden, others that an earlier round has read
+    (`passed`) are live, and the rest are candidates. `records`: with `_deleted`."""
+    # with a literal Spark would drop `_deleted`, and Iceberg returns deleted records only if that column is read
     part = F.when(F.col(DELETED), HIDDEN).when(passed, LIVE).otherwise(CANDIDATE)
     return records.withColumn(PART, part).select(*COLUMNS)
 
 
 def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: PartitionState) -> LateFiles:
-    """Return where this round looks again at offsets that an earlier one has passed over."""
+    """Return the ranges of offsets that this round reads again, because files were added after an earlier round."""
     spans = ((*span, sequence_number) for *span, sequence_number in late_spans(work, state))
     ranges = [
         (low, high, table.files_after(unit.base_snapshot_id, work.partition, sequence_number))
@@ -139,12 +135,14 @@ def late_files(table: TopicTable, unit: WorkUnit, work: PartitionWork, state: Pa
 def of_round(
     table: TopicTable, unit: WorkUnit, late_by_log: Mapping[int, LateFiles], has_copies: bool, base: SnapshotFiles
 ) -> dict[int, Contradiction]:
-    """Return the contradictions in the dirty part of a compaction: among the living records, and where records are
-    late also with those that earlier rounds have hidden there, as long as their files are kept. `has_copies`: whether
-    an offset occurs twice among the living; `base`: the files that the round has read.
+    """Return the contradictions in the dirty part of a compaction.
 
-    In a topic that was created again the first offsets are of records that were removed long ago. Without the hidden
-    ones the new records would pass for late ones, and lose.
+    Live records are compared with each other. Late records are also compared with those that earlier rounds have hidden
+    there, as long as their files are kept. `has_copies`: an offset occurs twice among live records. `base`: the files
+    that the round has read.
+
+    A topic that was created again reuses the offsets of records that were removed long ago. Without the hidden records
+    its new ones would count as late, and lose.
     """
     if has_copies:
         spans = {w.partition: [(w.first_dirty_offset, w.end_offset)] for w in unit.partitions}
@@ -164,9 +162,11 @@ def of_round(
 
 
 def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, int]:
-    """Return partition -> the snapshot of its last round, of those logs since whose round another engine deleted or
-    updated records: an UPDATE deletes a record and appends its successor at the same offset. If the round expired it is
-    the oldest snapshot that is kept."""
+    """Return partition -> snapshot of its last round, for logs that another engine has changed since.
+
+    An UPDATE deletes a record and appends its successor at the same offset. If the round's snapshot expired, it is the
+    oldest snapshot that is kept.
+    """
     left, since, foreign = set(logs), dict[int, int](), False
     oldest = None
     for commit in history(table.load()) if left else ():
@@ -182,16 +182,15 @@ def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, in
 
 
 def _hidden_by_rounds(table: TopicTable, snapshot_id: int, spans: Spans, passed: Column) -> DataFrame:
-    """Return the records that were hidden at a snapshot, at offsets that had no living record: where one lived it was
-    deleted since by another engine, and what that engine wrote there is the record of the offset."""
+    """Return the records that were hidden at a snapshot, at offsets without a live record. Where one lived, another
+    engine has deleted it since, and that engine's record is the record of the offset."""
     records = table.with_hidden_at(snapshot_id).where(_inside(spans)).where(passed)
     alive = records.where(~F.col(DELETED)).select(PARTITION, OFFSET)
     return records.where(F.col(DELETED)).join(alive, [PARTITION, OFFSET], "left_anti")
 
 
 def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
-    """Return the condition for records that an earlier round has read: in files that were there for it, at offsets at
-    which this round looks again."""
+    """Return the condition for records that an earlier round has read, at offsets that this round reads again."""
     spans = [
         (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
         for p, ranges in late_by_log.items()
@@ -203,8 +202,8 @@ def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
 def of_expiry(
     table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState], base: SnapshotFiles
 ) -> dict[int, Contradiction]:
-    """Return the contradictions of an expiry, where tombstones are due: one that is removed must not have hidden
-    another record of its offset. `base`: as in of_round."""
+    """Return the contradictions in the spans of due tombstones: a removed one must not have hidden another record of
+    its offset. `base`: as in of_round."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
     return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))), unit, base)
 

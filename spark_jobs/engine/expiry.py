@@ -1,12 +1,11 @@
-"""What one task finds that an expiry removes, and count once it has: due tombstones, but for those that guard a
-key.
+"""Find the due tombstones that an expiry removes, in one task, and count them afterwards.
 
-A log of several tasks is gone through by shares of its files, each on its own: a tombstone is compared with no other.
+Tombstones that guard a key stay. Shares of a log's files are independent, because tombstones are not compared.
 
-1. By offset none guards: what is above a tombstone beats it.
-2. By timestamp or header a record above the clean point may have the lower rank. Were its tombstone removed, that
-   record would bring the key back (semantics.md 2, hazards 2 and 3): such a tombstone guards the key.
-3. Against records that are not in the log yet the lateness bound protects, not this.
+1. By offset no tombstone guards: every record above it beats it.
+2. By timestamp or header a record above the clean point may have a lower rank. Without the tombstone that record would
+   bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
+3. The lateness bound protects against records that are not in the log yet.
 """
 
 from __future__ import annotations
@@ -75,7 +74,7 @@ Guards = Mapping[int, np.ndarray[Any, Any]]
 
 
 def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> Guards:
-    """Return the tombstones for whose sake a key stays deleted: a record above the clean point has the lower rank."""
+    """Return the tombstones that guard a key: a record above the clean point has a lower rank."""
     if not versioned(task):
         return {}
 
@@ -101,7 +100,7 @@ def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> R
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:
-        # those of all shares: a tombstone guards its key against any of them
+        # the files of all shares: a tombstone guards its key against any of their records
         for number, file in enumerate(task.files):
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
                 keep = alive(file.records, read_deletes_in_task(io, file.before, file))
@@ -128,8 +127,8 @@ def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -
 
 
 def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Return the counts of LogMeasure: an expiry may remove due tombstones, and nothing else. `copies` is 1 where an
-    offset occurs twice among the records that are below the end and in the ledger's spans, among them all due ones."""
+    """Return the counts of LogMeasure: an expiry may remove only due tombstones. `copies` is 1 if an offset repeats
+    among the records below the end and in the ledger's spans, which include all due ones."""
     io = load_file_io(dict(properties), task.location)
     tally, bounds, offsets = Tally(task, ledgers), Bounds.of(task), DirtyOffsets()
     with task_keys(task) as numbers:
@@ -155,7 +154,7 @@ def _judge_records(
     looked_at: Booleans,
     guards: Booleans,
 ) -> None:
-    """Count what depends on a record alone. `looked_at`: which records of the base lie in the ledgers' spans."""
+    """Add the counts that depend on a record alone. `looked_at`: records of the base in the ledgers' spans."""
     assert records.tombstone is not None, "tombstones were asked for"
     base, live = before[records.pos], after[records.pos]
     head = records.offset >= bounds.end[records.log]

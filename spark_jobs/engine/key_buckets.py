@@ -1,13 +1,11 @@
-"""Logs that are more than one task: shares of their files find what may matter, and buckets of keys decide.
+"""Logs of several tasks: shares of their files find candidates, and buckets of keys decide.
 
-1. Each share reads its dirty records, and hands back a filter of their keys' hashes, and their offsets by file.
-2. The filters are merged by OR, and the driver tells copies by the offsets of each file.
-3. Each share goes through its files. Records that pass the filter are shuffled by a hash of their key, so that all
-   records of a key come to one bucket; all else is counted where it is read.
-4. Each bucket numbers its keys and decides as a task does that has its log alone. A key that the filter let through,
-   and that no dirty record has, is told there: no key is taken for another by its hash (semantics.md 3.11).
-
-The filter lets through every key that was put in, and few others.
+1. Each share reads its dirty records, and returns a filter of their keys' hashes, and their offsets by file.
+2. The filters are merged by OR, and the driver finds copies by the offsets of each file.
+3. Each share reads its files. Records that pass the filter are shuffled by a hash of their key, so that all records of
+   a key reach one bucket. All other records are counted in the share.
+4. Each bucket numbers its keys and decides like a task that has its log alone. There keys are compared byte by byte, so
+   a key without a dirty record that passed the filter is recognized (semantics.md 3.11).
 """
 
 from __future__ import annotations
@@ -39,9 +37,9 @@ from spark_jobs.engine.task_records import (
 from spark_jobs.iceberg.log_files import BATCH_RECORDS
 
 BITS_PER_KEY = 16
-"""One bit of so many is set for a key: about one other key of sixteen is let through, and told apart by itself."""
+"""Bits of the filter for each key. About one other key of sixteen passes, and the bucket recognizes it."""
 MOST_BITS = 1 << 31
-"""256 MiB. A filter of more keys lets more of the others through."""
+"""256 MiB. A full filter lets more other keys pass."""
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -53,17 +51,15 @@ class KeyFilter:
 
     @classmethod
     def for_keys(cls, keys: int) -> KeyFilter:
-        """Return an empty filter for at most so many keys."""
         size = 1 << max(min(keys * BITS_PER_KEY, MOST_BITS) - 1, 7).bit_length()
         return cls(np.zeros(size // 8, np.uint8))
 
     def add(self, hashes: Hashes) -> None:
-        """Put keys in."""
         byte, bit = self._place(hashes)
         np.bitwise_or.at(self.bits, byte, bit)
 
     def lets_through(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Return which of the keys may have been put in."""
+        """Return which keys may have been added: all added ones, and few others."""
         byte, bit = self._place(hashes)
         through: npt.NDArray[np.bool_] = (self.bits[byte] & bit) != 0
         return through
@@ -77,18 +73,17 @@ class KeyFilter:
 
 
 BLOB_RECORDS = 1 << 20
-"""So many records of a share are put into buckets at a time."""
+"""Number of records of a share that are put into buckets at a time."""
 KEYS = pa.schema([("key", pa.binary())])
 RECORDS, RANKS, RESULT = "records", "ranks", "result"
-"""What a message to a bucket holds: records, remembered ranks, or a share's own result, which is passed on."""
+"""Kinds of messages to a bucket: records, remembered ranks, or a share's own result, which is passed on."""
 Message = tuple[str, Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class DirtyShare:
-    """What one share has read of the dirty part. `low` and `high`: its lowest and highest key, None without
-    any."""
+    """The dirty part of one share. `low` and `high`: its lowest and highest key, or None."""
 
     filter: KeyFilter
     low: bytes | None
@@ -102,7 +97,6 @@ class DirtyShare:
 
 
 def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare:
-    """Read the dirty records of a share."""
     io = load_file_io(dict(properties), task.location)
     keys, offsets = KeyFilter.for_keys(task.dirty_records), DirtyOffsets()
 
@@ -122,7 +116,6 @@ def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare
 
 
 def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
-    """Return what the shares of a task have read together."""
     nothing = DirtyShare(KeyFilter.for_keys(task.dirty_records), None, None, DirtyOffsets())
     whole = reduce(or_, shares, nothing)
     touched = TouchedKeys(task.dirty_records, whole.low, whole.high)
@@ -132,7 +125,7 @@ def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
 
 @dataclass(frozen=True, slots=True)
 class SharedDirtyPart:
-    """What all shares of a task know of its dirty part."""
+    """The dirty part of all shares of a task."""
 
     filter: KeyFilter
     dirty: DirtyPart
@@ -144,10 +137,11 @@ def to_buckets(
     shared: SharedDirtyPart,
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
 ) -> Iterator[tuple[int, Message]]:
-    """Goes through a share's files, and yield messages to the buckets: the records that pass the filter, what is
-    remembered, and to the first bucket the share's own result.
+    """Read a share's files, and yield messages to the buckets: records that pass the filter, remembered ranks, and to
+    the first bucket the share's own result.
 
-    `read` returns the records with a key (batches of schema_of), and what gives the share's result once they are read.
+    `read` returns the records with a key (batches of schema_of), and a function that returns the share's result after
+    they are read.
     """
     io = load_file_io(dict(properties), task.location)
     dirty, buckets = replace(shared.dirty, task=task), task.buckets
@@ -197,13 +191,13 @@ def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[in
 
 
 def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
-    """Return the bucket of each hash, by its highest bits: the lowest are the filter's."""
+    """Return the bucket of each hash, by its highest bits: the filter uses the lowest."""
     bucket: Numbers = ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint32)
     return bucket
 
 
 def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
-    """Yield each bucket that occurs, with the places where it does; none where a share's records are all deleted."""
+    """Yield each bucket that occurs, with its places."""
     order: Longs = np.argsort(buckets, kind="stable")
     names, starts = np.unique(buckets[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)][: len(names)]
@@ -212,8 +206,8 @@ def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
 
 
 def of_bucket(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
-    """Return the records of a bucket with their keys numbered, how many keys there are, what is remembered of them,
-    and the results of shares."""
+    """Return the records of a bucket with numbered keys, the number of keys, their remembered ranks, and the results
+    of shares."""
     tables: dict[str, list[pa.Table]] = {RECORDS: [], RANKS: []}
     results = []
     for kind, content in messages:
@@ -242,5 +236,5 @@ def _columns(table: pa.Table) -> dict[str, Any]:
 
 
 def _one_array(keys: pa.ChunkedArray) -> pa.Array:
-    """Return the keys as one array; large, as more than 2 GiB of them may come together."""
+    """Return the keys as one array, of a large type because they may exceed 2 GiB."""
     return keys.cast(pa.large_binary()).combine_chunks()

@@ -1,7 +1,6 @@
-"""What one task of the engine takes, the files of one log or of some logs that share files, and what it gives
-back.
+"""Arguments and results of one task of the engine. A task has the files of one log, or of logs that share files.
 
-All of it can be pickled, and holds nothing of a record but positions and counts.
+All of it can be pickled, and contains only positions and counts of records.
 """
 
 from __future__ import annotations
@@ -28,30 +27,29 @@ SMALL_RECORDS, SMALL_KEY_BYTES = 100_000, 16 << 20
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """The files of the side table of deleted versions that are of a task's logs."""
+    """The files of the side table of deleted versions for a task's logs."""
 
     files: tuple[LogFile, ...] = ()
     layout: Layout = field(default_factory=dict)
 
     def of(self, works: Sequence[PartitionWork]) -> Remembered:
-        """Return what is remembered of these logs."""
         logs = {work.partition for work in works}
         return replace(self, files=tuple(file for file in self.files if file.log in logs))
 
 
 @dataclass(frozen=True, slots=True)
 class LogTask:
-    """Describes one task. `works` are ordered by partition; a record's log is named by its place among them.
+    """One task. `works` are ordered by partition. A record's log is its place among them.
 
     files         the data files at the base snapshot that can have records of these logs
-    layout        where the files have the columns of a topic table
+    layout        places of a topic table's columns in the files
     now_ms        clock of the round
     threads       of the task's database
-    memory_bytes  what the task's database takes at most before it goes to disk
-    location      any path in the store that has the files, by which its file IO is chosen
-    max_keys      a round ends where so many keys are in its map; None for no limit
-    shares        how many tasks go through the files
-    share         the numbers of the files that this one of them reads; None for all
+    memory_bytes  maximum memory of the task's database
+    location      any path in the store of the files, by which the file IO is chosen
+    max_keys      a round ends when its map has this number of keys; None for no limit
+    shares        number of tasks that read the files
+    share         numbers of the files that this task reads; None for all
     ships_map     whether the offset map of all shares fits into each of them
     """
 
@@ -76,17 +74,16 @@ class LogTask:
 
     @property
     def is_first_share(self) -> bool:
-        """Return whether this task does what is to be done once for all shares."""
+        """Return whether this task does the work that is done once for all shares."""
         return self.share is None or 0 in self.share
 
     @property
     def buckets(self) -> int:
-        """Return to how many tasks records of touched keys are shuffled."""
+        """Return the number of tasks to which records of touched keys are shuffled."""
         return bucket_count(sum(work.records for work in self.works), self.shares, self.memory_bytes, self.key_bytes)
 
     @property
     def key_bytes(self) -> int:
-        """Return how many bytes the keys in the task's files take."""
         return sum({file.path: file.key_bytes for file in self.files}.values())
 
     @property
@@ -96,14 +93,14 @@ class LogTask:
 
     @property
     def dirty_records(self) -> int:
-        """Return at most how many records the dirty part has."""
+        """Return the maximum number of records in the dirty part."""
         return sum(work.dirty_records for work in self.works)
 
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. `retained`:
-    what is below goes by retention."""
+    """The bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. Retention removes
+    records below `retained`."""
 
     first: Longs
     end: Longs
@@ -125,11 +122,11 @@ def _longs(numbers: Iterable[int]) -> Longs:
 
 @dataclass(frozen=True, slots=True)
 class LogRemovals:
-    """What a round removes from the logs of a task.
+    """The records that a round removes from the logs of a task.
 
     `positions`: reason -> (partition, hash of the file's name) -> the positions, as a serialized BitMap64. `keyless`:
-    partition -> records without a key below the planned end, and the offset of the first. `ends`: partition -> the end
-    of its round, where the map was full before the planned one. `last`: partition -> the highest offset that an expiry
+    partition -> number of records without a key below the planned end, and the offset of the first. `ends`: partition
+    -> the end of its round, if a full map ended it early. `last`: partition -> the highest offset that an expiry
     removes.
     """
 
@@ -161,8 +158,7 @@ class EntryCounts:
 
 @dataclass(frozen=True, slots=True)
 class LogCounts:
-    """What a round has done to a log, as counts by the names of LogMeasure's fields, and its tombstones by
-    entry."""
+    """The counts of a log after a round, by the names of LogMeasure's fields, and its tombstones by entry."""
 
     partition: int
     counts: Mapping[str, int]
@@ -170,7 +166,6 @@ class LogCounts:
 
 
 def merged_removals(parts: Iterable[LogRemovals]) -> LogRemovals:
-    """Return what several tasks have found together, each of them a part of the same logs."""
     positions: dict[str, dict[tuple[int, int], bytes]] = {}
     keyless: dict[int, tuple[int, int]] = {}
     ends: dict[int, int] = {}
@@ -190,7 +185,7 @@ def merged_removals(parts: Iterable[LogRemovals]) -> LogRemovals:
 
 
 def merged_counts(parts: Iterable[LogCounts]) -> list[LogCounts]:
-    """Return one entry for each log: the sums of what several tasks have counted of it."""
+    """Return one entry for each log, with the sums of its tasks' counts."""
     counts: dict[int, Counter[str]] = {}
     tombstones: dict[int, dict[int | None, EntryCounts]] = {}
     for part in parts:

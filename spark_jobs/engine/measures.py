@@ -1,13 +1,13 @@
-"""What a round has done to its logs, measured on base and branch: violations of each rule, and the new state.
+"""Measure what a round has done to its logs, on base and branch: violations of each rule, and the new state.
 
-What it does to tombstones, and the ledger of their horizons once it is published (semantics.md 1.5, 3.3):
+Tombstones, and the ledger of their horizons after the publish (semantics.md 1.5, 3.3):
 
-1. An entry of the ledger holds the tombstones below its end and above that of the entry before; all share a horizon.
-2. A round adds an entry up to its end: the clock of the tombstones that it is the first to keep starts with it.
-3. So does the clock of late tombstones, which lie below the ledger's end: each gets an entry of its own, and where
-   they are more than LATE_LIMIT, one entry with a new horizon takes the place of all.
-4. An expiry sweeps due entries, no further than to the first tombstone that a record still needs (2, hazards 2 and 3).
-5. Tombstones are counted only where there can be any: in entries that had some, and in what no round has read.
+1. An entry of the ledger holds the tombstones from the end of the entry before to its own end. All share a horizon.
+2. A round adds an entry up to its end. It starts the clock of the tombstones that no earlier round has kept.
+3. It also starts the clock of late tombstones, which lie below the ledger's end. Each gets an entry of its own. If they
+   are more than LATE_LIMIT, one entry with a new horizon replaces all entries.
+4. An expiry sweeps due entries, up to the first tombstone that a record still needs (2, hazards 2 and 3).
+5. Tombstones are counted in entries that had some, and in offsets that no round has read.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cleantail.log.partition_state import (
     with_round,
 )
 from cleantail.log.round_state import proof_due
-from cleantail.log.rules import Contradiction, LogMeasure
+from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked_round import StagedUnit
 from cleantail.rounds.publications import COUNTS
@@ -54,7 +54,7 @@ from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable, below_end
 
 LATE_LIMIT = 2_000
-"""So many late tombstones get a horizon of their own; beyond it all of the log's are set again, never too early."""
+"""Maximum number of late tombstones with a horizon of their own. Beyond it all tombstones of the log get a new one."""
 
 
 def ledgers_of(
@@ -63,8 +63,8 @@ def ledgers_of(
     next_ledgers: Mapping[int, tuple[Horizon, ...]],
     expiring: bool,
 ) -> dict[int, TombstoneLedger]:
-    """Return what tasks know of the tombstones of each log. They look where live ones can be: in entries of the ledger
-    that had some, and in what no round has read."""
+    """Return the ledger of each log for tasks. Its spans are where live tombstones can be: entries of the ledger that
+    had some, and offsets that no round has read."""
     ledgers = {}
     for work in unit.partitions:
         horizons = states[work.partition].horizons
@@ -84,9 +84,9 @@ def ledgers_of(
 def with_tombstones(
     measure: LogMeasure, ledger: tuple[Horizon, ...], by_entry: Mapping[int | None, EntryCounts]
 ) -> LogMeasure:
-    """Return the measures of a log with those of its tombstones: `by_entry` are counted for each entry of the ledger.
+    """Return the measures of a log with those of its tombstones, counted `by_entry` of the ledger.
 
-    An entry is swept no further than to its first guard, a due tombstone that a record below it still needs.
+    An entry is swept up to its first guard, a due tombstone that must still hide a record.
     """
     none = EntryCounts()
     return replace(
@@ -116,8 +116,8 @@ def next_ledger(
     late_by_log: Mapping[int, LateFiles],
     expiring: bool,
 ) -> tuple[Horizon, ...]:
-    """Return the ledger of horizons as it is once this round is published. The clock of a tombstone that the round is
-    the first to keep starts now (semantics.md 1.5)."""
+    """Return the ledger of horizons after this round's publish. The clock of a tombstone that no earlier round has kept
+    starts now (semantics.md 1.5)."""
     if expiring:
         return swept(work, state.horizons, unit.now_ms)
     horizon_ms = new_horizon_ms(table.topic.config, unit.now_ms)
@@ -128,8 +128,7 @@ def next_ledger(
 
 
 def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, ranges: LateFiles) -> list[int]:
-    """Return the offsets of live tombstones below the ledger's end that this round is the first to pass over: their
-    clock starts now."""
+    """Return the offsets of live tombstones below the ledger's end that no earlier round has read."""
     if not ranges:
         return []
     spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in ranges]
@@ -143,8 +142,8 @@ NO_COUNTS = LogCounts(-1, {}, {})
 
 
 def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: Any = None) -> list[LogMeasure]:
-    """Return the measures of each log of the unit: violations of each rule, and what publish puts into its state.
-    `iceberg`: the table, where it was loaded for this round's check already."""
+    """Return the measures of each log of the unit: violations of each rule, and values of its new state. `iceberg`:
+    the table, if it was loaded for this round's check before."""
     iceberg = iceberg or table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
@@ -167,7 +166,8 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
         counted = run_work(table, judging(ledgers), tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
-    proven = _proven(table, unit, proofs)
+    works_to_prove = [w for w in unit.partitions if w.partition in proofs]
+    proven = prove_keys(table.at_branch(unit.branch), works_to_prove) if works_to_prove else {}
     has_copies = any(log.counts.get(COPIES) for log in by_log.values())
     if expiring:  # shares of a log are not compared with each other
         may_differ = has_copies or any(task.shares > 1 for task in tasks)
@@ -181,15 +181,16 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
         measure = measure_of_log(
             work_of_log, log.counts, proven[p].twice if p in proven else 0, unit, change.data_files_changed
         )
-        measure = replace(measure, proven_ms=_proven_ms(work_of_log, states[p], proofs, unit.now_ms))
+        is_proven = p in proofs or _all_dirty(work_of_log)
+        measure = replace(measure, proven_ms=unit.now_ms if is_proven else states[p].proven_ms)
         measure = with_registrations(measure, *(records.get(p, 0) for records in again))
-        measure = _with_contradiction(measure, contradictions.get(p))
+        if found := contradictions.get(p):
+            measure = replace(measure, contradicting_offsets=found.offsets, first_contradiction=found.text)
         measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
     return measures
 
 
 def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
-    """Return the work of a check: it counts what a round has done."""
     return Work(
         "count what a round has done",
         partial(judge, ledgers=ledgers),
@@ -200,15 +201,13 @@ def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
 
 
 def merged_logs(parts: Iterable[Sequence[LogCounts]]) -> list[LogCounts]:
-    """Return one entry for each log, of what several tasks have counted."""
     return merged_counts(log for part in parts for log in part)
 
 
 def files_of_round(
     table: TopicTable, unit: WorkUnit, iceberg: Any
 ) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
-    """Read what the branch changed, the files of the base, and those of the branch: all from manifests, at the same
-    time. `iceberg`: the table as it was loaded."""
+    """Read the branch's change, the files of the base, and those of the branch from manifests, in three threads."""
     with ThreadPoolExecutor(3) as threads:
         change = threads.submit(branch_change, iceberg, unit.branch, unit.base_snapshot_id)
         base = threads.submit(table.files_at, unit.base_snapshot_id, iceberg)
@@ -217,29 +216,22 @@ def files_of_round(
 
 
 def with_branch_deletes(task: LogTask, deletes: Mapping[str, FileDeletes]) -> LogTask:
-    """Return the task with what is deleted of its files on the branch."""
     return replace(task, files=tuple(with_branch(task.files, deletes)))
-
-
-def _proven(table: TopicTable, unit: StagedUnit, proofs: Mapping[int, int]) -> dict[int, KeyCounts]:
-    """Return partition -> its keys, of the logs whose full proof is due."""
-    works = [w for w in unit.partitions if w.partition in proofs]
-    return prove_keys(table.at_branch(unit.branch), works) if works else {}
 
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """How many keys a log has, and how many of them more than one record has."""
+    """The number of a log's keys, and of those that several records have."""
 
     keys: int
     twice: int
 
 
 def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, KeyCounts]:
-    """Count the keys of the logs in [log start, end), whatever was proven before, as Spark's Iceberg reader sees them.
+    """Count the keys of the logs in [log start, end), as Spark's Iceberg reader sees them.
 
     Equal keys have equal hashes, so a first plan shuffles eight bytes of a key. Only if a hash occurs twice, a second
-    one compares the keys that have such a hash.
+    plan compares the keys with such a hash.
     """
     hashed = below_end(records, works).where(F.col(KEY).isNotNull()).withColumn(HASH, F.xxhash64(KEY))
     by_hash = hashed.groupBy(PARTITION, HASH).agg(F.count("*").alias("records"))
@@ -257,7 +249,7 @@ def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, 
 
 
 def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
-    """Return partition -> end of the logs of which all keys were last proven unique too long ago."""
+    """Return partition -> end of the logs whose full proof is due."""
     interval_ms = configs.cleantail_full_proof_interval_ms
     return {
         w.partition: w.end_offset
@@ -267,12 +259,8 @@ def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, Partiti
 
 
 def _all_dirty(work: PartitionWork) -> bool:
-    """Return whether the round reads the whole log as dirty: such a round proves every key by itself."""
+    """Return whether the round reads the whole log as dirty, and so proves every key by itself."""
     return work.first_dirty_offset <= work.log_start_offset
-
-
-def _proven_ms(work: PartitionWork, state: PartitionState, proofs: dict[int, int], now_ms: int) -> int | None:
-    return now_ms if work.partition in proofs or _all_dirty(work) else state.proven_ms
 
 
 def measure_of_log(
@@ -282,7 +270,7 @@ def measure_of_log(
     unit: StagedUnit,
     data_files_changed: int,
 ) -> LogMeasure:
-    """Return the measures of one log: `counts` by measure, and the keys that a proof has met twice."""
+    """Return the measures of one log. `counts`: by measure. `proven_twice`: keys that a proof found twice."""
     measures = {name: count for name, count in counts.items() if name != COPIES}
     fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **measures, PARTITION: work.partition}
     measure = LogMeasure(**fields)
@@ -297,7 +285,7 @@ def measure_of_log(
 
 
 def with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
-    """Count what further registrations of files show again, `before` the round and `after` it: none may be left."""
+    """Add the records that further registrations of files repeat, `before` and `after` the round: none may be left."""
     return replace(
         measure,
         records_in=measure.records_in + before,
@@ -305,9 +293,3 @@ def with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasu
         duplicate_keys=measure.duplicate_keys + after,
         imbalance=measure.imbalance + before - after,
     )
-
-
-def _with_contradiction(measure: LogMeasure, contradiction: Contradiction | None) -> LogMeasure:
-    if contradiction is None:
-        return measure
-    return replace(measure, contradicting_offsets=contradiction.offsets, first_contradiction=contradiction.text)

@@ -1,8 +1,8 @@
-"""Files that are registered more than once, as by a sink that commits a file again: what readers see too often.
+"""Files that are registered more than once, for example by a sink that commits a file again: readers see duplicates.
 
-A record is there once for each registration that has not lost it. What the last registration has lost all have, since
-deletes are of a file's name and of all that came before them; so a round that leaves one registration with those
-deletes keeps every record that anybody sees, once.
+Readers see a record once for each registration that has not lost it. Deletes name a file and apply to all earlier
+registrations, so those of the last registration apply to all. A round leaves one registration with these deletes, and
+so keeps every visible record once.
 """
 
 from __future__ import annotations
@@ -21,29 +21,28 @@ from spark_jobs.iceberg.log_files import FileDeletes, LogFile, alive, read_delet
 from spark_jobs.iceberg.tables import TopicTable
 
 REGISTERED_TWICE = "registered_twice"
-"""The reason for which a round removes what a further registration of a file shows once more."""
+"""The reason for records that a round removes with further registrations of a file."""
 
 
 def registered_twice(tasks: Sequence[LogTask], held: Collection[int] = ()) -> list[LogFile]:
-    """Return the files of the tasks that a round registers once, each of them once; none that has only logs that are
-    `held` back."""
-    files = {
-        file.hash: file
-        for task in tasks
-        for file in task.files
-        if file.again and (file.log not in held if file.log is not None else _logs(task) - set(held))
-    }
+    """Return the files of the tasks that a round registers once, without those of `held` (blocked) logs alone."""
+    files = {}
+    for task in tasks:
+        logs = {work.partition for work in task.works}
+        for file in task.files:
+            if file.again and (file.log not in held if file.log is not None else logs - set(held)):
+                files[file.hash] = file
     return list(files.values())
 
 
 def removed_with(files: Collection[LogFile], records: Mapping[int, int]) -> dict[str, Mapping[int, int]]:
-    """Return what goes with the further registrations of the files, by reason; nothing if there are none."""
+    """Return reason -> the records of further registrations; empty without such files."""
     return {REGISTERED_TWICE: records} if files else {}
 
 
 def records_again(table: TopicTable, tasks: Sequence[LogTask], held: Collection[int] = ()) -> dict[int, int]:
-    """Return partition -> the records that readers see beyond the first time, in files that are registered more than
-    once; of logs that are not `held` back."""
+    """Return partition -> the number of duplicates that readers see in files with several registrations, without
+    `held` (blocked) logs."""
     doubled = [_only(task, [file for file in task.files if file.again]) for task in tasks]
     doubled = [task for task in doubled if task.files]
     counts: Counter[int] = Counter()
@@ -53,14 +52,14 @@ def records_again(table: TopicTable, tasks: Sequence[LogTask], held: Collection[
 
 
 def on_branch(tasks: Sequence[LogTask], branch: Mapping[str, FileDeletes]) -> list[LogTask]:
-    """Return the tasks with the registrations that the branch has of their files. `branch`: path -> deletes."""
+    """Return the tasks with the branch's registrations of their files. `branch`: path -> deletes."""
     return [
         _only(task, [replace(f, again=branch[f.path].again) for f in task.files if f.path in branch]) for task in tasks
     ]
 
 
 def count_again(properties: Mapping[str, str], task: LogTask) -> dict[int, int]:
-    """Return partition -> the records of the task's files beyond the first time that readers see them."""
+    """Return partition -> the number of duplicates that readers see in the task's files."""
     io = load_file_io(dict(properties), task.location)
     counts: Counter[int] = Counter()
     for file in task.files:
@@ -80,7 +79,3 @@ def count_again(properties: Mapping[str, str], task: LogTask) -> dict[int, int]:
 
 def _only(task: LogTask, files: Sequence[LogFile]) -> LogTask:
     return replace(task, files=tuple(files), shares=1, share=None)
-
-
-def _logs(task: LogTask) -> set[int]:
-    return {work.partition for work in task.works}

@@ -1,13 +1,13 @@
-"""What one task finds that a round removes from its logs.
+"""Find the records that a round removes, in one task.
 
-A record goes by the first reason that it has (semantics.md 1.4, 3.5, 3.7):
+A record goes by the first of these reasons (semantics.md 1.4, 3.5, 3.7):
 
 1. `retention`: it is below the log start, and the policy deletes.
 2. `copies`: an earlier record of the same offset survives.
 3. `invalid`: it has no key, and is below the end.
 4. `superseded`: another record of its key wins, or a remembered deletion does.
 
-A file is read only where its metadata say that it can hold such a record.
+A file is read only if it can hold such a record by its metadata.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Removed:
             self.add(reason, positions_by_place(place, records.pos[chosen]))
 
     def add_last(self, records: Records, chosen: Booleans) -> None:
-        """Note how far the chosen records reach."""
+        """Note the highest offset of the chosen records, by log."""
         gone = records.where(chosen)
         for log in gone.logs():
             highest = int(gone.offset[gone.log == log].max())
@@ -73,7 +73,7 @@ class Removed:
             self.keyless[log] = (count + len(offsets), min(first, int(offsets.min())))
 
     def result(self, task: LogTask, planned: LogTask) -> LogRemovals:
-        """Return what was collected, named as the driver knows it."""
+        """Return the collected records, by partitions and hashes of file names."""
         positions = {reason: _by_log_and_file(task, by_place) for reason, by_place in self.positions.items()}
         keyless = {task.works[log].partition: records for log, records in self.keyless.items()}
         ends = {
@@ -86,7 +86,7 @@ class Removed:
 
 
 def _by_log_and_file(task: LogTask, by_place: Mapping[int, BitMap64]) -> dict[tuple[int, int], bytes]:
-    """Return the positions by partition and hash of the file's name; those of its pieces together."""
+    """Return the positions by partition and hash of the file's name, with a file's pieces together."""
     files, by_name = len(task.files), dict[tuple[int, int], BitMap64]()
     for place, positions in by_place.items():
         name = task.works[place // files].partition, task.files[place % files].hash
@@ -95,8 +95,7 @@ def _by_log_and_file(task: LogTask, by_place: Mapping[int, BitMap64]) -> dict[tu
 
 
 def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
-    """Return what the round removes from the task's logs. `properties`: of PyIceberg's FileIO, with the store's
-    secrets."""
+    """Return the task's removals. `properties`: of PyIceberg's FileIO, with the store's secrets."""
     io = load_file_io(dict(properties), task.location)
     with task_keys(task) as keys:
         dirty = read_dirty_part(task, io, keys)
@@ -108,7 +107,7 @@ def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
 
 
 def read_share(dirty: DirtyPart, io: FileIO) -> tuple[Iterator[pa.RecordBatch], Callable[[], LogRemovals]]:
-    """Return what a share finds: records whose key decides, and, once they are read, what goes for another reason."""
+    """Return a share's records that need a decision by key, and a function that returns its other removals."""
     removed = Removed()
     return competing(dirty, dirty.task, io, removed), lambda: removed.result(dirty.task, dirty.task)
 
@@ -116,7 +115,7 @@ def read_share(dirty: DirtyPart, io: FileIO) -> tuple[Iterator[pa.RecordBatch], 
 def decide_bucket(
     task: LogTask, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
 ) -> LogRemovals:
-    """Return which records of a bucket are superseded. `best`: as in verdict_of."""
+    """Return the superseded records of a bucket. `best`: as in verdict_of."""
     removed = Removed()
     add_superseded(removed, records, count, remembered, best)
     return removed.result(task, task)
@@ -132,7 +131,7 @@ def add_superseded(
 
 
 def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) -> Iterator[pa.RecordBatch]:
-    """Yield the records with a key that are below the end, and add to `removed` what goes for another reason."""
+    """Yield the records with a key that are below the end, and add to `removed` those with another reason."""
     task, bounds, ends = dirty.task, Bounds.of(dirty.task), Bounds.of(planned).end
     for number, file in task.numbered_files():
         if not _may_lose(file, dirty, bounds, int(ends.max())):
@@ -160,8 +159,10 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
 
 
 def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds, planned_end: int) -> bool:
-    """Return whether the file can hold a record that goes, or holds its log back, by its metadata. A record without a
-    key does that before the first of several rounds, also beyond where that one ends."""
+    """Return whether the file can hold a record that goes, or one that blocks its log, by its metadata.
+
+    A record without a key blocks its log before the first of several rounds, also beyond the end of that round.
+    """
     return (
         file.may_hold(0, int(bounds.retained.max()))
         or (file.null_keys != 0 and file.may_hold(0, planned_end))

@@ -1,12 +1,13 @@
 """One task of a rewrite: neighbouring files of a log become new ones, in offset order, without the deleted records.
+
 Small logs share a task, which rewrites one group of files after the other.
 
-1. The files are read batch by batch, one after the other, and of each batch the live records are kept. Nothing is
-   sorted: the files have to follow each other in offset order, and each has to be in that order itself.
-2. New files have the table's columns by its field ids, its codec and its sizes. Of format version 3 each record also
-   carries its row id and the sequence number of its last change, as Iceberg's specification asks of a rewrite.
-3. What cannot be kept in this way is refused, with a reason: nothing is left of the task then, and the files are
-   rewritten by Spark (spark_jobs.round.staged_rewrites).
+1. The files are read batch by batch, one after the other, and live records are kept. Nothing is sorted: the files must
+   follow each other in offset order, and each must be in that order itself.
+2. New files have the table's columns by its field ids, its codec and its sizes. In format version 3 each record also
+   carries its row id and the sequence number of its last change, as Iceberg's specification requires.
+3. A task that cannot do this is refused with a reason, and leaves no files. Then Spark rewrites the files
+   (spark_jobs.round.staged_rewrites).
 """
 
 from __future__ import annotations
@@ -47,15 +48,15 @@ STREAM_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Describes a file that is rewritten. `updated`: its file sequence number, which records have as that of their last
-    change until they carry another."""
+    """A file that is rewritten. `updated`: its file sequence number, which records inherit as that of their last
+    change."""
 
     file: LogFile
     updated: int
 
     def lineage(self, positions: Longs) -> dict[str, pa.Array]:
-        """Return what the file says of the records at these positions: row ids, and the sequence number of their last
-        change. A file from before format version 3 has neither; they get new ones then, as anything that is written."""
+        """Return the inherited row ids and sequence numbers of the records at these positions. They are null in a file
+        from before format version 3: then the commit assigns new ones."""
         if self.file.first_row_id is None:
             return dict.fromkeys((ROW_ID, LAST_UPDATED), pa.nulls(len(positions), pa.int64()))
         updated = np.full(len(positions), self.updated, np.int64)
@@ -63,13 +64,12 @@ class Source:
 
 
 class OffsetOrder:
-    """Watches that offsets never go down, from batch to batch and from file to file."""
+    """Checks that offsets never go down, from batch to batch and from file to file."""
 
     def __init__(self) -> None:
         self._last = -1
 
     def require(self, offsets: Longs, path: str) -> None:
-        """Raise RefusedError if they do."""
         if not len(offsets):
             return
         if offsets[0] < self._last or bool((offsets[1:] < offsets[:-1]).any()):
@@ -79,7 +79,7 @@ class OffsetOrder:
 
 @contextmanager
 def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
-    """Open the file with pyarrow. Raises TableError when it has not as many records as its metadata say."""
+    """Open the file with pyarrow. Raises TableError if its number of records differs from the metadata's."""
     with io.new_input(file.path).open() as stream:
         parquet = pq.ParquetFile(stream, buffer_size=STREAM_BYTES)
         if parquet.metadata.num_rows != file.records:
@@ -92,10 +92,11 @@ def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
 def live_batches(
     parquet: Any, live: Booleans, batch_bytes: int, columns: Sequence[str] | None = None
 ) -> Iterator[tuple[Longs, pa.RecordBatch]]:
-    """Yield (positions, records) of the live records of a file. A row group of which nothing lives is not read.
-    `batch_bytes`: read at a time, by what the footer says they are without compression. Of values that a dictionary
-    packs the footer does not tell the size: there are few records in such a batch. `columns`: those that are read, all
-    where None."""
+    """Yield (positions, records) of the live records of a file. Row groups without live records are not read.
+
+    `batch_bytes`: uncompressed size of a batch, by the footer. The footer lacks the size of values in a dictionary, so
+    such batches have few records. `columns`: None for all.
+    """
     at, footer = 0, parquet.metadata
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -117,7 +118,7 @@ def _packs_values(group: Any) -> bool:
 
 
 def offsets_of(batch: pa.RecordBatch, layout: Layout, path: str) -> Longs:
-    """Return the offsets of the records. Raises RefusedError if they have none."""
+    """Return the offsets of the records. Raises RefusedError if one has none."""
     array = Projection(batch.schema, layout, (OFFSET,), (), path).arrays(batch).get(OFFSET)
     if array is None or array.null_count == len(array) > 0:
         raise RefusedError(f"{path} has no column for the offset, by the table's field ids")
@@ -129,15 +130,14 @@ def offsets_of(batch: pa.RecordBatch, layout: Layout, path: str) -> Longs:
 
 @dataclass(frozen=True, slots=True)
 class RewriteTask:
-    """Describes one task; all of it can be pickled.
+    """One task. All of it can be pickled.
 
     sources    the files, in offset order
-    schema     the table's
-    layout     where the files have the offset
-    in_order   whether they have to follow each other by it; an offset of row lineage goes along, wherever a record is
+    layout     the place of the offset in the files
     settings   of the new files
-    new_path   what the names of the new files begin with
-    location   any path in the store that has the files, by which its file IO is chosen
+    new_path   beginning of the new files' names
+    location   any path in the store of the files, by which the file IO is chosen
+    in_order   records must be in offset order; false if offsets are made of row lineage, which a rewrite keeps
     """
 
     sources: tuple[Source, ...]
@@ -151,8 +151,7 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The new files, in offset order, and how many records lived in the old ones; or why there are none,
-    where the files cannot be rewritten in this way."""
+    """The new files, in offset order, and the number of live records in the old ones; or the reason of a refusal."""
 
     files: tuple[WrittenFile, ...] = ()
     live_records: int = 0
@@ -160,8 +159,8 @@ class Rewritten:
 
 
 def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-    """Rewrite several groups of files, one after the other. After an error, or a refusal, which is then the last
-    result, no further one is begun. After an error no new file is left."""
+    """Rewrite several groups of files, one after the other. A refusal ends it, and is the last result. After an error
+    no new file is left."""
     done: list[Rewritten] = []
     try:
         for task in tasks:
@@ -177,13 +176,13 @@ def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> 
 
 def _delete(io: FileIO, files: Sequence[WrittenFile]) -> None:
     for file in files:
-        with suppress(Exception):  # what is left is an orphan
+        with suppress(Exception):  # then the file is an orphan
             io.delete(file.path)
 
 
 def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten:
-    """Write the live records of the files into new ones. `properties`: of PyIceberg's FileIO. Raises TableError for a
-    file that is not what its metadata say."""
+    """Write the live records of the files into new ones. `properties`: of PyIceberg's FileIO. Raises TableError if a
+    file does not match its metadata."""
     io = load_file_io(dict(properties), task.location)
     new, order = NewFiles(io, task.new_path, task.settings), OffsetOrder()
     try:
@@ -198,7 +197,7 @@ def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten
 
 
 def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, new: NewFiles) -> int:
-    """Return how many records live in the file."""
+    """Rewrite one file, and return its number of live records."""
     file = source.file
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
     with opened(io, file) as parquet:

@@ -1,18 +1,18 @@
 """The driver's side of logs that are more than one task, and the choice between one task and several.
 
-1. Tasks read the dirty part of the log, each that of its share of the files, and Spark merges what they have read.
-2. What is merged is broadcast, and each share of the files is gone through.
-3. Records that have to be compared with those of another share come together in a bucket (key_buckets, or numbers).
+1. Tasks read the dirty part of their share of the files, and Spark merges the results.
+2. The merged dirty part is broadcast, and tasks read each share of the files.
+3. Records that must be compared with those of another share meet in a bucket (key_buckets, or numbers).
 
-Where the offset map fits into each task, it is merged and shipped:
+If the offset map fits into each task, it is merged and shipped:
 
-1. Each share reads its dirty records, and hands back their keys, each with its highest offset.
+1. Each share reads its dirty records, and returns their keys, each with its highest offset.
 2. The driver merges these, and Spark ships the map to every share: a key's number is its place there.
-3. Each share goes through its files. By `offset` it decides by itself: the map says which record of a key wins.
-4. By `timestamp` or `header` records of one key in two shares have to be compared. They are shuffled by the number of
+3. Each share reads its files. By `offset` it decides alone, because the map has the winner of each key.
+4. By `timestamp` or `header` records of one key in two shares must be compared. They are shuffled by the number of
    their key, without the key, and each bucket of numbers decides.
 
-The list of files is broadcast once: in every task it would be sent as often as there are tasks.
+The list of files is broadcast once, because with each task it would be sent as often as there are tasks.
 """
 
 from __future__ import annotations
@@ -59,19 +59,17 @@ from spark_jobs.engine.tasks import (
     task_of_share,
 )
 from spark_jobs.iceberg.file_columns import KindsMet, each_noting, noting
-from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.tables import TopicTable
 
 NUMBERED, RANKED = "numbered", "ranked"
-"""What a message to a bucket holds beside a RESULT: numbered records, or remembered ranks by number."""
+"""Kinds of messages to a bucket in addition to RESULT: numbered records, or remembered ranks by number."""
 Decide = Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], Any]
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class MapShare:
-    """What shares have read of the dirty part: their keys with their highest offsets, as an Arrow stream of
-    each."""
+    """The dirty part of shares: their keys with their highest offsets, as one Arrow stream for each."""
 
     keys: tuple[bytes, ...]
     offsets: DirtyOffsets
@@ -82,15 +80,13 @@ class MapShare:
 
 @dataclass(frozen=True, slots=True)
 class ShippedMap:
-    """The keys of all shares, each once with its highest offset, and what they know of the dirty part
-    together."""
+    """The keys of all shares, each once with its highest offset, and their common dirty part."""
 
     keys: bytes
     dirty: DirtyPart
 
 
 def read_map_share(properties: Mapping[str, str], task: LogTask) -> MapShare:
-    """Read the dirty records of a share."""
     io, offsets = load_file_io(dict(properties), task.location), DirtyOffsets()
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -116,7 +112,6 @@ def _stream_of(keys: pa.Table) -> bytes:
 
 
 def merged_map(task: LogTask, shares: Sequence[MapShare]) -> ShippedMap:
-    """Return what the shares of a task have read together."""
     whole = reduce(or_, shares, MapShare((), DirtyOffsets()))
     no_bounds = TouchedKeys(task.dirty_records, None, None)
     dirty = DirtyPart(replace(task, files=()), no_bounds, whole.offsets.copies(task.files), whole.offsets.records)
@@ -148,7 +143,7 @@ def by_numbers(
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
     decide: Decide,
 ) -> Iterator[tuple[int, Message]]:
-    """Goes through a share's files, and yield messages to the buckets. `read`: as in key_buckets.to_buckets."""
+    """Read a share's files, and yield messages to the buckets. `read`: as in key_buckets.to_buckets."""
     io, keys = load_file_io(dict(properties), task.location), pa.ipc.open_stream(shipped.keys).read_all()
     count = len(keys)
     with task_database(task.threads, task.memory_bytes) as database:
@@ -167,7 +162,7 @@ def by_numbers(
 
 
 def _bounds(count: int, buckets: int) -> list[int]:
-    """Return where the buckets begin, and the end of the last: each has a range of the numbers."""
+    """Return the start of each bucket's range of numbers, and the end of the last."""
     return [count * n // buckets for n in range(buckets + 1)]
 
 
@@ -203,7 +198,7 @@ def _ranks_to_buckets(ranks: Ranks | None, buckets: int) -> Iterator[tuple[int, 
 
 
 def of_numbers(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
-    """Return the records of a bucket, how many numbers it has, what is remembered of them, and results of shares."""
+    """Return the records of a bucket, its count of numbers, their remembered ranks, and results of shares."""
     parts, ranks, results, count = [], [], list[Any](), 0
     for kind, content in messages:
         if kind == NUMBERED:
@@ -218,15 +213,13 @@ def of_numbers(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks 
 
 R = TypeVar("R")
 MOST_LOGS = 8
-"""So many logs of several tasks are on Spark at a time at most: where one has fewer tasks left than there are cores,
-another one fills them."""
+"""Maximum number of multi-task logs that run at the same time: they fill cores that the last tasks of one leave."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work(Generic[R]):
-    """Describes a kind of work on logs. `whole` does it in one task; a log of several shares is gone through by
-    `read_share`, whose records come together by key in `decide_bucket`. `merge` makes one result of the parts. `name`
-    is for people."""
+    """A kind of work on logs. `whole` does it in one task. For a log of several shares, `read_share` reads a share, and
+    `decide_bucket` gets the records of its keys. `merge` makes one result of the parts. `name` is for people."""
 
     name: str
     whole: Callable[[Mapping[str, str], LogTask], R]
@@ -236,7 +229,7 @@ class Work(Generic[R]):
 
 
 def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
-    """Do the work for every task: the whole ones in one Spark job, beside it each log of several shares."""
+    """Do the work for every task: the whole ones in one Spark job, and at the same time each log of several shares."""
     whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
     with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
         parts = [threads.submit(_run_shared, table, work, task) for task in shared]
@@ -245,8 +238,8 @@ def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list
 
 
 def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
-    """Return how many logs of several tasks are gone through beside each other: the driver has the maps of all of
-    them, and take no more for these than a task does."""
+    """Return how many multi-task logs run at the same time. The driver has all of their maps, which may take together
+    as much memory as a task."""
     fitting = min((task.memory_bytes // max(task.dirty_records * KEY_BYTES, 1) for task in tasks), default=1)
     return max(min(len(tasks), MOST_LOGS, fitting), 1)
 
@@ -278,12 +271,13 @@ def _run_shared(table: TopicTable, work: Work[R], task: LogTask) -> R:
 def _merged_dirty_part(
     context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share], met: KindsMet
 ) -> Any:
-    """Return what all shares have read of the dirty part, as merged_map or key_buckets.merged has it.
+    """Return the dirty part of all shares, by merged_map or key_buckets.merged.
 
-    Groups of shares are merged in Spark, and then the groups: the driver gets one part, however many shares there are.
+    Spark merges groups of shares, and then the groups: the driver gets one part, however many shares there are.
     """
     task: LogTask = shipped.value
-    dirty = [share for share in shares if any(_may_be_dirty(task, task.files[n]) for n in share)]
+    spans = [(work.first_dirty_offset, work.end_offset) for work in task.works]
+    dirty = [share for share in shares if any(task.files[n].may_hold(*span) for n in share for span in spans)]
     parts: list[Any] = []
     if dirty:
         groups = math.isqrt(len(dirty))
@@ -299,10 +293,6 @@ def _first(_: int) -> int:
     return 0
 
 
-def _may_be_dirty(task: LogTask, file: LogFile) -> bool:
-    return any(file.may_hold(work.first_dirty_offset, work.end_offset) for work in task.works)
-
-
 def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered: tuple[int, Share]) -> tuple[int, Any]:
     number, share = numbered
     task: LogTask = task_of_share(shipped.value, share)
@@ -314,7 +304,7 @@ def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered
 
 
 def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Yield one part, of all that have come to this task; nothing if none has."""
+    """Yield the union of the parts, if there are any."""
     contents = (part for _, part in parts)
     first = next(contents, None)
     if first is not None:

@@ -1,11 +1,11 @@
-"""How a table wants its files written, and what it is told of those that tasks have written: counts, sizes and
-bounds of their columns, out of the files' footers.
+"""The table's settings for its files, and the metadata of files that tasks have written.
 
-1. Iceberg's own library would open each file once more, and read Hadoop's configuration again for each.
-2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. What is in lists and maps has none: a
-   count of it would be none of records.
-3. Bounds are worked out here. A column has none where one of its row groups has values and no bounds, as Parquet leaves
-   them out of values above 4 KiB: by the bounds of the other groups alone, readers would pass over records.
+1. Counts, sizes and bounds of columns come from the files' footers. Iceberg's own library would open each file again,
+   and read Hadoop's configuration for each.
+2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. Fields in lists and maps have none,
+   because their values are not one for each record.
+3. Bounds are computed here. A column has none if one of its row groups has values without bounds: Parquet omits those
+   of values above 4 KiB. With the bounds of the other groups alone, readers would skip records.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from spark_jobs.iceberg.tables import TopicTable
 
 NO_METRICS, ONLY_COUNTS = MetricsMode(MetricModeTypes.NONE), MetricsMode(MetricModeTypes.COUNTS)
 USUAL_MODE = TableProperties.DEFAULT_WRITE_METRICS_MODE_DEFAULT
-"""What Iceberg keeps of a column where the table asks for nothing else."""
+"""Metrics of a column without a setting of the table."""
 REPEATED = frozenset({"list", "key_value"})
-"""What Parquet calls the repeated part of a list and of a map."""
+"""Parquet's names of the repeated part of a list and of a map."""
 COUNTS = {
     "column-sizes": "column_sizes",
     "value-counts": "value_counts",
     "null-value-counts": "null_value_counts",
     "nan-value-counts": "nan_value_counts",
 }
-"""Names as Iceberg writes a data file in JSON, and as PyIceberg calls them."""
+"""Names in Iceberg's JSON of a data file -> names in PyIceberg."""
 OF_ONE_SIZE = (
     BooleanType,
     IntegerType,
@@ -78,13 +78,13 @@ OF_ONE_SIZE = (
     TimestampType,
     TimestamptzType,
 )
-"""Types whose bounds are kept whole. With text and bytes they are all that have bounds here."""
+"""Types whose bounds are kept whole. The only other types with bounds are text and bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileMetrics:
-    """Tells the metrics of the files of one table. `plan`: field id -> what is kept of the column; `counted`: the same
-    without bounds, for PyIceberg; `ids`: path of a column in a file -> its field id."""
+    """Reads the metrics of one table's files. `plan`: field id -> metrics of the column. `counted`: the same without
+    bounds, for PyIceberg. `ids`: path of a column in a file -> its field id."""
 
     plan: dict[int, StatisticsCollector]
     counted: dict[int, StatisticsCollector]
@@ -92,17 +92,17 @@ class FileMetrics:
 
     @classmethod
     def of(cls, schema: str, properties: Mapping[str, str], sorted_by: Collection[int] = ()) -> FileMetrics:
-        """Return those of a table: its schema as Iceberg writes it in JSON, its properties, and the field ids by which
-        it is sorted, which have bounds also where others have none."""
+        """Take a table's schema as Iceberg's JSON, its properties, and the field ids by which it is sorted. These have
+        bounds even if the table's default has none."""
         parsed = Schema.model_validate_json(schema)
         ids = parquet_path_to_id_mapping(parsed) | LINEAGE_IDS
         plan = {number: _collector(parsed, path, number, properties, sorted_by) for path, number in ids.items()}
-        counted = {i: column if column.mode == NO_METRICS else _only_counts(column) for i, column in plan.items()}
+        counted = {i: c if c.mode == NO_METRICS else replace(c, mode=ONLY_COUNTS) for i, c in plan.items()}
         return cls(plan, counted, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
-        """Return the metrics of a file as Iceberg writes them in JSON. Raises RefusedError if the file calls a
-        column otherwise than the table does, as Iceberg's own writers call one that has a dot in its name."""
+        """Return the metrics of a file as Iceberg's JSON. Raises RefusedError if the file has another name for a
+        column than the table. Iceberg's own writers change names with a dot."""
         paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
         if unknown := sorted(paths - self.ids.keys()):
             raise RefusedError(f"column {unknown[0]} has another name in the table")
@@ -117,7 +117,7 @@ class FileMetrics:
         }
 
     def _bounds(self, footer: FileMetaData) -> dict[int, tuple[bytes, bytes | None]]:
-        """Return field id -> lower and upper bound; no text that is cut short may have an upper one."""
+        """Return field id -> lower and upper bound. A text that is cut short may have no upper bound."""
         by_field_id: dict[int, tuple[bytes, bytes | None]] = {}
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         for position in range(footer.num_columns if groups else 0):
@@ -133,8 +133,8 @@ class FileMetrics:
 def _collector(
     schema: Schema, path: str, number: int, properties: Mapping[str, str], sorted_by: Collection[int]
 ) -> StatisticsCollector:
-    """Return what is kept of a column. PyIceberg's own plan has no bounds of a field of a struct, and adopted tables
-    have partition and offset there."""
+    """Return the metrics of a column. PyIceberg's own plan has no bounds for fields of structs, in which adopted tables
+    may have partition and offset."""
     if number in LINEAGE_IDS.values():
         return StatisticsCollector(number, LongType(), NO_METRICS, path)
     name, kind = str(schema.find_column_name(number)), cast(PrimitiveType, schema.find_type(number))
@@ -147,13 +147,9 @@ def _collector(
     return StatisticsCollector(number, kind, match_metrics_mode(asked) if asked else mode, name)
 
 
-def _only_counts(column: StatisticsCollector) -> StatisticsCollector:
-    return replace(column, mode=ONLY_COUNTS)
-
-
 def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a column's chunks, as Parquet stores them; None if it has none but
-    nulls, or where they are not known of each."""
+    """Return the least and the greatest value of a column's chunks, as Parquet stores them. None if all values are
+    null, or if the bounds of a chunk are unknown."""
     lows, highs = [], []
     for chunk in chunks:
         statistics = chunk.statistics
@@ -168,8 +164,8 @@ def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
 
 
 def _serialized(kind: PrimitiveType, length: int | None, low: Any, high: Any) -> tuple[bytes, bytes | None] | None:
-    """Return both as the specification serializes them, cut to `length` characters or bytes; None for a type that
-    has no bounds here."""
+    """Return both in Iceberg's single-value serialization, cut to `length` characters or bytes. None for a type without
+    bounds."""
     if isinstance(kind, OF_ONE_SIZE):
         return to_bytes(kind, low), to_bytes(kind, high)
     if isinstance(kind, BinaryType):
@@ -183,7 +179,7 @@ def _upper_text(text: str, length: int | None) -> bytes | None:
     cut = truncate_upper_bound_text_string(text, length)
     try:
         return None if cut is None else cut.encode()
-    except UnicodeEncodeError:  # what follows the last character before the surrogates is none
+    except UnicodeEncodeError:  # the next character after U+D7FF is a surrogate
         return None
 
 
@@ -193,34 +189,36 @@ def _pairs(by_id: Mapping[int, Any]) -> dict[str, list[Any]]:
 
 PARQUET = "write.parquet."
 CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}
-"""Codecs that pyarrow writes as Iceberg does, and the level that Iceberg takes where the table names none."""
+"""Codecs that pyarrow writes as Iceberg does, and Iceberg's default level."""
 DEFAULT_CODEC = "gzip"
-"""Iceberg's own where a table names none. It writes another into the properties of each table that it makes."""
+"""Iceberg's codec for a table without the property. New tables get another codec in their properties."""
 SIZES = {"row-group-size-bytes": 128 << 20, "page-size-bytes": 1 << 20, "dict-size-bytes": 2 << 20}
 """Properties of sizes, and Iceberg's defaults."""
 TARGET = "write.target-file-size-bytes"
 UNSORTED = 0
-"""Iceberg's number for no order."""
+"""Iceberg's id of the order of an unsorted table."""
 WITHOUT_EFFECT = ("row-group-check-min-record-count", "row-group-check-max-record-count", "page-row-limit")
 
 
 def offset_paths(columns: Columns | None) -> dict[str, str]:
-    """Return where a table has the offset; nothing if no column holds it."""
+    """Return the path of the offset; empty if no column holds it."""
     if columns is None:
         return {OFFSET: OFFSET}
     return {} if columns.offset is None else {OFFSET: columns.offset}
 
 
 def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSettings:
-    """Return how a table of these properties has its files written; a row group takes a quarter of the task's memory
-    at most. Raises RefusedError for a property that asks for something else. Files are Parquet even if
-    write.format.default is another format: rounds read no other."""
+    """Return the settings for files of a table with these properties. Raises RefusedError for an unsupported property.
+
+    A row group takes at most a quarter of the task's memory. Files are Parquet even if write.format.default is another
+    format: rounds read no other.
+    """
     asked = {name.removeprefix(PARQUET): text for name, text in properties.items() if name.startswith(PARQUET)}
     codec = asked.pop("compression-codec", DEFAULT_CODEC).lower()
     level = asked.pop("compression-level", None)
     numbers = [level or "0", *(asked.get(name, "0") for name in SIZES), properties.get(TARGET, "0")]
     if any(whole_number(number) is None for number in numbers):
-        raise RefusedError("a size or level that the table asks for is no number")
+        raise RefusedError("a size or level in the table's properties is not a number")
     sizes = {name: int(asked.pop(name, default)) for name, default in SIZES.items()}
     others = sorted(asked.keys() - set(WITHOUT_EFFECT))
     if codec not in CODECS or others:
@@ -238,8 +236,8 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
 def new_data_files(
     table: TopicTable, iceberg: Any, spec: Any, written: Iterable[tuple[Any, Sequence[WrittenFile]]]
 ) -> list[Any]:
-    """Return Iceberg's `DataFile` of each new file, with the metrics that its footer has and the table asks for.
-    `written`: Iceberg's partition by the spec, and the files that were written for it."""
+    """Return Iceberg's `DataFile` of each new file, with the metrics that the table's properties require. `written`:
+    Iceberg's partition by the spec, and its files."""
     partition_json = static(table.jvm, "org.apache.iceberg.SingleValueParser", "toJson")
     sorted_by = [int(number) for number in ask(each(iceberg.sortOrder().fields()), "sourceId")]
     metrics = FileMetrics.of(schema_json(table.jvm, iceberg.schema()), texts(iceberg.properties()), sorted_by)
@@ -260,8 +258,7 @@ def _described(file: WrittenFile, metrics: FileMetrics) -> dict[str, Any]:
 
 
 def _order_id(table: TopicTable, iceberg: Any) -> int:
-    """Return the id of the table's sort order, where that is the order of offsets in which the files are; else that of
-    none."""
+    """Return the id of the table's sort order if it is the files' order of offsets, else UNSORTED."""
     order, columns = iceberg.sortOrder(), table.topic.columns
     offset: Layout = layout_of(iceberg, offset_paths(columns))
     fields = [(int(f.sourceId()), str(f.direction()), str(f.transform())) for f in each(order.fields())]

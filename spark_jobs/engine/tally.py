@@ -1,6 +1,4 @@
-"""What a task has counted of its logs: measures by name, and tombstones by the entries of a log's ledger (semantics.md
-1.5, 3.3, 3.9).
-"""
+"""A task's counts of its logs: measures by name, and tombstones by entry (semantics.md 1.5, 3.3, 3.9)."""
 
 from __future__ import annotations
 
@@ -20,11 +18,11 @@ from spark_jobs.engine.task_records import Records
 
 @dataclass(frozen=True, slots=True)
 class TombstoneLedger:
-    """What a task knows of a log's tombstones.
+    """The horizons of a log's tombstones, for tasks.
 
-    spans        offsets [from, to) where live tombstones can be; elsewhere none are looked for
-    entries      the ledger as it is once the round is published: by its ends they are counted
-    due          the ledger as this run is to take it: by its horizons they are due, below `clean_to`
+    spans        offsets [from, to) that can have live tombstones; a task counts only these
+    entries      the ledger after the round's publish, by whose ends tombstones are counted
+    due          the ledger of this run, by whose horizons tombstones below `clean_to` are due
     hold_offset  tombstones from here on are due `hold_cap_ms` later, for a reader; None if no reader holds any
     """
 
@@ -45,13 +43,12 @@ class TombstoneLedger:
         return (place >= 0) & (offsets < ends[np.maximum(place, 0)])
 
     def entry_ends(self, offsets: Longs) -> Longs:
-        """Return the end of the entry that each offset is in: the first round whose end is above it; LONG_MAX above
-        the last."""
+        """Return the end of each offset's entry, which is the first end above it; LONG_MAX above the last."""
         return _entry_values(self.entries, offsets, [h.end_offset for h in self.entries])
 
     def past_horizon(self, offsets: Longs, now_ms: int) -> Booleans:
-        """Return whose horizon has come, below the clean point; of those that a reader has not read, once the cap of
-        its hold has passed, too."""
+        """Return the offsets below the clean point whose horizon has come. If a reader holds them, the cap of the hold
+        must also have passed."""
         horizon_ms = _entry_values(self.due, offsets, [h.horizon_ms for h in self.due])
         if self.hold_offset is not None:
             later = np.where(horizon_ms > LONG_MAX - self.hold_cap_ms, LONG_MAX, horizon_ms + self.hold_cap_ms)
@@ -66,7 +63,7 @@ def _entry_values(entries: Sequence[Horizon], offsets: Longs, values: Sequence[i
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the spans in order, those that touch or overlap as one."""
+    """Return the spans in order. Spans that touch or overlap become one."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and start <= merged[-1][1]:
@@ -83,7 +80,7 @@ class EntryTally:
     counts: dict[int, EntryCounts] = field(default_factory=dict)
 
     def add(self, ends: Longs, live: Booleans, guards: Booleans, offsets: Longs) -> None:
-        """Add tombstones of the base: which of them the branch still has, and which are due but guard a key."""
+        """Add tombstones of the base. `live`: the branch still has them. `guards`: they are due, but guard a key."""
         for end in np.unique(ends).tolist():
             inside = ends == end
             of_guards = offsets[inside & guards]
@@ -101,13 +98,10 @@ class EntryTally:
 
 
 Ledgers = Mapping[int, TombstoneLedger]
-"""Partition -> what a task knows of that log's tombstones."""
 
 
 @dataclass(slots=True)
 class LogTally:
-    """The counts of one log: measures by name, and tombstones by entry."""
-
     counts: Counter[str] = field(default_factory=Counter)
     tombstones: EntryTally = field(default_factory=EntryTally)
 
@@ -120,26 +114,25 @@ class Tally:
         self.logs = [LogTally() for _ in task.works]
 
     def add(self, records: Records, measures: Mapping[str, Booleans]) -> None:
-        """Add to each measure how many records it names, by log."""
+        """Add to each measure its number of records, by log."""
         for log in records.logs():
             of_log = records.log == log if len(self.logs) > 1 else slice(None)
             for name, named in measures.items():
                 self.logs[log].counts[name] += int(np.count_nonzero(named[of_log]))
 
     def add_places(self, place: np.ndarray[Any, Any], measures: Mapping[str, Booleans], sign: int = 1) -> None:
-        """Do the same for touched records. `place`: number of the log x files of the task + number of the file."""
+        """Add touched records, as `add` does. `place`: number of the log x files of the task + number of the file."""
         log = place // max(len(self.task.files), 1)
         for name, named in measures.items():
             for number, count in enumerate(np.bincount(log[named], minlength=len(self.logs)).tolist()):
                 self.logs[number].counts[name] += sign * count
 
     def count_dirty(self, records_by_log: Mapping[int, int]) -> None:
-        """Count the records of the dirty part."""
         for log, records in records_by_log.items():
             self.logs[log].counts["map_records"] += records
 
     def add_tombstones(self, records: Records, live: Booleans, guards: Booleans | None = None) -> None:
-        """Count the tombstones among the records, where the ledgers say that there can be any."""
+        """Count the tombstones among the records in the ledgers' spans."""
         if records.tombstone is None or not records.tombstone.any():
             return
         for log in records.logs():

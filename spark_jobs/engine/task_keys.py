@@ -1,16 +1,15 @@
-"""The touched keys of one task: numbered in memory where there is little of them, else in the task's database.
+"""The touched keys of one task: numbered in memory if they are small, else in the task's database.
 
     with task_keys(task) as keys:
         touched = keys.number(batches_of_the_dirty_part)
         for rows in keys.numbered(schema, batches_of_all_records): ...
 
-Keys are compared as they are, byte by byte, never by a hash alone (semantics.md 3.11). To number a few in memory takes
-less time than to open a database.
+Keys are compared byte by byte, never by a hash alone (semantics.md 3.11). Numbering a few in memory takes less time
+than opening a database.
 
-The database of a task is DuckDB in a folder of its own, which opens nothing that it is not handed. It goes to disk
-where keys do not fit into its memory. It is closed with the task, since DuckDB gives its memory back to the system only
-then.
-The folder is there while the task runs, and nobody else may look into it.
+The database of a task is DuckDB in a folder of its own. It opens no other files, and goes to disk if keys do not fit
+into its memory. It is closed with the task, because DuckDB returns memory to the system only then. The folder exists
+while the task runs, and other users cannot read it.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ Rows = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """How many keys were numbered, the lowest and the highest of them; both None without any."""
+    """The number of numbered keys, and the lowest and highest of them, or None."""
 
     count: int
     low: bytes | None
@@ -48,27 +47,29 @@ class TouchedKeys:
 
 
 class KeyNumbers(Protocol):
-    """Knows the number of each touched key, from 0 to their count, which none has."""
+    """The numbers of touched keys, from 0 to their count (exclusive)."""
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
-        """Yield the records whose key is touched: their columns without the key, and `number`, that of their key. All
-        batches are read, also where no key is touched: records are counted as they are read. `schema`: of the batches,
-        with `key`."""
+        """Yield the records whose key is touched: their columns without the key, and `number`, that of their key.
+
+        All batches are read, even if no key is touched, because reading counts the records. `schema`: of the batches,
+        with `key`.
+        """
 
 
 PORTION_BYTES = 8 << 20
-"""Records are compared with the keys in portions of about so many bytes."""
+"""Size of a portion of records that is compared with the keys."""
 
 
 class KeysInMemory:
-    """The keys, each once, with the lowest and the highest offset of each: a key's place is its number."""
+    """Each key once, with its lowest and highest offset. A key's place is its number."""
 
     def __init__(self, keys: pa.Array, first: Longs, last: Longs) -> None:
         self._keys, self._first, self._last = keys, first, last
 
     @classmethod
     def of(cls, batches: Sequence[pa.RecordBatch]) -> KeysInMemory:
-        """Return the keys of the batches (KEY_AND_OFFSET). Records without a key are passed over."""
+        """Return the keys of the batches (KEY_AND_OFFSET), without null keys."""
         rows = pa.Table.from_batches(batches, KEY_AND_OFFSET)
         rows = rows.filter(pc.is_valid(rows["key"])) if rows["key"].null_count else rows
         keys = rows["key"].combine_chunks().dictionary_encode()
@@ -117,22 +118,22 @@ class KeysInMemory:
 
 
 CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
-"""Set to false, in this order, as nothing of it can be changed after the last. The database reads what it is handed,
-and opens no file and no address but what it spills into its own folder."""
+"""Set to false, in this order: the last one locks the others. Then the database opens no address, and no file outside
+its own folder."""
 
 
 @contextmanager
 def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
-    """Open a database that takes `memory_bytes` at most, and goes to disk beyond it."""
-    import duckdb  # here, since most drivers import this module and open no database
+    """Open a database that takes at most `memory_bytes`, and then goes to disk."""
+    import duckdb  # here, because most drivers import this module and open no database
 
-    folder = Path(tempfile.mkdtemp(prefix="cleantail-"))  # which nobody else may look into
+    folder = Path(tempfile.mkdtemp(prefix="cleantail-"))  # only this user can read it
     settings: dict[str, Any] = {"threads": threads, "memory_limit": f"{memory_bytes >> 10}KiB"}
     try:
         with duckdb.connect(config=settings | {"temp_directory": str(folder)}) as connection:
             for name in CLOSED:
                 connection.execute(f"SET {name} = false")
-            # a stream's length is not known: the map is the small side, whatever is guessed
+            # DuckDB would guess the unknown length of a stream: the map is always the small side
             connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             connection.execute("SET preserve_insertion_order = false")
             yield connection
@@ -141,7 +142,7 @@ def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
 
 
 class _Batches:
-    """Batches that threads of the database ask for, one thread at a time. `failed`: the error that ended them."""
+    """Batches for threads of the database, one thread at a time. `failed`: the error that ended them."""
 
     def __init__(self, batches: Iterable[pa.RecordBatch]) -> None:
         self._batches, self._lock = iter(batches), Lock()
@@ -163,11 +164,10 @@ class _Batches:
 
 @contextmanager
 def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
-    """Make the batches a table that can be read once. An error of the batches is raised as it is, not as DuckDB wraps
-    it.
+    """Make the batches a table that can be read once. An error of the batches is raised without DuckDB's wrapper.
 
-    All of them are read: records are counted as they are read, and the database asks for no more of them where it knows
-    the result, as that of a join with a table without rows.
+    The rest of them is read at the end, because reading counts the records. The database itself stops early if it has
+    its result, such as that of a join with an empty table.
     """
     import duckdb
 
@@ -186,15 +186,15 @@ def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.Re
 
 
 class KeysInDatabase:
-    """The keys in the database's table `touched`. `column`: where that has a key's number."""
+    """The keys in the database's table `touched`. `column`: the one with a key's number."""
 
     def __init__(self, database: Any, column: Literal["rowid", "number"] = "rowid") -> None:
         self._database, self._column = database, column
 
     @classmethod
     def of(cls, database: Any, batches: Iterable[pa.RecordBatch]) -> KeysInDatabase:
-        """Make the table `touched` of the keys of the batches (KEY_AND_OFFSET), with the lowest and the highest offset
-        of each. Records without a key are passed over."""
+        """Make the table `touched` of the keys of the batches (KEY_AND_OFFSET), with their lowest and highest offsets.
+        Null keys are left out."""
         with reading(database, "dirty", KEY_AND_OFFSET, batches):
             database.execute(
                 'CREATE OR REPLACE TEMP TABLE touched AS SELECT key, min("offset") AS first, '
@@ -236,27 +236,24 @@ class KeysInDatabase:
 
 
 def rows_of(batch: pa.RecordBatch) -> Rows:
-    """Return the columns of the batch."""
     return {name: batch.column(name).to_numpy(zero_copy_only=False) for name in batch.schema.names}
 
 
 HELD_BYTES = 32 << 20
-"""Of the keys of a small task at most so many bytes are held in memory. By its files' metadata it has less of them; but
-there they are compressed."""
+"""Maximum size of a small task's keys in memory. The sizes in its files' metadata are compressed."""
 TIMES_HELD = 8
-"""To number keys takes up to six times what they take (measured with keys that all differ)."""
+"""Part of a task's memory for keys: numbering takes up to six times their size (measured with keys that all differ)."""
 
 
 class TaskKeys:
-    """Numbers keys, and knows which records have one of them. `open_database` is called where keys do not stay in
-    memory."""
+    """Numbers keys, and finds records that have one of them. `open_database` is called if keys exceed `held_bytes`."""
 
     def __init__(self, held_bytes: int, open_database: Callable[[], Any]) -> None:
         self._held_bytes, self._open_database = held_bytes, open_database
         self._keys: KeysInMemory | KeysInDatabase = KeysInMemory.of([])
 
     def number(self, batches: Iterable[pa.RecordBatch]) -> TouchedKeys:
-        """Give each key of the batches (KEY_AND_OFFSET) a number. Records without a key are passed over."""
+        """Give each key of the batches (KEY_AND_OFFSET) a number. Null keys get none."""
         held, more = held_batches(batches, self._held_bytes)
         if more is None:
             self._keys = KeysInMemory.of(held)
@@ -283,21 +280,18 @@ class TaskKeys:
 
 @contextmanager
 def task_keys(task: LogTask) -> Iterator[TaskKeys]:
-    """Yield the keys of the task, which are forgotten with it."""
     with ExitStack() as stack:
         yield TaskKeys(held_bytes(task), lambda: stack.enter_context(task_database(task.threads, task.memory_bytes)))
 
 
 def held_bytes(task: LogTask) -> int:
-    """Return how many bytes of its keys the task may hold in memory."""
     return min(HELD_BYTES, task.memory_bytes // TIMES_HELD) if task.is_small else 0
 
 
 def held_batches(
     batches: Iterable[pa.RecordBatch], most_bytes: int
 ) -> tuple[Sequence[pa.RecordBatch], Iterator[pa.RecordBatch] | None]:
-    """Return the first batches, and an iterator of the others; None if the first are all, of `most_bytes` at
-    most."""
+    """Return the first batches, and an iterator of the others, or None if all have at most `most_bytes`."""
     held, size, more = list[pa.RecordBatch](), 0, iter(batches)
     while size <= most_bytes:
         batch = next(more, None)

@@ -1,5 +1,6 @@
-"""New Parquet files that a task writes: row groups of bounded size, rolled at the table's target size. A rewritten file
-has the table's columns by its field ids, as its files have them.
+"""New Parquet files that a task writes: row groups of bounded size, rolled at the table's target size.
+
+A rewritten file has the table's columns by its field ids, with the types that its files have.
 """
 
 from __future__ import annotations
@@ -32,14 +33,13 @@ LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
 
 
 class RefusedError(Exception):
-    """Raised where a task cannot keep files exactly as they are. Spark rewrites them; the message says why."""
+    """A task cannot rewrite files and keep their content exactly. Spark rewrites them. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """Describes a table's columns, as Iceberg writes a schema in JSON. `lineage`: records carry row ids (format version
-    3). `computed`: the column that says whether a record's value is null, which a file may lack; empty if the table
-    has none of its own."""
+    """A table's columns, as Iceberg's JSON of the schema. `lineage`: records carry row ids (format version 3).
+    `computed`: the name of a column that marks null values and that a file may lack. Empty if the table has none."""
 
     json: str
     format_version: int
@@ -50,17 +50,19 @@ class TableSchema:
         return self.format_version >= 3
 
     def written(self, of_file: pa.Schema, path: str) -> pa.Schema:
-        """Return what is written of a file that has these columns: the table's, in its order, all of them optional.
+        """Return the schema for a rewrite of a file with these columns: the table's, in its order, all optional.
 
-        Raises RefusedError for a file that lacks a column or has one more, that has another name or type for one,
-        or that has no field ids: such a file needs Iceberg's schema evolution, which here only Spark's reader has.
+        Raises RefusedError for a file without field ids, or with other columns, names or types than the table. Such a
+        file needs Iceberg's schema evolution, which here only Spark's reader has.
         """
         table = Schema.model_validate_json(self.json)
         data_columns = pa.schema([field for field in of_file if _id_of(field) not in LINEAGE_IDS.values()])
         _require_types_of_iceberg(data_columns, path)
         _require_same(self._described(data_columns, path), _columns(table), self.computed, path)
         by_id = {_id_of(field): _optional(field) for field in data_columns}
-        fields = [by_id.get(column.field_id) or _computed(column.field_id, column.name) for column in table.fields]
+        fields = [
+            by_id.get(column.field_id) or _field(column.name, pa.bool_(), column.field_id) for column in table.fields
+        ]
         lineage = [_field(name, pa.int64(), number) for name, number in LINEAGE_IDS.items()] if self.lineage else []
         return pa.schema([*fields, *lineage])
 
@@ -72,7 +74,7 @@ class TableSchema:
 
 
 def _columns(schema: Schema) -> dict[int, tuple[str | None, str]]:
-    """Return field id -> (full name, type), fields of structs included; whether one is required does not count."""
+    """Return field id -> (full name, type), fields of structs included."""
     kinds = {number: schema.find_type(number) for number in schema.field_ids}
     return {
         number: (schema.find_column_name(number), str(kind) if kind.is_primitive else type(kind).__name__)
@@ -86,12 +88,12 @@ def _require_same(
     for number in sorted(of_file.keys() | of_table.keys()):
         have, want = of_file.get(number), of_table.get(number)
         if have != want and not (have is None and want is not None and want[0] == computed):
-            raise RefusedError(f"{path} has {have or 'no column'} where the table has {want or 'none'}")
+            raise RefusedError(f"{path} has {have or 'no column'}, and the table has {want or 'none'}")
 
 
 def _require_types_of_iceberg(fields: Iterable[pa.Field], path: str) -> None:
-    """Raise RefusedError for a column of a type that Iceberg's writers do not write, such as milliseconds: its bounds
-    would be taken for microseconds."""
+    """Raise RefusedError for a type that Iceberg's writers do not write, such as milliseconds: readers would take its
+    bounds for microseconds."""
     for field in fields:
         if pa.types.is_nested(field.type):
             _require_types_of_iceberg([field.type.field(i) for i in range(field.type.num_fields)], path)
@@ -105,21 +107,14 @@ def _id_of(field: pa.Field) -> int:
     return int((field.metadata or {}).get(FIELD_ID, -1))
 
 
-def _computed(number: int, name: str) -> pa.Field:
-    return _field(name, pa.bool_(), number)
-
-
 def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
     return pa.field(name, kind, metadata={FIELD_ID: str(number).encode()})
 
 
 def _optional(field: pa.Field) -> pa.Field:
-    """Return the field with everything in it optional, so that files of writers that knew of no null are alike."""
-    return pa.field(field.name, _with_optional_fields(field.type), nullable=True, metadata=_only_id(field))
-
-
-def _only_id(field: pa.Field) -> dict[bytes, bytes]:
-    return {FIELD_ID: (field.metadata or {})[FIELD_ID]}
+    """Return the field with everything in it optional, so that all files get the same schema."""
+    only_id = {FIELD_ID: (field.metadata or {})[FIELD_ID]}
+    return pa.field(field.name, _with_optional_fields(field.type), nullable=True, metadata=only_id)
 
 
 def _with_optional_fields(kind: pa.DataType) -> pa.DataType:
@@ -135,8 +130,8 @@ def _with_optional_fields(kind: pa.DataType) -> pa.DataType:
 def as_written(
     batch: pa.RecordBatch, schema: TableSchema, written: pa.Schema, lineage: Mapping[str, pa.Array]
 ) -> pa.RecordBatch:
-    """Return records of a file as they are written. `lineage`: what the file says of them by column, for records that
-    do not carry it themselves. Raises RefusedError if a column cannot be what is written."""
+    """Return records of a file in the schema `written`. `lineage`: the file's values by column, for records without
+    their own. Raises RefusedError if a column cannot be converted."""
     by_id = {_id_of(field): column for field, column in zip(batch.schema, batch.columns, strict=True)}
     arrays = []
     for field in written:
@@ -157,13 +152,13 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 BATCH_BYTES = 4 << 20
-"""Of encoded records that are read at a time; decoded they may be more."""
+"""Size of the encoded records in a batch. Decoded they may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How the table asks its Parquet files to be written. `level` None: the codec's own. `row_group_bytes`: at
-    most so much of a row group, before it is encoded."""
+    """The table's settings for its Parquet files. `level` None: the codec's default. `row_group_bytes`: maximum size of
+    a row group before it is encoded."""
 
     codec: str
     level: int | None
@@ -174,19 +169,17 @@ class WriteSettings:
 
     @property
     def group_bytes(self) -> int:
-        """Return the size of a row group: a quarter of a file at most, so that a file can end near its target."""
+        """Return the size of a row group: at most a quarter of a file, so that a file can end near its target."""
         return min(self.row_group_bytes, max(self.target_bytes // 4, 1))
 
     @property
     def batch_bytes(self) -> int:
-        """Return how much is read at a time."""
         return min(BATCH_BYTES, self.group_bytes)
 
 
 @dataclass(frozen=True, slots=True)
 class WrittenFile:
-    """Describes a file that is written, and in no table yet. `footer`: Parquet's, which tells of its row groups and
-    columns."""
+    """A file that is written, but not committed. `footer`: Parquet's, with its row groups and columns."""
 
     path: str
     size_bytes: int
@@ -194,10 +187,10 @@ class WrittenFile:
 
 
 class NewFiles:
-    """Writes batches into files of the table's target size. `path`: what their names begin with.
+    """Write batches into files of the table's target size. `path`: the beginning of their names.
 
-    Every attempt at a task has names of its own: one that Spark took for dead, and that goes on writing, spoils
-    nothing.
+    Every attempt at a task has file names of its own. So an attempt that Spark has given up, and that still writes,
+    does no harm.
     """
 
     def __init__(self, io: FileIO, path: str, settings: WriteSettings) -> None:
@@ -213,18 +206,18 @@ class NewFiles:
 
     def begin(self, schema: pa.Schema, footer: Any) -> None:
         """Begin the records of a file with this footer. Raises RefusedError if its columns differ from those of the
-        files before it."""
+        files before."""
         if self._schema is None:
             self.begin_new(schema, [*_with_dictionary(footer), LAST_UPDATED])
         if not schema.equals(self._schema):
             raise RefusedError("the files have columns of different types")
 
     def begin_new(self, schema: pa.Schema, dictionaries: list[str]) -> None:
-        """Begin records that were in no file yet. `dictionaries`: the columns that get one."""
+        """Begin records that have no file yet. `dictionaries`: the columns with a dictionary."""
         self._schema, self._dictionaries = schema, dictionaries
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take records; a row group is written where it has become large enough."""
+        """Take records, and write a row group when it is large enough."""
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= self._settings.group_bytes:
@@ -232,21 +225,20 @@ class NewFiles:
 
     @property
     def pending_bytes(self) -> int:
-        """Return what waits for its row group to be large enough."""
         return self._pending_bytes
 
     def flush(self) -> None:
-        """Write what waits as a row group."""
+        """Write the pending records as a row group."""
         self._write_group()
 
     def close(self) -> tuple[WrittenFile, ...]:
-        """Write what is left, and return the files."""
+        """Write the pending records, and return the files."""
         self._write_group()
         self._close_file()
         return tuple(self._written)
 
     def discard(self) -> None:
-        """Delete the files, as far as that can be done."""
+        """Delete the files, and ignore errors."""
         with contextlib.suppress(Exception):
             self._pending = []
             self._close_file()
@@ -302,7 +294,7 @@ class NewFiles:
 
 
 def _with_dictionary(footer: Any) -> list[str]:
-    """Return the columns that the file has with a dictionary: for others one would be tried in vain."""
+    """Return the file's columns that have a dictionary."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     columns = (group.column(i) for group in groups for i in range(group.num_columns))
     return sorted({column.path_in_schema for column in columns if column.has_dictionary_page})

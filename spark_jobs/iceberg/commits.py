@@ -2,18 +2,17 @@
 
 1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
 2. It is sent once, and only onto the metadata that it was staged on. Iceberg's own `commit` and `commitTransaction`
-   send a change again after a refusal, and delete its manifests: both are wrong where the first try was taken.
-3. After any other answer than success the table is loaded again and searched for the change's own mark: the ids of its
+   send a change again after a refusal, and delete its manifests. Both are wrong if the first try was taken.
+3. After any answer but success the table is loaded again and searched for the change's own mark: the ids of its
    snapshots, or, for a change that makes none, the references and properties that it sets. Found: it was taken.
-4. Not found, and the catalog refused it because another commit came first: the change is staged again (COMMITS). Not
-   found, and the answer says nothing: the same, because at most one of two tries on one state can be taken.
+4. Not found, and another commit came first or the answer is unclear: the change is staged again (COMMITS). At most one
+   of two tries on one state can be taken.
 5. If no try brings certainty, UnknownCommitError is raised. Files of such a change are never deleted.
-6. A commit deletes no old metadata file, whatever the table's metadata name, unless the table is a topic's own in
-   Cleantail's own namespace: only there does Cleantail alone write the metadata. `reclaim` deletes what is surely a
-   table's own. The server of a REST catalog deletes by itself: a commit by which it would delete a file of another
-   table is not sent.
+6. A commit deletes old metadata files only of a topic's own table in Cleantail's own namespace: only there Cleantail
+   alone writes the metadata. `reclaim` deletes files that are surely a table's own. The server of a REST catalog
+   deletes by itself: a commit by which it would delete a file of another table is not sent.
 
-A crash leaves all that was old or all that is new, and appends to `main` meanwhile neither block nor break a change.
+A crash leaves the old state or the new one. Appends to `main` meanwhile neither block nor break a change.
 """
 
 from __future__ import annotations
@@ -59,12 +58,6 @@ from spark_jobs.iceberg.jvm.many_calls import answers, ask
 T = TypeVar("T")
 Load = Callable[[], Any]
 """Loads an Iceberg `Table` from the catalog."""
-Stage = Callable[[Any, Any], None]
-"""Stages a change: gets the `Table`, and the `Transaction` that was begun on it."""
-NOT_ANCESTOR = "is not an ancestor"
-"""What Iceberg says of a commit whose base is not in main's history any more."""
-MUST_BE_VECTORS = "Must use DVs"
-"""What it says of position deletes for a table of format version 3."""
 UNKNOWN = {
     "CommitStateUnknownException",
     "ServiceUnavailableException",
@@ -74,11 +67,9 @@ UNKNOWN = {
 }
 """Exceptions after which a commit may have been taken, or may be taken later."""
 MARKED = {"AddSnapshot", "SetSnapshotRef", "RemoveSnapshotRef", "RemoveSnapshots", "SetProperties", "RemoveProperties"}
-"""Updates of a table's metadata of which `_is_taken` finds out whether they were made."""
+"""Updates of a table's metadata that `_is_taken` can find."""
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
-
-NO_PROPERTIES: Mapping[str, str] = {}
 
 
 class Committed(Protocol):
@@ -96,11 +87,16 @@ class Committed(Protocol):
 # 1. how a change is sent
 
 
-def send(to: Committed | Load, stage: Stage, refused: Callable[[Py4JJavaError], Exception] | None = None) -> Any:
+def send(
+    to: Committed | Load,
+    stage: Callable[[Any, Any], None],
+    refused: Callable[[Py4JJavaError], Exception] | None = None,
+) -> Any:
     """Commit what `stage` stages, and return the metadata that was taken, or the table's own if there is no change.
 
-    `to`: a topic's table, or what loads another one. `refused` returns what an exception of Iceberg means (default:
-    `conflict`). Raises what it returns, the errors of `stage`, and UnknownCommitError.
+    `to`: a topic's table, or a function that loads another one. `stage` gets the `Table`, and the `Transaction` that
+    was begun on it. `refused` translates an exception of Iceberg (default: `conflict`). Raises its result, the errors
+    of `stage`, and UnknownCommitError.
     """
     refused, sent = refused or conflict, list[Any]()
     load, deletes_old = (to, False) if callable(to) else (to.load, _is_own(to.topic))
@@ -147,8 +143,8 @@ def send(to: Committed | Load, stage: Stage, refused: Callable[[Py4JJavaError], 
 
 
 def before_commit(iceberg: Any, metadata: Any) -> None:
-    """Check the metadata that are about to be committed. `iceberg`: the table as it was loaded. Raises CleantailError,
-    and then nothing is committed."""
+    """Check the metadata before they are committed. `iceberg`: the table as it was loaded. A CleantailError that is
+    raised here prevents the commit."""
 
 
 def _is_own(topic: Topic) -> bool:
@@ -157,9 +153,12 @@ def _is_own(topic: Topic) -> bool:
 
 
 def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool) -> None:
-    """Raise TableError if a file of the metadata log lies outside the table's location, or if one that leaves the log
-    by this commit has another UUID. That costs the first bytes of one file, and only with `reads`. A table without the
-    property by which a catalog deletes such files passes."""
+    """Raise TableError if this commit could delete a metadata file that is not surely the table's own.
+
+    Such a file of the metadata log lies outside the table's location, or it leaves the log and has another UUID. The
+    UUID takes the first bytes of a file, which are read only with `reads`. A table whose catalog deletes no metadata
+    files passes.
+    """
     if not metadata.propertyAsBoolean(DELETES_OLD_METADATA, False):
         return
     before, after = (list(map(str, ask(list(each(log.previousFiles())), "file"))) for log in (start, metadata))
@@ -184,13 +183,12 @@ def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool)
 
 
 def _taken_of(sent: Iterable[Any], table: Any) -> Any | None:
-    """Return the metadata that the table has taken, of those that were sent to it."""
     return next((metadata for metadata in sent if _is_taken(metadata, table)), None)
 
 
 def _is_taken(metadata: Any, table: Any) -> bool:
-    """Return whether the table has the change by which the metadata were made: one of its snapshots, whose ids are
-    random, or, if it makes none, every reference and property as it left them."""
+    """Return whether the table has the change of these metadata: one of its snapshots, whose ids are random, or, if it
+    makes none, every reference and property."""
     updates = [(str(update.getClass().getSimpleName()), update) for update in each(metadata.changes())]
     made = [int(update.snapshot().snapshotId()) for kind, update in updates if kind == "AddSnapshot"]
     if made:
@@ -220,7 +218,7 @@ def _is_taken(metadata: Any, table: Any) -> bool:
 
 
 def repeat(action: Callable[[], T]) -> T:
-    """Do what may be done twice, such as CREATE IF NOT EXISTS, again if the catalog's answer says nothing."""
+    """Run an action that may run twice, such as CREATE IF NOT EXISTS, and repeat it if the answer is unclear."""
 
     def once() -> T:
         try:
@@ -233,8 +231,10 @@ def repeat(action: Callable[[], T]) -> T:
 
 
 def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
-    """Let Spark write onto a branch to which only this process writes, again if its commit was not taken. A commit that
-    Spark's own tries make twice does no harm there: what the last one has added is what is read."""
+    """Let Spark write onto a branch to which only this process writes, again if its commit was not taken.
+
+    A commit that Spark makes twice does no harm there: only the files of the branch's last commit are read.
+    """
     before = load().snapshot(branch).snapshotId()
 
     def once() -> None:
@@ -248,7 +248,7 @@ def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
 
 
 def java_message(error: Py4JJavaError) -> str:
-    """Return what the JVM said, without its stack."""
+    """Return class and message of the JVM's exception, without its stack."""
     exception = error.java_exception
     return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
 
@@ -263,9 +263,9 @@ def kinds_of(error: Py4JJavaError) -> set[str]:
 
 
 def conflict(error: Py4JJavaError) -> Exception:
-    """Return what Iceberg's exception means, else the error itself.
+    """Translate Iceberg's exception, or return it.
 
-    OvertakenError: another commit came first. ConflictError: what others committed has changed what this one rests on.
+    OvertakenError: another commit came first. ConflictError: the commits of others make this one void.
     UnknownCommitError: the commit may have been taken.
     """
     message, kinds = f"the table changed in a way that makes this result void: {java_message(error)}", kinds_of(error)
@@ -277,25 +277,23 @@ def conflict(error: Py4JJavaError) -> Exception:
 
 
 def overtaken(error: Py4JJavaError) -> Exception:
-    """Return what Iceberg's exception means, as conflict does, for a commit that makes sure by itself that nothing it
-    rests on has changed: if Iceberg refuses it all the same, it may be tried again on the table as it is now."""
+    """Translate as `conflict` does, for a commit that checks its base by itself. If Iceberg refuses that, it may be
+    tried again on the table as it is now."""
     refused = conflict(error)
     return OvertakenError(str(refused)) if isinstance(refused, ConflictError) else refused
 
 
 def void(error: IllegalArgumentException) -> Exception:
-    """Return what it means where Iceberg calls the change an illegal argument: a ConflictError, or the error
-    itself."""
-    if NOT_ANCESTOR in str(error):
+    """Return a ConflictError if Iceberg's message means one, or the error itself."""
+    if "is not an ancestor" in str(error):  # the base has left the history of `main`
         return ConflictError(f"what the round read was rolled back, which makes its result void: {error}")
-    if MUST_BE_VECTORS in str(error):
+    if "Must use DVs" in str(error):  # position deletes for a table of format version 3
         return ConflictError(f"the table was upgraded after the round had begun, which makes its result void: {error}")
     return error
 
 
 def _unknown(error: Exception) -> UnknownCommitError:
-    said = java_message(error) if isinstance(error, Py4JJavaError) else str(error)
-    return UnknownCommitError(said)
+    return UnknownCommitError(java_message(error) if isinstance(error, Py4JJavaError) else str(error))
 
 
 # 3. branches and properties
@@ -311,12 +309,11 @@ def create_branch(to: Committed | Load, branch: str, snapshot_id: int | None) ->
 
 
 def drop_branches(to: Committed | Load, branches: Collection[str]) -> None:
-    """Drop the branches that are still there, in one commit."""
+    """Drop the branches that still exist, in one commit."""
     send(to, lambda iceberg, transaction: _drop(iceberg, transaction, branches))
 
 
 def change_properties(to: Committed | Load, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
-    """Set and remove properties in one commit."""
     send(to, lambda _, transaction: _set(transaction, updates, removals))
 
 
@@ -343,8 +340,8 @@ def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str]
 
 
 def require_same_main(jvm: Any, transaction: Any) -> None:
-    """Let the catalog take the transaction only while `main` is where it is now. A REST catalog compares a reference
-    only if the change sets it: it is set to another value, and back."""
+    """Let the catalog refuse the transaction if `main` moves. A REST catalog compares a reference only if the change
+    sets it: the transaction sets it to another value, and back."""
     operations = transaction.table().operations()
     now = operations.current()
     if (main := now.ref("main")) is None:
@@ -355,7 +352,6 @@ def require_same_main(jvm: Any, transaction: Any) -> None:
 
 
 def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
-    """Return the update with entries in its snapshot's summary."""
     answers((update.set, (key, value)) for key, value in summary.items())
     return update
 
@@ -365,8 +361,8 @@ def _snapshot_of(metadata: Any) -> int:
 
 
 def note_history(table: Committed, at_ms: int) -> bool:
-    """Take note that others rewrote the history of `main`: the properties become what is left of them, in one commit.
-    Returns whether a published round is gone with it."""
+    """Adapt the properties in one commit if others rewrote the history of `main`. Returns whether that took a published
+    round out of it."""
     gone = False
 
     def stage(_: Any, transaction: Any) -> None:
@@ -389,10 +385,12 @@ def append_files(
     summary: Mapping[str, str],
     left_out: Sequence[LeftOut] = (),
 ) -> None:
-    """Append data files to `main`, with the properties, in one commit, and only where the table has none of these: by
-    them it is known that the files were appended. A lock of one machine does not hold back a driver elsewhere that was
-    given up, and goes on. `left_out`: what the files do not have of their source. Raises ConflictError, with nothing
-    appended, where somebody else was faster."""
+    """Append data files to `main`, with the properties, in one commit.
+
+    The properties mark that the files were appended. Raises ConflictError, with nothing appended, if the table has one
+    of them: a driver on another machine that was given up may still run, and a lock of one machine does not stop it.
+    `left_out`: records of the source that the files lack.
+    """
 
     def stage(iceberg: Any, transaction: Any) -> None:
         there = texts(transaction.table().properties())
@@ -408,9 +406,9 @@ def append_files(
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """How a commit moves the position: its text `before` (None if there was none) and `after`, and the summary
-    of the snapshot. A first read goes on behind the files that the table had at `base_snapshot_id`. `name`: the table
-    property that has the position. `left_out`: records that the table cannot hold, which the commit goes on behind."""
+    """How a commit moves the position: its text `before` (None at a first read) and `after`, and the summary of the
+    snapshot. A first read continues after the files that the table had at `base_snapshot_id`. `name`: the table
+    property that has the position. `left_out`: records that the table cannot hold, and that the commit skips."""
 
     before: str | None
     after: str
@@ -421,17 +419,16 @@ class Advance:
 
 
 def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance) -> None:
-    """Append the data files to `main` and moves the position, both or neither. Raises ConflictError if another
-    ingestion has moved the position meanwhile; then nothing was appended.
+    """Append the data files to `main` and move the position, both or neither. Raises ConflictError, with nothing
+    appended, if another ingestion has moved the position.
 
-    Every such commit makes a snapshot, also one that brings no record: by it a catalog sees any two of them as what
-    they are, one after the other."""
+    Each such commit makes a snapshot, also without records: by it a catalog refuses the later of two."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         now, snapshot = transaction.table(), transaction.table().currentSnapshot()
         properties = texts(now.properties())
         text = properties.get(advance.name)
-        # once there is a position, files cannot come beyond it
+        # if there is a position, no file can be beyond it
         same_files = advance.before is not None or advance.base_snapshot_id == (
             None if snapshot is None else int(snapshot.snapshotId())
         )
@@ -458,7 +455,7 @@ def append_to_branch(table: Committed, branch: str, files: Sequence[Any]) -> Non
 
 
 def publish_branch(load: Load, branch: str, files: Sequence[Any]) -> None:
-    """Append the files of a branch to `main`, and drop the branch, all or nothing."""
+    """Append the files of a branch to `main`, and drop the branch, both or neither."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         _append(transaction, transaction.newAppend(), files, {})
@@ -468,10 +465,10 @@ def publish_branch(load: Load, branch: str, files: Sequence[Any]) -> None:
 
 
 def drop_files(load: Load, paths: Collection[str]) -> None:
-    """Take data files out of the table, with all of their rows."""
+    """Remove data files from the table, with all of their rows."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
-        # not by path: of a text py4j takes another method of that name, which returns nothing
+        # not by path: for a text py4j calls another method of that name, which returns nothing
         files = files_with_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId()))
         delete = transaction.newDelete()
         answers((delete.deleteFile, (file,)) for file, _ in files if str(file.location()) in paths)
@@ -488,9 +485,9 @@ def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mappin
 
 # 5. deletes: staged on a round's branch, and replayed onto `main`
 #
-# A file that a sink has registered more than once is registered once before anything is deleted of it: deletes hide a
-# record in every registration of its file. That takes a commit of its own for each sequence number that files came
-# with, since a rewrite gives all of its files one. They come right before the round's own, in the same transaction.
+# A file that a sink has registered more than once is registered once before anything in it is deleted: deletes hide a
+# record in every registration of its file. That takes one commit for each sequence number of such files, because a
+# rewrite gives all of its files the same. They come right before the round's own, in the same transaction.
 
 
 def stage_deletes(
@@ -500,10 +497,12 @@ def stage_deletes(
     base_snapshot_id: int,
     change: BranchChange,
     summary: Mapping[str, str],
-    properties: Mapping[str, str] = NO_PROPERTIES,
+    properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Create the branch at the base, in place of one that a killed run left behind, with the change on it, and set
-    properties of the table. Raises ConflictError."""
+    """Create the branch at the base, in place of one that a killed run left behind, with the change on it.
+
+    The commit also sets properties of the table. Raises ConflictError.
+    """
 
     def stage(iceberg: Any, transaction: Any) -> None:
         _create_branch(iceberg, transaction, branch, base_snapshot_id)
@@ -527,17 +526,16 @@ def publish_deletes(
     branches: Iterable[str] = (),
     before: Mapping[str, str] | None = None,
 ) -> int:
-    """Replays the delete files of the given partitions onto `main`, and drop the branches that had them; returns the
-    new snapshot's id.
+    """Replay the delete files of the partitions onto `main`, drop their branches, and return the new snapshot's id.
 
-    `before`: the table's properties as they were read for what is written. Where one that is written is another by
-    now, somebody else has published, perhaps this very round: a driver that was given up, and goes on.
+    `before`: the table's properties from which the new ones were made. If one of these has changed, another driver has
+    published, perhaps this very round: a driver that was given up may still run.
 
-    A delete file of an adopted table may be of several logs: there the partitions are all or none.
+    A delete file of an adopted table may be of several logs: there the partitions are all or none. A round that removes
+    nothing also makes a snapshot, whose summary allows an undo.
 
-    A round that removes nothing makes a snapshot too: with its summary it can be undone. Raises ConflictError when
-    a data file in which it deletes was rewritten, or got other deletes, since the base snapshot, or when that is gone;
-    also when a file that it keeps once was registered again.
+    Raises ConflictError if the base snapshot is gone, if a data file with new deletes was rewritten or got other
+    deletes since, or if a file that is kept once was registered again.
     """
     if table.topic.columns is None:
         branch_changes = [change.of_partitions(partitions) for change in branch_changes]
@@ -546,7 +544,9 @@ def publish_deletes(
 
     def stage(iceberg: Any, transaction: Any) -> None:
         if before is not None:
-            _require_as_read(table, texts(transaction.table().properties()), before, properties)
+            now_set = texts(transaction.table().properties())
+            if changed := sorted(name for name in properties if now_set.get(name) != before.get(name)):
+                raise ConflictError(f"{table.topic.table}: {changed[0]} was changed after the round read it")
         require_history(table.jvm, transaction.table(), table.topic.table)
         if not is_ancestor(table.jvm, transaction.table(), base_snapshot_id):
             raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
@@ -568,8 +568,8 @@ def publish_deletes(
 
 
 def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) -> None:
-    """Raise TableError unless each column that a round went by still has the name and the field id that it had when
-    the round was staged: the snapshot of the branch has that schema."""
+    """Raise TableError unless each mapped column still has the name and the field id that it had when the round was
+    staged: the snapshot of the branch has that schema."""
     mapped = table.topic.columns.paths if table.topic.columns else {name: name for name in COLUMNS}
     now, schemas = iceberg.schema(), iceberg.schemas()
     heads = (iceberg.snapshot(branch) for branch in branches)
@@ -586,14 +586,6 @@ def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) ->
             )
 
 
-def _require_as_read(
-    table: Committed, now: Mapping[str, str], before: Mapping[str, str], written: Mapping[str, str]
-) -> None:
-    """Raise ConflictError if a property that is written is not any more what it was."""
-    if changed := sorted(name for name in written if now.get(name) != before.get(name)):
-        raise ConflictError(f"{table.topic.table} has another {changed[0]} than the round went by: somebody published")
-
-
 def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
     return BranchChange(one.added + other.added, one.removed + other.removed, 0, one.kept + other.kept)
 
@@ -601,11 +593,11 @@ def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
 def _register_once(
     jvm: Any, iceberg: Any, operations: Any, change: BranchChange, since: int, branch: str | None = None
 ) -> BranchChange:
-    """Commit rewrites after which each file that is kept is registered once, and return what is left of the change.
+    """Commit rewrites after which each file in `change.kept` is registered once, and return the rest of the change.
 
-    `operations`: the table itself, or a transaction on it. A file's old delete files go with its registrations: Iceberg
-    drops those that are older than all other files. A new deletion vector comes in the same commit; position deletes
-    may come later, and a row delta that adds them must find that no other has come since.
+    `operations`: the table itself, or a transaction on it. The rewrite also removes a file's old delete files: Iceberg
+    drops those that are older than all other files. It adds a new deletion vector. Position deletes may follow later,
+    by a row delta that checks that no others were added since.
     """
     if not change.kept:
         return change
@@ -619,7 +611,7 @@ def _register_once(
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
             path = str(file.location())
-            # a copy does not say in which manifest it is: the file goes from all of them
+            # a copy has no manifest position: Iceberg removes the file from all manifests
             copy = jvm.org.apache.iceberg.DataFiles.builder(iceberg.specs().get(file.specId())).copy(file).build()
             rewrite.deleteFile(copy).addFile(copy)
             for delete in removed.get(path, ()):
@@ -634,8 +626,10 @@ def _register_once(
 
 
 def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[str, list[Any]]:
-    """Return data file -> the delete files of all its registrations in a snapshot, of the files that are named. What a
-    snapshot says that it has removed lacks the bounds by which position deletes are known to be of one file."""
+    """Return path -> the delete files of all its registrations in a snapshot, for these paths.
+
+    A snapshot's own list of removed files lacks the bounds, by which position deletes are of one data file.
+    """
     by_file: dict[str, dict[tuple[str, int], Any]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):
         if deletes and (path := str(file.location())) in paths:
@@ -644,7 +638,6 @@ def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[
 
 
 def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> dict[str, list[Any]]:
-    """Return data file -> its delete files, of the files that are named."""
     by_file: dict[str, list[Any]] = {}
     some = list(deletes)
     for path, delete in zip(data_files_of(jvm, some), some, strict=True):
@@ -654,11 +647,11 @@ def _by_data_file(jvm: Any, deletes: Iterable[Any], paths: Collection[str]) -> d
 
 
 def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: BranchChange) -> int:
-    """Return the snapshot that the table is at. Raises ConflictError unless the data files that are to change are
-    registered as they were in the base, with the same delete files.
+    """Return the table's current snapshot. Raises ConflictError unless the data files of the change are registered as
+    in the base, with the same delete files.
 
-    With deletion vectors Iceberg makes sure of these by itself. Of position deletes it only knows whether any were
-    added at all: that is right from the returned snapshot on, and too strict from the base on.
+    For deletion vectors Iceberg checks these by itself. For position deletes it checks only whether any were added,
+    which is correct since the returned snapshot, and too strict since the base.
     """
     now = int(iceberg.currentSnapshot().snapshotId())
     if now == base_snapshot_id:
@@ -674,8 +667,7 @@ def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: B
 
 
 def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> Registrations:
-    """Return how each data file of a snapshot is registered. Of those that are not kept once it does not count when
-    they came."""
+    """Return how each data file of a snapshot is registered. Sequence numbers count for the files in `kept` only."""
     once = {str(k.file.location()) for k in kept}
     by_path: dict[str, list[tuple[int, tuple[tuple[str, int], ...]]]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):
@@ -686,11 +678,10 @@ def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> 
 
 
 def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> None:
-    """Replays the delete files. A data file that a round changes has one delete file after it, which replaces those
-    that the base had."""
+    """Replay the delete files. A data file that a round changes then has one delete file, which replaces the base's."""
     referenced, once = jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
     _add(delta, change)
-    # the transaction has taken a file that is kept once away itself, and put it there again
+    # the transaction itself has removed and added each file that is kept once
     answers((referenced.add, (path,)) for path in data_files_of(jvm, change.added) if path not in once)
     delta.validateDataFilesExist(referenced)
     if by_position:
@@ -698,7 +689,6 @@ def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> Non
 
 
 def _add(delta: Any, change: BranchChange) -> None:
-    """Tells a row delta which delete files go and which come."""
     removed = ((delta.removeDeletes, (file,)) for file in change.removed)
     answers([*removed, *((delta.addDeletes, (file,)) for file in change.added)])
 
@@ -715,9 +705,11 @@ def replace_files(
     summary: Mapping[str, str],
     load: Load | None = None,
 ) -> dict[str, str]:
-    """Replace data files, each with its delete files as the base has them, by others; these keep the sequence number
-    by which a round knew the old. Returns the summary of the snapshot. Raises ConflictError when an old file has
-    changed meanwhile. `load`: of a side table."""
+    """Replace data files, each with its delete files in the base, by new ones. Returns the summary of the snapshot.
+
+    The new files keep the sequence number of the old, which rounds compare. Raises ConflictError if an old file has
+    changed since the base. `load`: of a side table.
+    """
     replaced, added = list(old), list(new)
     paths = map(str, ask([file for file, _ in replaced], "location"))
     require_own_deletes(table.jvm, zip(paths, (deletes for _, deletes in replaced), strict=True))
@@ -735,7 +727,7 @@ def replace_files(
 @dataclass(frozen=True, slots=True)
 class Rollback:
     """What `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
-    again. `removed`: names of properties that go."""
+    again. `removed`: names of properties to remove."""
 
     to_snapshot_id: int | None
     appends: tuple[int, ...]
@@ -745,11 +737,11 @@ class Rollback:
 
 
 def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
-    """Make `main` the snapshot that `plan` names, with the appends that it keeps; returns the new snapshot's id.
+    """Make `main` the snapshot that `plan` names, with the appends that it keeps, and return the new snapshot's id.
 
-    `plan` gets main's history, newest first, and the table's properties. One commit, and only onto the metadata
-    that was planned on: with whatever another writer commits meanwhile it is planned again. Raises ConflictError
-    when others were faster every time.
+    `plan` gets main's history, newest first, and the table's properties. It is one commit, and only onto the metadata
+    that were planned on: after another writer's commit it is planned again. Raises ConflictError if every try was
+    overtaken.
     """
 
     def stage(_: Any, transaction: Any) -> None:
@@ -768,7 +760,7 @@ def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, s
 
 
 def _go_back(table: Committed, transaction: Any, snapshot_id: int | None) -> None:
-    """Set `main` to the snapshot, or remove it, as it was before its first commit: for that Iceberg has no call."""
+    """Set `main` to the snapshot, or remove it (None), for which Iceberg has no call."""
     if snapshot_id is not None:
         transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
         return

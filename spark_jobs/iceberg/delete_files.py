@@ -1,13 +1,13 @@
-"""Delete files of one data file each, read and written through the table's own IO: all positions that it has lost.
+"""Read and write delete files through the table's own IO. Each has all deleted positions of one data file.
 
-Of format version 3 they are deletion vectors, and each log has a Puffin file of them for each round. Of version 2,
-where a sink knows no other, they are position deletes in Parquet, one small file for a data file.
+Format version 3 uses deletion vectors: one Puffin file for each log and round. Version 2, for sinks that do not
+support version 3, uses position deletes in Parquet: one small file for each data file.
 
 The bytes of deletion vectors (Iceberg's Puffin specification):
 
 1. A blob `deletion-vector-v1` is a length, a magic number, a 64-bit Roaring bitmap in the portable format, and a CRC.
-2. A Puffin file is its magic, the blobs, and a footer that says where they are: magic, a JSON text, its length, four
-   bytes of flags (all 0: the text is not compressed), magic.
+2. A Puffin file is its magic, the blobs, and a footer with their places: magic, a JSON text, its length, four bytes of
+   flags (all 0: the text is not compressed), magic.
 """
 
 from __future__ import annotations
@@ -40,19 +40,18 @@ PART_BYTES = 8 << 20
 ROW_POSITION_ID = 2_147_483_645
 """The field id that Iceberg's specification reserves for a row's position."""
 NOT_COMMITTED: dict[str, object] = {"snapshot-id": -1, "sequence-number": -1}
-"""What a blob says of its snapshot: it is not known yet."""
+"""A blob's snapshot, as long as it has none."""
 SPARK_SEED = 42
 
 
 def vector_blob(positions: BitMap64) -> bytes:
-    """Return the blob of these positions."""
     body = VECTOR_MAGIC + positions.serialize()
     return len(body).to_bytes(4, "big") + body + zlib.crc32(body).to_bytes(4, "big")
 
 
 def puffin_file(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Return the content of a Puffin file in parts, and where it has each vector: (start, length). `vectors`: a data
-    file's name, and its deleted positions."""
+    """Return the content of a Puffin file in parts, and the (start, length) of each vector. `vectors`: a data file's
+    name, and its deleted positions."""
     parts, places, described, at = [MAGIC_BYTES], list[tuple[int, int]](), [], len(MAGIC_BYTES)
     for data_file, positions in vectors:
         blob = vector_blob(positions)
@@ -74,7 +73,7 @@ def puffin_file(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[list[bytes], l
 
 
 def _in_large_parts(parts: Sequence[bytes]) -> list[bytes]:
-    """Return the same bytes in parts of some MiB: each is handed to the store in one call."""
+    """Return the same bytes in parts of some MiB. The store gets each in one call."""
     large, waiting, size = list[bytes](), list[bytes](), 0
     for part in parts:
         waiting.append(part)
@@ -86,17 +85,17 @@ def _in_large_parts(parts: Sequence[bytes]) -> list[bytes]:
 
 
 def file_hash(path: str) -> int:
-    """Return what Spark's xxhash64 makes of a file's name, a signed 64-bit number."""
+    """Return Spark's xxhash64 of a file's name, a signed 64-bit number."""
     return int.from_bytes(xxhash.xxh64_digest(path.encode(), seed=SPARK_SEED), "big", signed=True)
 
 
 POS_ID = 2_147_483_545
 """With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
 WRITERS = 8
-"""Small files that are written at a time."""
+"""Maximum number of small files that are written at the same time."""
 
 Lost = tuple[FileFacts, BitMap64]
-"""A data file, whose name, spec and partition matter, and everything that it has lost."""
+"""A data file, of which only name, spec and partition are used, and all of its deleted positions."""
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
@@ -123,8 +122,10 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> lis
 
 
 def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
-    """Return the positions of the data file that a delete file names, by the table's own IO (tasks read them by
-    log_files.read_deletes_in_task). Raises TableError if it cannot be read."""
+    """Return the positions of the data file that a delete file names, by the table's own IO.
+
+    Tasks read them by log_files.read_deletes_in_task. Raises TableError if it cannot be read.
+    """
     require_bytes(where.length, limit := most_delete_bytes(), where.path)
     content = _content(table, where.path, where.start or 0, max(where.length, 0))
     if where.start is not None:
@@ -137,7 +138,7 @@ def format_version(table: Any) -> int:
 
 
 def position_file(data_file: str, positions: BitMap64) -> bytes:
-    """Return the content of a position delete file: (file_path, pos), ascending, as the specification asks."""
+    """Return the content of a position delete file: (file_path, pos), ascending, as the specification requires."""
     pos = np.array(positions.to_array(), np.int64)
     path = pa.DictionaryArray.from_arrays(np.zeros(len(pos), dtype=np.int32), [data_file])
     schema = pa.schema([_field("file_path", pa.string(), PATH_ID), _field("pos", pa.int64(), POS_ID)])
@@ -160,8 +161,7 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
 
 
 def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
-    """Write a small file of its own, with bounds by which readers of every age recognize that it is of one data
-    file."""
+    """Write a file with bounds, by which older readers recognize that it is of one data file."""
     data_file, positions = lost
     content = position_file(data_file.path, positions)
     location = _write(output_files, [content])
@@ -170,15 +170,15 @@ def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
 
 
 def _bounds(data_file: str, pos: int) -> dict[int, str]:
-    """Return the bounds of both columns, serialized as Iceberg's specification says."""
+    """Return the bounds of both columns in Iceberg's single-value serialization."""
     return {PATH_ID: data_file.encode().hex(), POS_ID: struct.pack("<q", pos).hex()}
 
 
 def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
-    """Write the vectors of each partition, and so of each log, into a Puffin file of their own.
+    """Write one Puffin file for each partition, and so for each log.
 
-    A reader may take all vectors of a file that it opens, whatever data file it reads, as PyIceberg 0.12 does: in a
-    common file it would see what was removed of a log that is held back, and not published.
+    A reader may apply all vectors of a file that it opens, whatever data file it reads, as PyIceberg 0.12 does. In a
+    common file it would apply the deletes of a blocked partition, which are not published.
     """
     by_partition: dict[tuple[int, str], list[Lost]] = {}
     for file, positions in lost:
@@ -198,7 +198,7 @@ def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
 
 
 def _write(output_files: Any, content: Iterable[bytes]) -> str:
-    """Write a new file, and return where it is."""
+    """Write a new file, and return its location."""
     output = output_files.newOutputFile().encryptingOutputFile()
     [(stream, location)] = facts_of([output], "create", "location")
     answers([*((stream.write, (part,)) for part in content), (stream.close, ())])

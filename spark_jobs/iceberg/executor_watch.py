@@ -6,7 +6,7 @@ executors. A cluster without free cores looks the same.
 
 1. The watch counts active jobs and executors every few seconds.
 2. If jobs are active and there is no executor for `cleantail.executors.lost.ms`, the application ends with exit code 4
-   and a sentence with what was seen. The next try, by Airflow or by hand, is a new application.
+   and an error that describes the state. The next try, by Airflow or by hand, is a new application.
 3. A local master has no executor besides the driver, and is not watched.
 """
 
@@ -74,7 +74,7 @@ def _look(session: SparkSession, watch: Watch) -> None:
             jobs = len(context.statusTracker().getActiveJobIds())
             executors = int(context.getExecutorMemoryStatus().size()) - 1  # the driver is among them
         except Exception as error:  # the session has ended, or does not answer
-            logger.debug("executors are not known: %s", type(error).__name__)
+            logger.debug("the watch of executors ends: Spark does not answer (%s)", type(error).__name__)
             return
         if (reason := watch.error(jobs, executors, time.monotonic())) is not None:
             _end(reason)

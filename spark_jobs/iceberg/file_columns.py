@@ -1,13 +1,13 @@
-"""The layout of a topic table's columns in the files of an Iceberg table, from the JVM, and arrays of it in a topic
-table's types. Where a file has a column, and what it is if the file lacks it: cleantail.lake.records.projection.
+"""The layout of a topic table's columns in the files of an Iceberg table, and their arrays in a topic table's types.
 
-An adopted table may have a column inside of a struct, and other types than a topic table: cleantail.log.adopted_table
-says the same as Spark SQL, for what reads whole records.
+cleantail.lake.records.projection finds a file's columns, and fills those that it lacks. An adopted table may have a
+column inside a struct, and other types than a topic table. Readers of whole records use Spark SQL for the same
+(cleantail.log.adopted_table).
 
-Kinds of data files: all that decides how the records of a file become columns of a topic table, as a short digest.
-A kind is the file's Parquet schema with its field ids, the program that wrote it, its partition spec, and the layout:
-where the table's schema has the mapped columns, and under which names. Tasks open the files anyway, and note what they
-meet. Spark brings it to the driver (an accumulator), which compares a kind before a round first decides on it
+A kind of data files is a short digest of everything that decides how records become columns of a topic table:
+the file's Parquet schema with its field ids, the program that wrote it, its partition spec, and the layout (places and
+names of the mapped columns in the table's schema). Tasks note the kind of each file that they open. An accumulator of
+Spark sends the kinds to the driver, which compares a kind before a round first decides on it
 (spark_jobs.engine.compared_readers).
 """
 
@@ -60,8 +60,7 @@ R = TypeVar("R")
 
 @dataclass(frozen=True, slots=True)
 class MetKind:
-    """Holds some files of a kind as (records, path), and the logs that have such files; None stands for a file that
-    several logs share."""
+    """Some files of a kind as (records, path), and the logs that have such files. Log None: several logs share it."""
 
     files: frozenset[tuple[int, str]]
     logs: frozenset[int | None]
@@ -84,13 +83,12 @@ class _Union(AccumulatorParam[Kinds]):
 
 
 def kinds_met(context: Any) -> KindsMet:
-    """Return an empty collection that tasks add to."""
     met: KindsMet = context.accumulator({}, _Union())
     return met
 
 
 _noted: Kinds | None = None
-"""What the running task has met; None outside of `noting`. A Python worker runs one task at a time."""
+"""Kinds that the running task has met. None outside `noting`. A Python worker runs one task at a time."""
 
 
 @contextmanager
@@ -107,7 +105,7 @@ def noting(met: KindsMet | None) -> Iterator[None]:
 
 
 def each_noting(met: KindsMet, work: Callable[..., Iterator[R]], *arguments: Any) -> Iterator[R]:
-    """Yield what a task's generator yields, and note what it opens."""
+    """Yield from a task's generator, and note the kinds of the files that it opens."""
     with noting(met):
         yield from work(*arguments)
 
@@ -126,13 +124,13 @@ _recent: list[tuple[Any, str]] = []
 
 
 def _kind_of(parquet: Any, partition: tuple[Any, ...], layout: Mapping[str, Any]) -> str:
-    """Return the digest. Schemas are compared first: to write one as text takes longer than to open a small file."""
+    """Return the digest. Recent schemas are compared first: writing one as text takes longer than opening a file."""
     parts = (parquet.metadata.created_by, partition, parquet.schema, parquet.schema_arrow, layout)
     for known, kind in _recent:
         if _is_same(parts, known):
             return kind
     created_by, _, physical, arrow, _ = parts
-    columns = str(physical).partition("\n")[2]  # the first line has an address in memory
+    columns = str(physical).partition("\n")[2]  # the first line has a memory address
     ids = arrow.to_string(truncate_metadata=False, show_schema_metadata=False)
     kind = digest(created_by, partition, columns, ids, sorted(layout.items()))
     _recent.insert(0, (parts, kind))
@@ -150,28 +148,26 @@ def _is_same(one: Any, other: Any) -> bool:
 
 
 def digest(*parts: object) -> str:
-    """Return a short name of these values, by their representation."""
     text = "\n".join(part if isinstance(part, str) else repr(part) for part in parts)
     return hashlib.sha256(text.encode()).hexdigest()[:12]
 
 
 __all__ = ["FIELD_ID", "HEADER_LIST", "ColumnPath", "Constants", "Layout", "Projection"]
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-"""The type of a record's headers."""
 NO_PATH = ColumnPath(())
-"""Of a column of which nothing more is known than its array."""
+"""The path of a column that is known by its array alone."""
 
 
 def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout:
-    """Return the layout of an Iceberg table whose columns lie at these paths; a path that its schema has not is left
-    out. `older`: the schema by which the paths go, if it is not the table's present one."""
+    """Return the layout of the columns at these paths, without paths that the schema lacks. `older`: the schema of the
+    paths, if it is not the table's present one."""
     schema = table.schema() if older is None else older
     text = JavaClass("org.apache.iceberg.SchemaParser", schema._gateway_client).toJson(schema)
     return layout_of_schema(json.loads(text), table.properties().get(NAME_MAPPING), paths)
 
 
 class PartitionConstants:
-    """Which columns of a table have an identity partition, by partition spec."""
+    """The columns of a table that have an identity partition, by partition spec."""
 
     def __init__(self, table: Any, ids: Iterable[int]) -> None:
         wanted, self._sources = set(ids), dict[int, list[tuple[int, str, int]]]()
@@ -184,7 +180,7 @@ class PartitionConstants:
             ]
 
     def of(self, facts: FileFacts) -> Constants:
-        """Return field id -> value of the partition, for the columns that a file has one of. A null is a value."""
+        """Return (field id, value of the partition) of each column with an identity partition. A null is a value."""
         partition = facts.partition
         return tuple(
             (source, partition.get(number) if isinstance(partition, Mapping) else partition[at])
@@ -193,7 +189,7 @@ class PartitionConstants:
 
 
 def adopted_layout(table: Any, columns: Columns) -> Layout:
-    """Return the layout of an adopted table; of a column with several parts each is in it, as key.0."""
+    """Return the layout of an adopted table. A column with several parts has an entry for each, such as key.0."""
     layout = dict(layout_of(table, columns.paths))
     if columns.deleted is not None and TOMBSTONE in layout:
         layout[TOMBSTONE] = replace(layout[TOMBSTONE], marks=columns.deleted.values)
@@ -203,19 +199,19 @@ def adopted_layout(table: Any, columns: Columns) -> Layout:
 
 
 def has_offsets(layout: Layout) -> bool:
-    """Return whether a column holds the offset; else row lineage gives it."""
+    """Return whether a column holds the offset. If not, row lineage gives it."""
     return ROW_ID not in layout
 
 
 def parts_in(layout: Mapping[str, Any], column: str) -> list[str]:
-    """Return the names that the parts of a column have in a layout; none where it is one column."""
+    """Return the names of a column's parts in a layout. Empty if it is one column."""
     count = next(n for n in count_from(0) if part_name(column, n) not in layout)
     return [part_name(column, n) for n in range(count)]
 
 
 def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> dict[str, pa.Array]:
-    """Return columns of a file as a topic table has them; several parts of a key become the one that it is. Raises
-    TableError as as_topic_column does."""
+    """Return columns of a file as a topic table has them, with the parts of a key joined. Raises as as_topic_column
+    does."""
     columns = {name: as_topic_column(name.partition(".")[0], a, where, layout[name]) for name, a in arrays.items()}
     if parts := [name for name in parts_in(layout, KEY) if name in columns]:
         columns[KEY] = joined_parts([columns.pop(name) for name in parts])
@@ -223,8 +219,8 @@ def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> 
 
 
 def as_topic_column(column: str, array: pa.Array, where: str, path: ColumnPath = NO_PATH) -> pa.Array:
-    """Return the array in the type that a topic table has for the column. Raises TableError, naming `where`, for a
-    type that cannot be one."""
+    """Return the array in the topic table's type of the column. Raises TableError, with `where`, if it cannot be
+    converted."""
     try:
         if column == KEY:
             return key_bytes(array, path.kind)

@@ -1,7 +1,7 @@
-"""Deletes files of a table, and of no other: snapshots past their time, and files that no snapshot knows.
+"""Expire snapshots of a table, and delete files that no snapshot names.
 
-Iceberg finds what may go, and deletes nothing by itself here: a path that is not below the table's own location stays,
-whatever the table's metadata says of it.
+Iceberg finds the files and deletes none by itself here. A path that is not below the table's own location stays,
+whatever the table's metadata name.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ logger = logging.getLogger("cleantail.file_removal")
 T = TypeVar("T")
 ACTION_TRIES = 4
 REWRITING = Lock()
-"""Is held by who rewrites files by Iceberg's own action: its first use in a JVM registers a catalog of rewrites, which
-two threads cannot do at once."""
+"""Held during a rewrite by Iceberg's own action. Its first use in a JVM registers a catalog of rewrites, which two
+threads cannot do at the same time."""
 
 
 def require_own_files(spark: SparkSession, name: str, location: str) -> None:
     """Raise TableError if any snapshot of the table names a file outside its location.
 
-    One file of each folder is looked at, and all whose name has a percent sign: in one query of Spark.
+    One query of Spark reads one file of each folder, and each file whose name has a percent sign.
     """
     named = f"SELECT file_path AS path FROM {name}.all_files UNION ALL SELECT path FROM {name}.all_manifests"
     folder, file = "regexp_extract(path, '^(.*/)[^/]*$', 1)", "substring_index(path, '/', -1)"
@@ -43,9 +43,10 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
 
 
 def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, location: str) -> int:
-    """Expire snapshots older than `older_than_ms`, but for the current one of each branch, and return how many. Where
-    the table's `gc.enabled` is false it expires none. `location` is where the table was when it was looked at: somebody
-    may have moved it since.
+    """Expire snapshots older than `older_than_ms`, and return how many.
+
+    The current snapshot of each branch stays. If the table's `gc.enabled` is false, none expires. `location` is the
+    table's location when it was checked: another user may have moved it since.
 
     The commit is ours (spark_jobs.iceberg.commits). Iceberg's action then compares the table as it was loaded before
     with the table as it is now, and returns the files that only expired snapshots have.
@@ -69,14 +70,14 @@ def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, locati
 
 
 def _files_of_expired(spark: SparkSession, before: Any) -> list[tuple[str, str]]:
-    """Return path and kind of the files that only snapshots have that `before` has, and the table no longer."""
+    """Return path and kind of the files that `before` has and the table no longer has."""
     action = actions_of(spark).expireSnapshots(before).expireOlderThan(0).retainLast(1)
     files = DataFrame(action.expireFiles().toDF(), spark).select("path", "type").distinct().collect()
     return [(row["path"], row["type"]) for row in files]
 
 
 def _with_next(tables: Iterable[Any], action: Callable[[Any], T]) -> T:
-    """Return what the action answers for the first table for which the catalog answers."""
+    """Return the action's result for the first table for which the catalog answers."""
     *few, last = tables
     for table in few:
         try:
@@ -88,10 +89,12 @@ def _with_next(tables: Iterable[Any], action: Callable[[Any], T]) -> T:
 
 
 def past_unreadable(load: Load, older_than_ms: int, action: Callable[[], T]) -> T:
-    """Return what the action answers. If it finds that a file of the metadata is missing, the snapshots that cannot be
-    read for that are removed, with a warning, and the action is done again: those that no branch or tag leads to, and
-    those older than `older_than_ms` that none is at. Raises the action's error if there are none, and TableError
-    for one that a branch or tag is at."""
+    """Return the action's result. If a metadata file is missing, remove unreadable snapshots, and run it again.
+
+    The removed snapshots, which a warning names, are those that no branch or tag leads to, and those older than
+    `older_than_ms` that are not the head of one. Raises the action's error if there are none, and TableError if the
+    head of a branch or tag is unreadable.
+    """
     try:
         return action()
     except Exception as e:
@@ -135,7 +138,7 @@ def _forget_unreadable(load: Load, older_than_ms: int) -> list[int]:
 
 
 def _is_readable(table: Any, snapshot: Any) -> bool:
-    """Return whether the snapshot's list of manifests, and all that it names, are there."""
+    """Return whether the snapshot's manifest list, and all manifests that it names, exist."""
     io = table.io()
     if not io.newInputFile(snapshot.manifestListLocation()).exists():
         return False
@@ -143,9 +146,11 @@ def _is_readable(table: Any, snapshot: Any) -> bool:
 
 
 def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str, since_ms: int | None) -> int:
-    """Remove files that no snapshot refers to, such as those of killed runs, from the table's own folders `data` and
-    `metadata`, and return how many. `location` is as in expire_snapshots. Files from before `since_ms`, when the table
-    was made, are not its own. It removes none if that is None, or if `gc.enabled` is false."""
+    """Remove files that no snapshot refers to from the table's own folders, and return how many.
+
+    Killed runs leave such files in `data` and `metadata`. `location` is as in expire_snapshots. Files from before
+    `since_ms`, when the table was made, are not its own. It removes none if that is None, or if `gc.enabled` is false.
+    """
     properties = texts(table.properties())
     if since_ms is None or not may_delete_files(properties):
         return 0
@@ -165,7 +170,6 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
 
 
 def _orphans(spark: SparkSession, table: Any, older_than_ms: int) -> list[str]:
-    """Return the files below the location that no snapshot refers to."""
     collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
     action = actions_of(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
     result = action.usePrefixListing(listed_by_io(table)).execute()
@@ -173,7 +177,7 @@ def _orphans(spark: SparkSession, table: Any, older_than_ms: int) -> list[str]:
 
 
 def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], location: str) -> None:
-    """Delete in bulk where the store can. What is not below the location stays, and is named in the log."""
+    """Delete files, in bulk if the store can. A file that is not below the location stays, and a warning names it."""
     by_kind: dict[str, list[str]] = {}
     for path, kind in files:
         by_kind.setdefault(kind, []).append(path)
@@ -187,7 +191,6 @@ def _delete(spark: SparkSession, table: Any, files: Iterable[tuple[str, str]], l
 
 
 def actions_of(spark: SparkSession) -> Any:
-    """Return Iceberg's own actions."""
     return _jvm(spark).org.apache.iceberg.spark.actions.SparkActions.get(spark._jsparkSession)
 
 

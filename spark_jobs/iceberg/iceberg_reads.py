@@ -1,6 +1,6 @@
 """Reads of Iceberg's metadata through the JVM: snapshots, and the files that a commit or a branch changed.
 
-It also reads the history of `main`, and prepares the commit that takes note that others rewrote it.
+The module also reads the history of `main`, and returns the properties to change after others rewrote it.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SNAPSHOTS = "org.apache.iceberg.util.SnapshotUtil"
 
 
 def main_history(jvm: Any, iceberg: Any) -> MainHistory:
-    """Return the history of `main` of an Iceberg `Table`, also of one of a transaction."""
+    """Return the history of `main` of an Iceberg `Table`. The table of a transaction is allowed."""
     current = iceberg.currentSnapshot()
     oldest = static(jvm, SNAPSHOTS, "oldestAncestor")(iceberg) if current is not None else None
     return MainHistory(
@@ -59,19 +59,17 @@ def _last_round(iceberg: Any) -> Mark | None:
 
 
 def is_ancestor(jvm: Any, iceberg: Any, snapshot_id: int) -> bool:
-    """Return whether a snapshot is in the ancestry of `main`."""
     if iceberg.currentSnapshot() is None:
         return False
     return bool(static(jvm, SNAPSHOTS, "isAncestorOf")(iceberg, snapshot_id))
 
 
 def mark_of(snapshot: Any) -> Mark | None:
-    """Return the mark of a snapshot; None if there is none."""
     return None if snapshot is None else Mark(int(snapshot.snapshotId()), int(snapshot.sequenceNumber()))
 
 
 def require_history(jvm: Any, iceberg: Any, table: str) -> None:
-    """Raise ConflictError if others rewrote the history of `main`, and no commit took note of it yet."""
+    """Raise ConflictError if others rewrote the history of `main`, and no commit has recorded that yet."""
     properties = texts(iceberg.properties())
     if may_be_rewritten(properties) and lost_marks(properties, main_history(jvm, iceberg), table):
         raise ConflictError(
@@ -82,8 +80,10 @@ def require_history(jvm: Any, iceberg: Any, table: str) -> None:
 
 
 def marked(transaction: Any, table: str, *, published: bool = False, ingested: bool = False) -> dict[str, str]:
-    """Return the property with marks at the snapshot that a transaction has just made. The first one marks the last
-    ingestion too: versions without marks made those before it."""
+    """Return the property with marks at the snapshot that a transaction has just made.
+
+    The first property always marks the last ingestion, because earlier versions set no marks.
+    """
     now = transaction.table()
     marks, mark = marks_of(texts(now.properties()), table, str(now.uuid())), mark_of(now.currentSnapshot())
     marks = replace(marks, published=mark) if published else marks
@@ -91,8 +91,8 @@ def marked(transaction: Any, table: str, *, published: bool = False, ingested: b
 
 
 def properties_after(jvm: Any, iceberg: Any, table: str, at_ms: int) -> tuple[dict[str, str], tuple[str, ...], bool]:
-    """Return which properties to set and to remove if others rewrote the history, and whether a published round is
-    gone with it."""
+    """Return the properties to set and to remove after others rewrote the history, and whether a published round was
+    lost."""
     properties = texts(iceberg.properties())
     if not may_be_rewritten(properties):
         return {}, (), False
@@ -115,19 +115,20 @@ def _gone(iceberg: Any, history: MainHistory, snapshot_id: int) -> GoneCommits:
     return GoneCommits(tuple(summaries), parent is None or history.has(parent))
 
 
-CONTENT_FILES = "org.apache.iceberg.util.ContentFileUtil"
 SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
 T = TypeVar("T")
 CHANGES = ("removedDeleteFiles", "addedDeleteFiles", "removedDataFiles", "addedDataFiles")
-"""What a snapshot says that its own commit has changed."""
+"""Methods of a snapshot that return what its own commit changed."""
 FACTS = ("snapshotId", "parentId", "timestampMillis", "operation", "summary")
-"""What a Commit is made of."""
 
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
-    """Return the Iceberg `Table` of that name. Raises TableError if its properties name code: Iceberg would load it
-    when the table is read or written, and they may have changed since the table was looked at. Also where a commit to
-    an adopted one would delete metadata files outside its location."""
+    """Return the Iceberg `Table` of that name.
+
+    Raises TableError if its properties name code, which Iceberg would load at a read or write: they may have changed
+    since the last check. Raises TableError if a commit to an adopted table would delete metadata files outside its
+    location.
+    """
     table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
     properties = table.properties()
     if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
@@ -139,8 +140,7 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """Describes a data file that was registered more than once, and is once, with the sequence number of when it came
-    first."""
+    """A data file that was registered more than once, and now is once, with its first sequence number."""
 
     file: Any
     sequence_number: int
@@ -148,8 +148,8 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """Holds delete files a branch added and removed, how many data files it added or removed (none, in a round), and
-    which it keeps once."""
+    """The delete files that a branch added and removed, the number of data files that it added or removed (0 in a
+    round), and the files that it keeps once."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...]
@@ -163,7 +163,6 @@ class BranchChange:
         return BranchChange(added, removed, self.data_files_changed, kept)
 
     def deleted_records(self) -> dict[int, int]:
-        """Return how many records were deleted, by partition."""
         counts: dict[int, int] = {}
         for files, sign in ((self.added, 1), (self.removed, -1)):
             for partition, count in zip(partitions_of(files), ask(files, "recordCount"), strict=True):
@@ -172,18 +171,17 @@ class BranchChange:
 
 
 def _of_partitions(those: Sequence[T], files: Sequence[Any], partitions: set[int]) -> tuple[T, ...]:
-    """Return those whose file is of one of the logs."""
     return tuple(one for one, log in zip(those, partitions_of(files), strict=True) if log in partitions)
 
 
 def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
-    """Walk the branch from the base on: a delete file replaced on the branch itself never shows."""
+    """Return what the branch changed since the base. A delete file that was added and replaced there is left out."""
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
     data_files: dict[str, list[tuple[bool, Any]]] = {}
     head = table.snapshot(branch)
     if head is None:
-        raise ConflictError(f"branch {branch} is gone: somebody else has published the round, or dropped it")
+        raise ConflictError(f"branch {branch} is gone: another user has published the round, or dropped it")
     since, io = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head)), table.io()
     for snapshot in reversed(list(since)):
         changes = answers((getattr(snapshot, change), (io,)) for change in CHANGES)
@@ -201,8 +199,8 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
 
 
 def _is_kept(steps: Sequence[tuple[bool, Any]]) -> bool:
-    """Return whether a data file was there more than once, and is there once, as it was when it came first. `steps`:
-    each time that it was removed, or added (True), in their order."""
+    """Return whether a data file had several registrations and now has one, like the first. `steps`: its removals and
+    additions (True), in order."""
     *removed, (is_added, file) = steps
     if not is_added or len(removed) < 2 or any(is_new for is_new, _ in removed):
         return False
@@ -215,8 +213,7 @@ def _arrived(file: Any) -> int:
 
 
 def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
-    """Yield the snapshot and its ancestors, newest first, as far as they are kept. Iceberg's own walk (SnapshotUtil)
-    takes as many calls to the JVM, and an object of its class first."""
+    """Yield the snapshot and its ancestors, newest first, until one has expired."""
     while snapshot is not None:
         yield snapshot
         parent = snapshot.parentId()
@@ -224,37 +221,34 @@ def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
 
 
 def identity(file: Any) -> tuple[str, int]:
-    """Return what tells delete files apart: one Puffin file holds the deletion vectors of many data files."""
+    """Return (path, offset in the file), because one Puffin file holds the deletion vectors of many data files."""
     return identities([file])[0]
 
 
 def identities(files: Sequence[Any]) -> list[tuple[str, int]]:
-    """Return the identity of each."""
     return [(str(location), int(offset or 0)) for location, offset in facts_of(files, "location", "contentOffset")]
 
 
 def partition_of(file: Any) -> int:
-    """Return the log that a data or delete file belongs to: `partition` is the table's one partition field."""
+    """Return the log of a data or delete file: the table's one partition field is `partition`."""
     return partitions_of([file])[0]
 
 
 def partitions_of(files: Iterable[Any]) -> list[int]:
-    """Return the log of each."""
     return [int(log) for log in ask(ask(files, "partition"), "get", 0)]
 
 
 def added_data_files(table: Any, branch: str) -> list[Any]:
-    """Return the files of the branch's last commit, which is the one append that was staged there."""
+    """Return the files of the branch's last commit, which is its only append."""
     return list(each(table.snapshot(branch).addedDataFiles(table.io())))
 
 
 def added_by(table: Any, snapshot_id: int) -> list[Any]:
-    """Return the data files that a snapshot's own commit added."""
     return list(each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
 
 
 def history(table: Any) -> Iterator[Commit]:
-    """Yield the ancestry of `main`, newest first, as far as it is kept."""
+    """Yield the ancestry of `main`, newest first, until a snapshot has expired."""
     snapshot = table.currentSnapshot()
     while snapshot is not None:
         [(number, parent, at_ms, operation, summary)] = facts_of([snapshot], *FACTS)
@@ -264,7 +258,7 @@ def history(table: Any) -> Iterator[Commit]:
 
 def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tuple[Any, list[Any]]]:
     """Return the data files of a snapshot, with the metrics of their columns, each with its delete files. `of`: an
-    expression; only files that can have rows for which it holds."""
+    expression that prunes files."""
     scan = scanning(table).useSnapshot(snapshot_id).includeColumnStats()
     tasks = (scan if of is None else scan.filter(of)).planFiles()
     try:
@@ -275,32 +269,32 @@ def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tup
 
 
 def data_file_of(jvm: Any, delete: Any) -> str:
-    """Return the data file that a delete file is of; of several it is none. A vector names it; position deletes may
-    tell it by their bounds."""
+    """Return the one data file of a delete file. A vector names it, and position deletes may have it in their bounds.
+    The text is `None` if the delete file is of several."""
     return data_files_of(jvm, [delete])[0]
 
 
 def data_files_of(jvm: Any, deletes: Sequence[Any]) -> list[str]:
-    """Return the data file of each delete file."""
     named = ask(deletes, "referencedDataFile")
-    by_bounds = static(jvm, CONTENT_FILES, "referencedDataFileLocation")
+    by_bounds = static(jvm, "org.apache.iceberg.util.ContentFileUtil", "referencedDataFileLocation")
     others = iter(answers((by_bounds, (d,)) for d, name in zip(deletes, named, strict=True) if not name))
     return [str(name or next(others)) for name in named]
 
 
 def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Raise ConflictError if a delete file is not of its data file alone: with it would go what it deletes of
-    others. Such as these were not there when the round was planned (cleantail.lake.table_metadata.deletes_of).
-    `deletes`: paths of data files, and the delete files of each."""
+    """Raise ConflictError if a delete file has rows of several data files: its removal would restore rows of others.
+
+    None existed when the round was planned (cleantail.lake.table_metadata.deletes_of). `deletes`: paths of data files,
+    and the delete files of each.
+    """
     of_file = [(path, delete) for path, some in deletes for delete in some]
     for (path, delete), data_file in zip(of_file, data_files_of(jvm, [d for _, d in of_file]), strict=True):
         if data_file != path:
-            raise ConflictError(f"{delete.location()} came meanwhile, and deletes rows of more than one data file")
+            raise ConflictError(f"{delete.location()} was added meanwhile, and deletes rows of several data files")
 
 
 def listed_by_io(table: Any) -> bool:
-    """Return whether Iceberg's own file IO lists the table's folder: Hadoop lists local files, and does not list an
-    object store."""
+    """Return whether Iceberg's own file IO lists the table's folder. Hadoop lists local files only."""
     return not str(table.location()).startswith("file:")
 
 

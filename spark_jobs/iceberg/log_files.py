@@ -1,4 +1,4 @@
-"""The data files of logs and what is deleted of them, as tasks know them: by metadata, and as a few columns."""
+"""The data files of logs and their deletes, as tasks read them: metadata, and a few columns."""
 
 from __future__ import annotations
 
@@ -32,8 +32,7 @@ from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17
 CERTAIN_BYTES = 1 << 20
-"""So many bytes of values are read rather than the column that says which of them are null."""
-
+"""Up to this size the values themselves are read, and not the column `tombstone`."""
 
 Deletes = tuple[DeletedPositions, ...]
 """The delete files of one registration of a data file."""
@@ -41,7 +40,7 @@ Deletes = tuple[DeletedPositions, ...]
 
 @dataclass(frozen=True, slots=True)
 class FileDeletes:
-    """What is deleted of a data file: `before` and `again` as a LogFile has them."""
+    """The deletes of a data file: `before` and `again` as in LogFile."""
 
     before: Deletes
     again: tuple[Deletes, ...]
@@ -49,21 +48,20 @@ class FileDeletes:
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """Describes a Parquet file with records of one log, or of several (`log` is None), and what Iceberg's metadata say
-    of it.
+    """A Parquet file with records of one log, or of several (`log` is None), and its facts in Iceberg's metadata.
 
     Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
-    one at least the highest; None if the metadata have none. `arrived` is its data sequence number, `first_row_id`
-    the row id of its first record, where it has one; `updated`, where offsets are made of it, its file sequence number.
-    `before` and `after` are the delete files in base and branch.
-    `marked`: every record says whether it is a tombstone.
-    `lost` is true where the branch no longer has the file. `again`: the delete files of each further registration of a
-    file that the table names more than once; of those `before` are what the last one has, since what is deleted there
-    is deleted in all, and `arrived` is when the first one came.
-    `key_bytes`: what its keys take in the file, which packs them.
-    `constants`: what the partition of the file says of columns that it may lack.
-    `piece` of `pieces`: which of its row groups are meant; all of them where there is one piece.
-    `spec_id`: of its partition spec.
+    one at least the highest. A bound is None if the metadata have none.
+
+    `arrived`: its data sequence number. `first_row_id`: the row id of its first record, or None.
+    `updated`: its file sequence number if offsets are made of row lineage, else 0.
+    `before` and `after`: its delete files in base and branch. `lost`: the branch no longer has the file.
+    `marked`: the column `tombstone` has a value in every record.
+    `again`: the delete files of each further registration, if the table names the file more than once. Then `before`
+    are those of the last registration, since they apply to all, and `arrived` is that of the first.
+    `key_bytes`: compressed size of its keys.
+    `constants`: values of the file's partition for columns that the file may lack.
+    `piece` of `pieces`: which of its row groups are meant.
     """
 
     hash: int
@@ -92,12 +90,11 @@ class LogFile:
     spec_id: int = 0
 
     def split(self, records: int) -> list[LogFile]:
-        """Return the file as pieces of about so many records, which different tasks can read."""
+        """Return pieces of about this number of records, which different tasks can read."""
         pieces = min(self.row_groups, -(-self.records // records))
         return [replace(self, piece=piece, pieces=pieces) for piece in range(pieces)] if pieces > 1 else [self]
 
     def may_hold(self, low: int, end: int) -> bool:
-        """Return whether the file can have an offset in [low, end)."""
         inside = self.lower_offset is None or self.lower_offset < end
         return low < end and inside and (self.upper_offset is None or self.upper_offset >= low)
 
@@ -111,7 +108,7 @@ class LogFile:
         return below and (self.upper_offset is None or high <= self.upper_offset)
 
     def lies_in(self, low: int, end: int) -> bool:
-        """Return whether the file's offsets are all in [low, end), by its bounds; false where it has none."""
+        """Return whether the file's offsets are all in [low, end), by its bounds. False if it has none."""
         return (
             self.lower_offset is not None
             and self.upper_offset is not None
@@ -120,14 +117,14 @@ class LogFile:
         )
 
     def may_hold_keys(self, low: bytes | None, high: bytes | None) -> bool:
-        """Return whether the file can have a key in [low, high]; both None if there is no key at all."""
+        """Return whether the file can have a key in [low, high]. Both are None if the range is empty."""
         if low is None or high is None:
             return False
         return (self.low_key is None or self.low_key <= high) and (self.high_key is None or self.high_key >= low)
 
 
 def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> list[LogFile]:
-    """Return the files of the base, each with what is deleted of it on the branch. `branch`: path -> deletes."""
+    """Return the files of the base, each with its deletes on the branch. `branch`: path -> deletes."""
     return [
         replace(file, after=branch[file.path].before) if file.path in branch else replace(file, lost=True)
         for file in base
@@ -135,8 +132,8 @@ def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> l
 
 
 def read_deletes_in_task(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
-    """Return the deleted positions of a file. Raises TableError when they are not as many as the metadata say, or
-    behind the file's end."""
+    """Return the deleted positions of a file. Raises TableError if their number differs from the metadata's, or if one
+    is behind the file's end."""
     positions = BitMap64()
     for each in deletes:
         found = _positions(io, each, file)
@@ -158,12 +155,11 @@ def _positions(io: FileIO, deletes: DeletedPositions, file: LogFile) -> BitMap64
 
 
 def all_of(records: int) -> BitMap64:
-    """Return every position of a file of so many records."""
     return BitMap64(range(records))
 
 
 def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
-    """Return one boolean for each record of the file: whether it is not deleted."""
+    """Return one boolean for each record of the file: true unless it is deleted."""
     mask = np.ones(records, dtype=np.bool_)
     mask[np.asarray(deleted.to_array(), dtype=np.int64)] = False
     return mask
@@ -172,11 +168,11 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
 def column_batches(
     io: FileIO, file: LogFile, layout: Layout, columns: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
-    """Yield (position of the first record, column -> its array in a topic table's type), batch by batch, of all
-    records of the file's piece, deleted ones included. Every column of the layout is in the mapping, whether the file
-    has it or not (cleantail.lake.records.projection). An offset that no column holds is made of row lineage.
+    """Yield batches of the file's piece: (position of the first record, column -> array in a topic table's type).
 
-    Raises TableError when the file has not as many records as its metadata say.
+    Deleted records are included, and columns that the file lacks (cleantail.lake.records.projection).
+    Row lineage gives offsets that no column holds. Raises TableError if the file's number of records differs from the
+    metadata's.
     """
     with io.new_input(file.path).open() as stream:
         parquet = pq.ParquetFile(stream)
@@ -204,11 +200,10 @@ def column_batches(
 
 
 def _marks_hold(parquet: pq.ParquetFile, layout: Layout, groups: list[int]) -> bool:
-    """Return whether the column `tombstone` can stand for the values of these row groups, which then are not read.
+    """Return whether the column `tombstone` can replace the values of these row groups, which then are not read.
 
-    In an adopted table it decides by itself. In a topic's own table the value decides. Another engine that updates the
-    value alone leaves the column as it was: it holds if it marks as many records as have no value, and if the values
-    are too large to be read for certainty.
+    In an adopted table the column decides. In a topic's own table the value decides, because another engine may update
+    the value alone. There the column is used only for large values, and if it marks as many records as have no value.
     """
     if TOMBSTONE not in layout or layout[TOMBSTONE].marks is not None:
         return True
@@ -229,7 +224,7 @@ def _marks_hold(parquet: pq.ParquetFile, layout: Layout, groups: list[int]) -> b
 
 
 def _with_offsets(arrays: dict[str, pa.Array], file: LogFile, at: int, records: int) -> dict[str, pa.Array]:
-    """Return the columns of a batch with the offsets that its records have by their lineage."""
+    """Return the columns of a batch, with offsets of row lineage."""
     own = [arrays.pop(name, None) for name in (ROW_ID, LAST_UPDATED)]
     lineage = Lineage(file.first_row_id, file.updated)
     offsets = record_offsets(range(at, at + records), lineage, file.path, *own)

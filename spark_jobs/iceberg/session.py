@@ -45,8 +45,9 @@ CLASSES = (
     "org.apache.iceberg.SchemaParser",
     "org.apache.iceberg.parquet.ParquetUtil",
 )
-"""The first four PySpark asks the JVM for at every function of a column, three others at every job, one at an error.
-One without its package is looked for in every jar, once for each package that it could be in."""
+"""Classes that are looked up once. PySpark asks the JVM for the first four at each function of a column, for three
+others at each job, and for one at an error. The JVM searches every jar for a class without its package, once for each
+package that it could be in."""
 PATHS = (
     "org.apache.iceberg.util",
     "org.apache.iceberg.io.OutputFileFactory",
@@ -64,18 +65,20 @@ PATHS = (
     "java.nio",
     "py4j.reflection.TypeUtil",
 )
-"""What `jvm.org.apache…` goes through, name by name: that one is a package is known once no jar has a class of it. By
-the last of them PySpark asks of each error of the JVM up to thirteen times what it is an instance of."""
+"""Paths that are looked up once. `jvm.org.apache…` resolves each name in turn, and a name is a package only if no jar
+has a class of that name. PySpark uses the last path up to thirteen times for each error of the JVM."""
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
-    """Return the running session, or starts one. Under spark-submit the settings submitted there win over the
-    platform's. `records`: how many it is going to read, where that is known (spark_settings.SMALL_RECORDS). Raises
-    CleantailError when the jars are not there."""
+    """Return the running session, or start one. Settings of spark-submit win over the platform's.
+
+    `records`: the number of records that it will read, if known (spark_settings.SMALL_RECORDS). Raises CleantailError
+    if the jars are missing.
+    """
     jar_files = platform.spark.jars_of_cluster or jars(platform)
     if not jar_files and SUBMITTED not in os.environ:
         raise CleantailError(f"no Spark jars in {jars_directory(platform)}: {AGAIN}")
-    # by the environment alone PySpark knows which Python its workers have
+    # PySpark reads the Python of its workers from the environment only
     os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))
     if platform.spark.master.startswith("local"):
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
@@ -108,12 +111,14 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
 
 
 def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Callable[[], SparkSession]:
-    """Begin to start the session, and return how to get it: that waits for it, and raise what start_session raises.
+    """Start the session in a thread, and return a function that waits for it and raises what start_session raises.
 
-    The JVM makes a session for a second or two, in which Python can import what the work needs. A local master then
-    starts its Python workers, whose imports the first task would wait for; not where the work has no such task
-    (`workers`). A process that ends waits for neither. PySpark cancels its jobs at Ctrl-C only where the main thread
-    starts the session; at a job of spark-submit Ctrl-C ends the JVM too, and with it all of them.
+    The JVM takes a second or two for it, in which Python can import modules. A local master then starts its Python
+    workers, so that the first task does not wait for their imports (`workers`: the work has such tasks). A process that
+    ends waits for neither.
+
+    PySpark cancels its jobs at Ctrl-C only if the main thread starts the session. Under spark-submit, Ctrl-C ends the
+    JVM and all of its jobs.
     """
     is_new = SparkContext._active_spark_context is None
     started: Future[SparkSession] = Future()
@@ -121,7 +126,7 @@ def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Ca
     def start() -> None:
         try:
             started.set_result(start_session(platform, app_name))
-        except BaseException as e:  # whoever waits for the session raises it
+        except BaseException as e:  # the thread that waits for the session raises it
             started.set_exception(e)
             return
         if is_new and workers:
@@ -137,36 +142,36 @@ def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Ca
 
 
 def _start_workers(context: SparkContext) -> None:
-    """Has a local master start its Python workers. A cluster would look for room for the task."""
+    """Start the Python workers of a local master. On a cluster the task would wait for free cores."""
     if str(context.master).startswith("local"):
-        with suppress(Exception):  # the process ends, or the first task that has work will say the same
+        with suppress(Exception):  # the process ends, or the first task with work raises the same error
             context.parallelize([0], 1).foreach(_nothing)
 
 
 def _nothing(_: int) -> None:
-    """Is what the first task does."""
+    pass
 
 
 def make_active(session: SparkSession) -> None:
-    """Make the session the active one of this thread. The JVM reads the settings of a catalog that it opens from the
-    active session, and a thread that Python starts has none: it would not find the catalog."""
+    """Make the session the active one of this thread. A thread that Python starts has no active session, and without
+    it the JVM does not find the settings of a catalog."""
     jvm: Any = session._jvm
     jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def is_gone(session: SparkSession) -> bool:
-    """Return whether the session's JVM has ended. The call that met its end says so; each later one is only refused,
-    as any other connection may be."""
+    """Return whether the session's JVM has ended. Only the first failed call reports that: later calls fail with a
+    refused connection, which can have other causes."""
     jvm: Any = session._jvm
     try:
         jvm.java.lang.System.nanoTime()
-    except Exception:  # whatever the connection to it raises
+    except Exception:  # any error of the connection
         return True
     return False
 
 
 def _keep_classes(session: SparkSession) -> None:
-    """Looks classes and packages up once: a view of the JVM, or of a package, asks only for what it has not got."""
+    """Look up classes and packages once. A view of the JVM, or of a package, keeps attributes that it has."""
     for name in CLASSES:
         _kept(session._jvm, name)
     for path in PATHS:

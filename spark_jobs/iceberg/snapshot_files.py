@@ -1,11 +1,11 @@
 """The data files of a snapshot, and the positions that a round deletes from them.
 
-Tasks find the positions (spark_jobs.engine) and hand them to the driver as roaring bitmaps, by a 64-bit hash of the
+Tasks find the positions (spark_jobs.engine) and send them to the driver as roaring bitmaps, by a 64-bit hash of the
 file's name. The driver writes small delete files of them.
 
-Files are planned as a scan plans them, each with its delete files and what Iceberg's metadata say. Files of an adopted
-table are read in the columns of a topic table (cleantail.log.adopted_table), which also bounds offsets that no column
-holds.
+Files are planned as a scan plans them, each with its delete files and its facts in Iceberg's metadata. Files of an
+adopted table are read in the columns of a topic table (cleantail.log.adopted_table), which also bounds offsets that no
+column holds.
 """
 
 from __future__ import annotations
@@ -44,25 +44,23 @@ from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
 
 FEW_RECORDS = 100_000
-"""However small their files are, more records are not few. Deleted ones count: whoever looks at hidden records reads
-them too."""
+"""Maximum number of records that are few. Deleted ones count, because a read of hidden records reads them too."""
 TASK_BYTES, LEAST_FILE_BYTES = 128 << 20, 4 << 20
-"""Iceberg gives a task files of 128 MiB together, and reckons each as 4 MiB at least: opening one takes time as well
+"""Iceberg gives a task files of 128 MiB, and counts each as at least 4 MiB, because opening one takes time
 (`read.split.target-size` and `read.split.open-file-cost`). Records of more files are not few."""
 FileSize = tuple[int, int]
 """Records and bytes of a data file."""
 
 
 def are_few(sizes: Iterable[FileSize]) -> bool:
-    """Return whether the records of these files are so few that one task of Spark goes through all of them sooner than
-    several share them out."""
+    """Return whether one task of Spark reads the records of these files faster than several tasks."""
     known = list(sizes)
-    reckoned = sum(max(size, LEAST_FILE_BYTES) for _, size in known)
-    return reckoned <= TASK_BYTES and sum(records for records, _ in known) <= FEW_RECORDS
+    size_bytes = sum(max(size, LEAST_FILE_BYTES) for _, size in known)
+    return size_bytes <= TASK_BYTES and sum(records for records, _ in known) <= FEW_RECORDS
 
 
 UNKNOWN_TYPE = "Type: unknown"
-"""What Iceberg says of a partition field whose source column was dropped."""
+"""In Iceberg's error about a partition field whose source column was dropped."""
 REPARTITION = (
     "Iceberg writes them anew by the present columns: CALL system.rewrite_data_files(table => …, options => "
     "map('rewrite-all', 'true'))"
@@ -71,9 +69,11 @@ REPARTITION = (
 
 @dataclass(frozen=True, slots=True)
 class PlannedFile:
-    """Describes a data file of a snapshot and its delete files: Iceberg's own object for them, and what its metadata
-    say, which Iceberg writes in JSON: one call for a file, where asking for each number takes thirty.
-    `sequence_numbers`: that of its data, and that of the file, which the JSON does not have."""
+    """A data file of a snapshot and its delete files: Iceberg's own object (`task`), and its metadata.
+
+    Iceberg writes the metadata as JSON in one call, where single numbers would take thirty calls. `sequence_numbers`,
+    of data and of file, are not in the JSON.
+    """
 
     task: Any
     facts: FileFacts
@@ -86,7 +86,6 @@ class PlannedFile:
 
     @property
     def arrived(self) -> int:
-        """Return the data sequence number."""
         return int(self.sequence_numbers[0])
 
     @property
@@ -100,8 +99,8 @@ class PlannedFile:
 
 
 def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
-    """Return the data files of a snapshot, each with its delete files. Raises TableError if a file is partitioned
-    by a column that the table has no more."""
+    """Return the data files of a snapshot, each with its delete files. Raises TableError if a file is partitioned by a
+    dropped column."""
     to_json = static(jvm, "org.apache.iceberg.ScanTaskParser", "toJson")
     tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
@@ -117,16 +116,15 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
 
 
 def _planned(to_json: Any, tasks: Sequence[Any]) -> Iterator[PlannedFile]:
-    """Yield the files of a portion of tasks."""
-    told = answers((to_json, (task,)) for task in tasks)
+    texts = answers((to_json, (task,)) for task in tasks)
     numbers = facts_of(ask(tasks, "file"), "dataSequenceNumber", "fileSequenceNumber")
-    for task, text, (of_data, of_file) in zip(tasks, told, numbers, strict=True):
+    for task, text, (of_data, of_file) in zip(tasks, texts, numbers, strict=True):
         facts, deletes = facts_of_task(text)
         yield PlannedFile(task, facts, deletes, (of_data, of_file))
 
 
 def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
-    """Return the registrations of each file by its name: one, unless a sink has registered it again."""
+    """Return path -> its registrations: one, unless a sink has registered the file again."""
     registrations: dict[str, list[PlannedFile]] = {}
     for file in files:
         registrations.setdefault(file.path, []).append(file)
@@ -134,15 +132,14 @@ def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
 
 
 METADATA = ("_file", "_pos", "_row_id")
-"""Iceberg's hidden columns that rounds use: behind a projection they are there only if it has them."""
+"""Iceberg's hidden columns that rounds use. A projection must name them to keep them."""
 POSITION_AS_ROW_ID = "concat(`_file`, '#', lpad(cast(`_pos` AS string), 19, '0')) AS `_row_id`"
-"""Records of format version 2, and those that an upgraded table had before, have no row ids. Their place does as well:
+"""Records of format version 2, and older ones of an upgraded table, have no row ids. Their place identifies them too:
 base and branch have the same data files."""
 
 
 def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
-    """Return the columns of a topic table and the hidden ones, with `more` of Iceberg's. What a plan does not use is
-    not read."""
+    """Return the columns of a topic table and the hidden ones, with `more` of Iceberg's."""
     return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
 
 
@@ -152,7 +149,6 @@ def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
 
 
 def topic_columns(stored: DataFrame, columns: Columns) -> list[Column]:
-    """Return the same as columns."""
     return list(map(F.expr, _named(stored, columns)))
 
 
@@ -164,31 +160,31 @@ def _named(stored: DataFrame, columns: Columns) -> list[str]:
 
 
 def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Lineage:
-    """Return what the records of a file inherit, as it came first. `with_updates`: the sequence number, too, which
-    takes a call of the JVM for each."""
+    """Return what the records of a file inherit from its first registration. `with_updates`: also the sequence number,
+    which takes a JVM call for each registration."""
     row_ids = [f.facts.first_row_id for f in registrations if f.facts.first_row_id is not None]
     updated = min(f.updated for f in registrations) if with_updates else 0
     return Lineage(min(row_ids, default=None), updated)
 
 
 def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | None]:
-    """Return the bounds of the offsets that row lineage gives; None where only the file itself tells whether it has
-    lineage of its own. Raises TableError without row ids."""
+    """Return the bounds of the offsets that row lineage gives. None if the metadata do not show whether the file has
+    lineage columns of its own. Raises TableError if there are no row ids."""
     spans = spans_of_metrics(file.facts.null_value_counts, *file.facts.bounds())
     return (None, None) if spans is None else offset_range(file.facts.records, lineage, file.path, spans)
 
 
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
-"""By its whole name a class is found at once; name by name the JVM looks for each package in every jar first."""
+"""The JVM finds a class by its full name at once. Name by name it searches every jar for each package."""
 RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
 
 class SnapshotFiles:
-    """The data files of a snapshot, by the hash of their names. Raises TableError should two have the same.
+    """The data files of a snapshot, by the hash of their names. Raises TableError if two have the same hash.
 
-    `columns` is the mapping of an adopted table, a file of which may hold several logs. A file that is registered more
-    than once is known by its last registration: what is deleted of that is deleted of all.
+    `columns` is the mapping of an adopted table, whose files may hold several logs. The last registration stands for a
+    file that is registered more than once: its deletes apply to all registrations.
     """
 
     def __init__(self, jvm: Any, table: Any, snapshot_id: int, columns: Columns | None = None) -> None:
@@ -206,20 +202,18 @@ class SnapshotFiles:
 
     @cached_property
     def layout(self) -> Layout:
-        """Return where the files have the columns of a topic table."""
         if self.columns is not None:
             return adopted_layout(self._table, self.columns)
         return layout_of(self._table, {name: name for name in (*COLUMNS, TOMBSTONE)})
 
     @cached_property
     def _partitions(self) -> PartitionConstants:
-        """Return what partitions say of columns that files may lack. A file of Cleantail's own has all of them."""
+        """Return partition values of columns that files may lack. A file of Cleantail's own lacks none."""
         own = self.columns is None
         return PartitionConstants(self._table, () if own else (i for path in self.layout.values() for i in path.ids))
 
     def log_files(self, logs: Collection[int]) -> list[LogFile]:
-        """Return the files that can have records of the logs, for tasks that read them by themselves. Raises
-        TableError for a file that is not Parquet."""
+        """Return the files that can have records of the logs. Raises TableError for a file that is not Parquet."""
         ids = {column: path.ids[-1] for column, path in self.layout.items()}
         files = [self._log_file(key, file, ids) for key, file in self._files.items()]
         return [file for file in files if file.log is None or file.log in logs]
@@ -237,16 +231,15 @@ class SnapshotFiles:
 
     @property
     def iceberg(self) -> Any:
-        """Return Iceberg's table, as it was loaded."""
         return self._table
 
     def sizes_of(self, logs: Collection[int]) -> list[FileSize]:
-        """Return the sizes of the files that can have records of the logs: of an adopted table those of all files."""
+        """Return the sizes of the files that can have records of the logs. In an adopted table all files can."""
         return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f.facts) in logs]
 
     def deletes_by_path(self) -> dict[str, FileDeletes]:
-        """Return path -> what is deleted of that file. Of files that are known already it is all that a branch tells;
-        to ask for more would take calls of the JVM for each."""
+        """Return path -> the deletes of that file. A branch changes nothing else of its base's files, and other facts
+        would take JVM calls for each file."""
         return {
             file.path: FileDeletes(file.delete_files, self._deletes_again(key)) for key, file in self._files.items()
         }
@@ -290,7 +283,7 @@ class SnapshotFiles:
         )
 
     def _log_of(self, facts: FileFacts, ids: Mapping[str, int], constants: Mapping[int, Any]) -> int | None:
-        """Return the one log that a file has records of; None if an adopted table's file may have several."""
+        """Return the log of all records of a file, or None if a file of an adopted table may have several."""
         if self.columns is None:
             return self._own_log(facts)
         if self.columns.partition is None:
@@ -310,17 +303,17 @@ class SnapshotFiles:
 
     @cached_property
     def _keys_are_bytes(self) -> bool:
-        """Return whether a key's bounds are the bytes that keys are compared by."""
+        """Return whether a key's bounds are bytes of the key itself."""
         more = () if self.columns is None else self.columns.of(KEY)[1:]
         return not more and self.layout.get(KEY, NO_PATH).kind in ("binary", "string")
 
     @cached_property
     def _has_marks(self) -> bool:
-        """Return whether a column says of each record whether it deletes its key."""
+        """Return whether a column marks the records that delete their key."""
         return self.columns is not None and self.columns.deleted is not None
 
     def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
-        """Return how many bytes of each log the positions take: of a file's bytes their share of its records (3.1)."""
+        """Estimate the positions' bytes by log: their share of a file's records is their share of its bytes (3.1)."""
         sizes: dict[int, int] = {}
         for (log, key), positions in (
             (name, bitmap) for of_reason in positions_by_reason for name, bitmap in of_reason.items()
@@ -330,9 +323,11 @@ class SnapshotFiles:
         return sizes
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
-        """Write delete files of the positions and of what was deleted before. Returns those to add, those that they
-        replace, and the files that are registered `once` from now on. Raises ConflictError if a delete file cannot
-        be replaced."""
+        """Write delete files of the positions and of those that were deleted before.
+
+        Returns those to add, those that they replace, and the files that are registered `once` from now on. Raises
+        ConflictError if a delete file cannot be replaced.
+        """
         lost, replaced, by_file = [], [], _by_file(removed)
         kept = {file.hash: KeptFile(self._files[file.hash].task.file(), file.arrived) for file in once}
         changed = sorted({*by_file, *kept})
@@ -348,7 +343,7 @@ class SnapshotFiles:
         return BranchChange(tuple(added), tuple(replaced), 0, tuple(kept.values()))
 
     def _deletes(self, keys: Iterable[int], whole: Collection[int]) -> dict[int, list[Any]]:
-        """Return the delete files of the last registration of each file; of those that are `whole`, of all."""
+        """Return the delete files of the last registration of each file. For files in `whole`, of all registrations."""
         by_key: dict[int, dict[tuple[str, int], Any]] = {key: {} for key in keys}
         registrations = [(key, f) for key in by_key for f in (self._files[key], *self._again.get(key, ()))]
         last = [(key, f) for key, f in registrations if key in whole or f is self._files[key]]
@@ -361,16 +356,14 @@ class SnapshotFiles:
 
 
 def _null_counts(facts: FileFacts, constants: Constants, layout: Layout) -> dict[int, int]:
-    """Return how many records have a null, by field id: by the metadata, else by the partition for what a file may
-    lack."""
+    """Return field id -> number of nulls, by the metadata or, for a column that a file may lack, the partition."""
     counts = {path.leaf.id: path.null_count(facts.null_value_counts) for path in layout.values()}
     by_partition = {number: facts.records if value is None else 0 for number, value in constants}
     return by_partition | {number: count for number, count in counts.items() if count is not None}
 
 
 def _null_keys(nulls: Mapping[int, int], ids: Mapping[str, int]) -> int | None:
-    """Return how many records have no key, if the metadata say: of a key of several parts none where a part is never
-    null."""
+    """Return how many records have no key, or None if unknown. A key of several parts is null only if all parts are."""
     parts = [nulls.get(ids[name]) for name in parts_in(ids, KEY)]
     if parts:
         return 0 if 0 in parts else None
@@ -378,7 +371,7 @@ def _null_keys(nulls: Mapping[int, int], ids: Mapping[str, int]) -> int | None:
 
 
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
-    """Return the lowest and the highest offset that a topic table's own file can have, by its metadata."""
+    """Return the lowest and the highest offset that a file of a topic's own table can have, by its metadata."""
     field, ends = int(schema.findField(OFFSET).fieldId()), (0, LONG_MAX - 1)
     sides = (file.lowerBounds(), file.upperBounds())
     bounds = [_as_long(_bytes_of(jvm, None if side is None else side.get(field))) for side in sides]
@@ -391,13 +384,12 @@ def _bytes_of(jvm: Any, bound: Any) -> bytes | None:
 
 
 def _as_long(bound: bytes | None) -> int | None:
-    """Return the number of a bound in Iceberg's single-value serialization: a long is 8 bytes, the lowest first."""
+    """Return a bound as a number. Iceberg's single-value serialization of a long is 8 bytes, little-endian."""
     return None if bound is None else int.from_bytes(bound, "little", signed=True)
 
 
 def _by_file(removed: RemovedPositions) -> dict[int, BitMap64]:
-    """Return the positions of each file, of all its logs together: an adopted table's file may hold several, and has
-    one delete file."""
+    """Return the positions of each file. A file of an adopted table may hold several logs, and has one delete file."""
     whole: dict[int, BitMap64] = {}
     for (_, file), positions in removed.items():
         whole[file] = whole[file] | positions if file in whole else positions
@@ -405,7 +397,6 @@ def _by_file(removed: RemovedPositions) -> dict[int, BitMap64]:
 
 
 def count_by_log(removed: RemovedPositions) -> dict[int, int]:
-    """Count the records of each log among the positions."""
     counts: dict[int, int] = {}
     for (log, _), positions in removed.items():
         counts[log] = counts.get(log, 0) + len(positions)
@@ -413,7 +404,6 @@ def count_by_log(removed: RemovedPositions) -> dict[int, int]:
 
 
 def union_of(removed: Iterable[RemovedPositions]) -> RemovedPositions:
-    """Return the positions that are in any."""
     whole: dict[tuple[int, int], BitMap64] = {}
     for some in removed:
         for key, positions in some.items():

@@ -1,4 +1,4 @@
-"""A topic's table: read at a snapshot or a branch, and written to branches. What changes `main` is in commits."""
+"""A topic's table: read at a snapshot or a branch, and written to branches. Module `commits` changes `main`."""
 
 from __future__ import annotations
 
@@ -56,12 +56,12 @@ from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, a
 
 
 def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
-    """Return the records of the works' logs in [log start, end): all that a round reads."""
+    """Return the records of the works' logs in [log start, end), which a round reads."""
     return records.where(span_condition({w.partition: (w.log_start_offset, w.end_offset) for w in works}))
 
 
 def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str:
-    """Return SQL of plain comparisons of numbers, by which Iceberg can prune files. Ends are exclusive."""
+    """Return SQL of plain comparisons of numbers, so that Iceberg can prune files. Ends are exclusive."""
     prefix = f"{table}." if table else ""
     parts = [
         f"({prefix}`{PARTITION}` = {p:d} AND {prefix}`{OFFSET}` >= {low:d} AND {prefix}`{OFFSET}` < {high:d})"
@@ -74,29 +74,32 @@ POS = "_pos"
 
 
 def with_position(records: DataFrame, *columns: str) -> DataFrame:
-    """Return the columns, and where each record lies: (…, ct_file: hash of the file's name, _pos: its position in the
-    file)."""
+    """Return the columns and each record's place: (…, ct_file: hash of the file's name, _pos: position in the file)."""
     return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
 
 
 BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
 """Branches of ours: a round, an ingestion, a rewrite, a restore."""
 RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
-"""A restore's branch is as old as others so many seconds later: whoever has begun one has a week to end it."""
+"""A restore's branch becomes stale these seconds later than others: a user has a week to finish a restore."""
 
 SECONDS_CHARS = 12
-"""A time of so many digits, or fewer, is in seconds: names of earlier versions end so."""
+"""A time of at most 12 digits is in seconds: branch names of earlier versions have it."""
 
 
 def branch_name(stem: str) -> str:
-    """Return `stem` with the time of creation (ns), by which a branch that was left behind is recognized. Two rounds
-    of one table that were planned at the same clock have the same stem, and must not share a branch."""
+    """Return `stem` with the time of creation (ns), by which a branch that was left behind is recognized.
+
+    Two rounds of one table that were planned at the same time have the same stem, and must not share a branch.
+    """
     return f"{stem}_{time.time_ns()}"
 
 
 def created_at_s(branch: str) -> float:
-    """Return from when on the age of the branch counts, as Unix seconds: its creation, of a restore's RESTORE_S later;
-    infinity, so that it is never stale, where it is not ours."""
+    """Return the start of the branch's age in Unix seconds: its creation, for a restore RESTORE_S later.
+
+    A branch that is not ours is never stale: it has infinity.
+    """
     text = branch.rpartition("_")[2]
     created = whole_number(text)
     if created is None or not branch.startswith(BRANCH_PREFIXES):
@@ -108,20 +111,19 @@ def created_at_s(branch: str) -> float:
 logger = logging.getLogger("cleantail.tables")
 
 DELETED = "_deleted"
-"""Iceberg's hidden column; a read that asks for it gets the deleted records, too."""
+"""Iceberg's hidden column. A read that selects it also gets the deleted records."""
 AS_PARQUET = ("write-format", "parquet")
 """Option of Spark's writers: write Parquet, whatever write.format.default is."""
 PLACE, MOST_PLACES = "ct_place", (1 << 33) - 1
-"""Spark's ids of records that increase: the lower 33 bits number those of a task."""
+"""Spark's increasing ids of records: the lower 33 bits number the records of a task."""
 FILE = "ct_file"
-TABLE_CACHE = "org.apache.iceberg.spark.SparkTableCache"
 STALE_BRANCH_S = 86_400
 """A day: a round may wait long for its turn between two tasks."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicTable:
-    """A topic's Iceberg table in the session's catalog; `name` is quoted, so that a keyword can be a topic.
+    """A topic's Iceberg table in the session's catalog. `name` is quoted, so that a keyword can be a topic.
     `met`: kinds of the data files that tasks have opened for it."""
 
     spark: SparkSession
@@ -142,7 +144,7 @@ class TopicTable:
         return self.topic.platform
 
     def load(self) -> Any:
-        """Load the Iceberg `Table` again. Raises TableError when it is missing, no table or not the topic's."""
+        """Load the Iceberg `Table`. Raises TableError if it is missing, not a table, or not the topic's."""
         try:
             table = iceberg_table(self.spark, self.name)
         except (Py4JJavaError, AnalysisException) as e:
@@ -156,14 +158,13 @@ class TopicTable:
         return self.in_catalog.exists()
 
     def ensure(self) -> None:
-        """Create the table if there is none. No command drops one: another process may have filled it. Raises
-        TableError if there is one that is not the topic's."""
+        """Create the table if it does not exist. Raises TableError if it exists and is not the topic's."""
         if not self.exists():
             self._create()
         self.load()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
-        """Create a side table if there is none. Raises TableError if there is another's table of that name."""
+        """Create a side table if it does not exist. Raises TableError if it exists and is not the topic's."""
         owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
         statement = (
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
@@ -175,19 +176,19 @@ class TopicTable:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
     def _create(self) -> None:
-        """Create the table, and its namespace if there is none. Another process may be faster with either."""
+        """Create the table, and its namespace if that does not exist. Another process may create either first."""
         if not self.in_catalog.namespace_exists():
             namespace = f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}"
             try:
                 repeat(lambda: self.spark.sql(namespace))
-            except Py4JJavaError:  # another may have made it since the catalog has looked: then it is there now
+            except Py4JJavaError:  # another process may have created it after the catalog's check: then it exists now
                 self.spark.sql(namespace)
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
         properties = table_properties(self.topic.topic, self.topic.config)
         repeat(lambda: self.in_catalog.create(NewTable(columns, PARTITION, OFFSET, properties)))
 
     def current(self) -> DataFrame:
-        """Return the records that readers see, in the columns of a topic table, as at_branch and at_snapshot do."""
+        """Return the records that readers see, in the columns of a topic table."""
         return self._as_topic_table(self.spark.table(self.name))
 
     def at_branch(self, branch: str) -> DataFrame:
@@ -197,7 +198,7 @@ class TopicTable:
         return self._as_topic_table(self.stored_at(snapshot_id))
 
     def with_hidden_at(self, snapshot_id: int) -> DataFrame:
-        """Return the records at a snapshot and those that are deleted but in its files: `_deleted` says which."""
+        """Return all records in the files of a snapshot. `_deleted` marks the deleted ones."""
         stored, columns = self.stored_at(snapshot_id), self.topic.columns
         if columns is None:
             return stored.select(*COLUMNS, "_file", DELETED)
@@ -209,12 +210,16 @@ class TopicTable:
 
     @contextmanager
     def reading_files(self, iceberg: Any, groups: Sequence[Sequence[Any]]) -> Iterator[list[DataFrame]]:
-        """Give the records of each group of tasks of a scan, as Spark's Iceberg reader sees them, with their FILE and a
-        number (PLACE) by their order in it. It is handed the tasks as Iceberg's own rewrites are. One task of Spark
-        reads a file. A group is one file, or several that have one row group each: Iceberg would split others."""
+        """Give the records of each group of tasks of a scan, as Spark's Iceberg reader sees them.
+
+        Records have their FILE and a number (PLACE) by their order in it. The reader gets the tasks as Iceberg's own
+        rewrites do. One task of Spark reads a file. A group is one file, or several that have one row group each:
+        Iceberg would split others.
+        """
         manager = static(self.jvm, "org.apache.iceberg.spark.ScanTaskSetManager", "get")()
-        # its static get() has the name of another method, of which Py4J finds one only
-        cache, gateway = manager.getClass().getClassLoader().loadClass(TABLE_CACHE), SparkContext._gateway
+        # SparkTableCache has two methods `get`, and Py4J finds only the one that is not static
+        cache = manager.getClass().getClassLoader().loadClass("org.apache.iceberg.spark.SparkTableCache")
+        gateway = SparkContext._gateway
         assert gateway is not None, "there is a session"
         tables = cache.getMethod("get", gateway.new_array(self.jvm.java.lang.Class, 0)).invoke(
             None, gateway.new_array(self.jvm.java.lang.Object, 0)
@@ -234,7 +239,7 @@ class TopicTable:
                 for n, group in named.items()
             ]
             place = F.monotonically_increasing_id().bitwiseAND(MOST_PLACES).alias(PLACE)
-            file = F.input_file_name().alias(FILE)  # a table of format 3 that is read in this way has no _file
+            file = F.input_file_name().alias(FILE)  # this way of reading a table of format 3 has no _file
             yield [f.select(*(topic_columns(f, columns) if columns else COLUMNS), place, file) for f in frames]
         finally:
             for name in named:
@@ -245,12 +250,11 @@ class TopicTable:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
-        """Create a branch at `snapshot_id` (where None at `main`), replacing one that a killed run left behind."""
+        """Create a branch at `snapshot_id` (None: at `main`), and replace one that a killed run left behind."""
         create_branch(self, branch, snapshot_id)
 
     def drop_branches(self, branches: Iterable[str]) -> None:
-        """Drop the branches that are still there. If the catalog does not do it, they are left, and a later run drops
-        them: nothing depends on it."""
+        """Drop the branches that still exist. If the catalog fails, log a warning: a later run drops them."""
         if names := list(branches):
             try:
                 drop_branches(self, names)
@@ -258,7 +262,7 @@ class TopicTable:
                 logger.warning("branches of %s are left for a later run: %s", self.topic.table, e)
 
     def drop_stale_branches(self) -> list[str]:
-        """Drop branches of ours that killed runs left long ago, by the real clock. Returns their names."""
+        """Drop branches of ours that killed runs left long ago, by the real clock, and return their names."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if self.topic.waits_for_people else 0
         older_than_s = time.time() - STALE_BRANCH_S - waits_s
         stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
@@ -266,20 +270,19 @@ class TopicTable:
         return stale
 
     def head_of(self, branch: str, iceberg: Any = None) -> int:
-        """Return the snapshot that the branch is at: now, or when `iceberg` was loaded. Raises ConflictError when
-        somebody dropped the branch."""
+        """Return the branch's head: now, or when `iceberg` was loaded. Raises ConflictError if it was dropped."""
         snapshot = (iceberg or self.load()).snapshot(branch)
         if snapshot is None:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
         return int(snapshot.snapshotId())
 
     def require_head(self, branch: str, snapshot_id: int, iceberg: Any) -> None:
-        """Raise ConflictError unless the branch was as it was checked when `iceberg` was loaded."""
+        """Raise ConflictError unless the branch was at this snapshot when `iceberg` was loaded."""
         if self.head_of(branch, iceberg) != snapshot_id:
             raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
 
     def files_at(self, snapshot_id: int, iceberg: Any = None) -> SnapshotFiles:
-        """Return the data files of a snapshot, in which positions are deleted. `iceberg`: as in head_of. Raises
+        """Return the data files of a snapshot, to delete positions in them. `iceberg`: as in head_of. Raises
         TableError if an adopted table names files outside its own folders."""
         iceberg = iceberg or self.load()
         files = SnapshotFiles(self.jvm, iceberg, snapshot_id, self.topic.columns)
@@ -300,9 +303,12 @@ class TopicTable:
         summary: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the branch at the snapshot of `files`, deletes the positions there, leaves one registration of each
-        file in `once`, and set the table's `properties`, all in one commit; a `summary` is committed even without any.
-        Raises ConflictError, and leaves no branch, where the table has changed in a way that does not allow it."""
+        """Create the branch at the snapshot of `files`, and delete the positions there, in one commit.
+
+        The commit also leaves one registration of each file in `once`, and sets the table's `properties`. A `summary`
+        is committed even if nothing else changes. Raises ConflictError, and leaves no branch, if the table has changed
+        in a way that makes the result void.
+        """
         change = files.write(positions, once)
         if not (change.added or change.kept or summary or properties):
             self.create_branch(branch, files.snapshot_id)
@@ -310,8 +316,10 @@ class TopicTable:
         stage_deletes(self.jvm, self, branch, files.snapshot_id, change, summary or {}, properties or {})
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
-        """Append data files to the branch, one log to a file, in offset order (the table's write order). `as_it_is`:
-        the frame's tasks have one log each, in that order already. A topic's own table gets `tombstone` too."""
+        """Append data files to the branch, one log to a file, in offset order (the table's write order).
+
+        `as_it_is`: each task of the frame has one log, in that order. A topic's own table also gets `tombstone`.
+        """
         if self.topic.columns is None and self.load().schema().findField(TOMBSTONE) is not None:
             frame = frame.withColumn(TOMBSTONE, F.col(VALUE).isNull())
         writer = frame.writeTo(f"{self.name}.`branch_{branch}`").option(*AS_PARQUET)
@@ -320,8 +328,8 @@ class TopicTable:
         write_onto(self.load, branch, writer.append)
 
     def append_beside(self, name: str, frame: DataFrame) -> None:
-        """Append to the side table of that quoted name. Spark writes onto a branch, since its own commit may be done
-        twice, or its files deleted, if the catalog's answer is wrong."""
+        """Append to the side table of that quoted name. Spark writes onto a branch: if the catalog's answer is wrong,
+        Spark may commit twice or delete its files."""
         load, branch = partial(iceberg_table, self.spark, name), branch_name("in_beside")
         create_branch(load, branch, None)
         try:
@@ -343,11 +351,10 @@ class TopicTable:
         change_properties(self, properties)
 
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
-        """Return the data files of a log that were appended after a round which had read up to `sequence_number`; in
-        an adopted table, of any log.
+        """Return the data files of a log that were appended after a round, which read up to `sequence_number`.
 
-        It goes by the file's data sequence number, which a rewrite keeps: that of a row (row lineage) does not survive
-        it.
+        In an adopted table they are of any log. The file's data sequence number decides, because a rewrite keeps it. A
+        row's own number (row lineage) does not survive a rewrite.
         """
         files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
         if self.topic.columns is None:
