@@ -143,6 +143,7 @@ class Engine:
         if self.is_own:
             self._stop()
             _quiet(["ip", "netns", "del", NAMESPACE])
+            _quiet(["umount", str(self.work / "exec/netns/default")])  # dockerd leaves it mounted
             if not self.keep:
                 shutil.rmtree(self.work / "data", ignore_errors=True)
 
