@@ -70,14 +70,28 @@ def side_due(topic: Topic, now_ms: int) -> bool:
     )
 
 
+_LOST_RACES = {"IntegrityError", "ProgrammingError"}
+"""SQLAlchemy's errors if another client creates the tables of a new database at the same moment."""
+
+
 def open_catalog(platform: Platform) -> Catalog:
-    """Raise OutsideError, without credentials in it, when the catalog is out of reach, TableError when it is none."""
+    """Return the platform's catalog, with the secrets of its environment.
+
+    Raises OutsideError, without credentials in its text, if the catalog cannot be reached, and TableError if the file
+    is not a catalog.
+    """
+    name, properties = platform.catalog.name, with_renewed_tokens(pyiceberg_properties(platform))
     try:
         if platform.catalog.type == "sqlite":
             make_home(platform.home)
             with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
-                return opened(platform.catalog.name, pyiceberg_properties(platform), platform.limits)
-        return opened(platform.catalog.name, with_renewed_tokens(pyiceberg_properties(platform)), platform.limits)
+                return opened(name, properties, platform.limits)
+        try:
+            return opened(name, properties, platform.limits)
+        except Exception as error:
+            if type(error).__name__ not in _LOST_RACES:
+                raise
+            return opened(name, properties, platform.limits)
     except Exception as e:  # whatever the driver raises means the same to a person
         raise unreachable(platform, e) from None
 

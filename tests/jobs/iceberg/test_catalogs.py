@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import pyiceberg.io
 import pytest
@@ -89,6 +91,23 @@ def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
         assert spark.sql(f"SELECT count(*) AS n FROM {view}").collect()[0].n == 4
     if catalog.door:  # both clients came by tokens that were given for the credential, and asked for the store's
         assert {"PyIceberg"} < catalog.door.agents.keys() and catalog.door.delegations == {"vended-credentials"}
+
+
+def test_first_clients_of_a_new_database_open_it_at_once(shop, catalog):
+    """Each of them creates the catalog's tables that it misses."""
+    if catalog.kind != "postgres":
+        pytest.skip("the race is of a database's tables")
+    platform = shop.platform()
+    for _ in range(5):
+        open_catalog(platform).destroy_tables()
+        together = Barrier(6)
+
+        def first(_, together=together):
+            together.wait()
+            return open_catalog(platform).list_namespaces()
+
+        with ThreadPoolExecutor(6) as clients:
+            assert [*clients.map(first, range(6))] == [[]] * 6
 
 
 def test_no_property_of_a_table_reaches_its_file_io(shop, catalog):
