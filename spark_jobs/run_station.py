@@ -65,15 +65,15 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cleantail.job")
 Document = dict[str, Any]
-"""A job's result as JSON, which its file and the task's XCom hold; codecs write and parse it."""
+"""A job's result as JSON. The result file and the task's XCom store it; codecs write and parse it."""
 
 RED = 1
-"""Exit code of a job whose check failed or that held partitions back; errors have their own (2, 3)."""
+"""Exit code of a job whose check failed or that blocked partitions. Errors have their own exit codes."""
 
 NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics")
-"""Of a result: what is long, holds data, or was logged before it."""
+"""Keys of a result that are not logged at the end: they are long, hold data, or were logged before."""
 SHORT_LIST, SHORT_CHARS = 20, 200
-"""What is longer is left out of the line that a job ends with."""
+"""Maximum sizes in the line that a job ends with: longer lists and texts are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,11 @@ class Job:
     arguments: argparse.Namespace
 
     def begin_session(self, work: str, workers: bool = True) -> Callable[[], SparkSession]:
-        """Begins to start the session for the work, and returns how to get it, as spark_jobs.iceberg.session does.
-        Raises what require_usable raises: before a JVM is started, and under spark-submit, which has started one, while
-        the session starts."""
+        """Start the session for the work in the background, and return a function that waits for it (iceberg.session).
+
+        Raises what require_usable raises, before a JVM is started. spark-submit has already started one, so there it
+        raises while the session starts.
+        """
         submitted = SUBMITTED in os.environ
         if not submitted:
             require_usable(self.topic)
@@ -98,12 +100,12 @@ class Job:
 
 
 def _with_ok(codec: Codec[Any], result: Any) -> Document:
-    """Return the result's document, with its `ok`, which its codec does not write."""
+    """Return the result's document with its `ok`, which the codec does not write."""
     return {"ok": result.ok, **codec.plain(result)}
 
 
 class _Parser(argparse.ArgumentParser):
-    """Reads @ADDRESS, too: an argument that lies in the store that Airflow shares with a driver on a cluster."""
+    """Also reads @ADDRESS: an argument in the store that Airflow shares with a driver on a cluster."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         arguments = list(sys.argv[1:] if args is None else args)
@@ -126,7 +128,7 @@ def _argument(platform: Platform, argument: str) -> str:
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. argparse ends the process with exit code 2 if it is wrong."""
     plain = argparse.RawDescriptionHelpFormatter
-    # @FILE stands for an argument that is longer than the system takes
+    # @FILE stands for an argument that is longer than the operating system allows
     arguments = _Parser(description=__doc__, formatter_class=plain, fromfile_prefix_chars="@")
     stations = arguments.add_subparsers(dest="station", required=True, metavar="STATION")
     for name, station in ENTRIES.items():
@@ -174,15 +176,15 @@ def _silent(_: str) -> None:
 
 
 def run_job(arguments: argparse.Namespace, work: Callable[[Job], Document]) -> int:
-    """Runs the work of one topic, as run_work does."""
+    """Run the work of one topic, as run_work does."""
     return run_work(arguments, lambda: work(_resolve(arguments)))
 
 
 def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int:
-    """Does the work, writes the result file also when it fails, and returns the exit code.
+    """Do the work, write the result file even if it fails, and return the exit code.
 
-    A defect leaves no result, as a killed job. Of what it raised the log has the frames, and no message that may quote
-    a record.
+    A defect leaves no result, just like a killed job. Then only the stack frames are logged: the message may contain
+    record data.
     """
     form = "%(asctime)s %(levelname)s %(name)s: %(message)s"
     keep_logs_printable()
@@ -212,8 +214,10 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
 
 
 def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Return the one clock reading of the job, Unix ms. `--now` came through an XCom: it counts only if the platform
-    allows another clock. Raises CleantailError as require_clock does."""
+    """Return the one clock reading of the job (Unix ms). Raises CleantailError as require_clock does.
+
+    `--now` came through an XCom, so it is used only if the platform allows another clock.
+    """
     clock_ms = int(time.time() * 1000)
     if arguments.now is None:
         return clock_ms
@@ -222,7 +226,7 @@ def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
-    """Writes the result. In a store its exit code goes with it, which nobody sees of a driver on a cluster."""
+    """Write the result. In a store, add the exit code: Airflow does not get that of a driver on a cluster."""
     if not is_address(arguments.result):
         Path(arguments.result).write_text(json.dumps(result), encoding="utf-8")
         return
@@ -231,18 +235,21 @@ def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
 
 
 def require_clock(platform: Platform, now_ms: int) -> None:
-    """Raises CleantailError for a clock of a run, as its tasks hand it on, that is ahead of the real one."""
+    """Raise CleantailError if the clock that a run's tasks pass on is ahead of the real one."""
     require_past(platform, now_ms, int(time.time() * 1000), SKEW_MS)
 
 
 def _require_run_clock(arguments: argparse.Namespace, platform: Platform, now_ms: int) -> None:
-    """Raises CleantailError for a clock of a plan, which came through an XCom, that is not the run's."""
+    """Raise CleantailError if a plan's clock, which came through an XCom, is not the run's."""
     require_of_run(platform, now_ms, arguments.began, int(time.time() * 1000))
 
 
 def in_short(result: Mapping[str, Any]) -> str:
-    """Returns a result in one line: its numbers and names. What is nested is in the result file, which the task keeps
-    as its XCom: a wall of JSON would stand before the reason of a failure."""
+    """Return a result in one line: its numbers and names.
+
+    Nested values are only in the result file, which the task stores as its XCom. In the log they would hide the reason
+    of a failure.
+    """
     return ", ".join(f"{name} {value}" for name, value in result.items() if name not in NOT_LOGGED and _short(value))
 
 
@@ -261,8 +268,7 @@ def _resolve(arguments: argparse.Namespace) -> Job:
 
 
 def _ingest(job: Job) -> Document:
-    """Append what is new at the topic's source, each record exactly once: the named files, else Kafka or the sink's
-    table."""
+    """Append new records of the topic's source, each exactly once: the named files, else Kafka or the sink's table."""
     topic, platform, given = job.topic, job.topic.platform, job.arguments
     if given.file:
         require_readable(given.file)
@@ -309,8 +315,10 @@ def _compact(job: Job) -> Document:
 
 
 def _check_quality(job: Job) -> Document:
-    """Check a round on its branches before any reader sees it. With --publish, also publish what passed, unless the
-    round waits for a person."""
+    """Check a round on its branches before any reader sees it.
+
+    With --publish, also publish what passed, unless the round waits for a person.
+    """
     request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
     session = job.begin_session("check_quality")
     from spark_jobs.round.stations import check_and_publish
@@ -330,7 +338,7 @@ def _publish(job: Job) -> Document:
 
 
 def _reconcile(job: Job) -> Document:
-    """Remove the keys that are alive in the table and gone at its source: a round of its own, checked and published."""
+    """Remove the keys that are live in the table but deleted at its source, in a round of its own."""
     from cleantail.kafka.source_topic import SourceTopic
 
     source = SourceTopic.of(job.topic, _client_settings(job))
@@ -382,8 +390,10 @@ def _target(text: str) -> int | None:
 
 
 def _run_pack(arguments: argparse.Namespace) -> Document:
-    """Do all that is due for a pack of topics in one application. One topic's failure does not stop the others. The
-    exit code is 1 if a topic failed. The same command again does what is still due."""
+    """Do all due work of a pack of topics in one application.
+
+    If one topic fails, the others continue, and the exit code is 1. The same command again does what is still due.
+    """
     platform = load_platform(arguments.config)
     request = PACK_REQUEST_JSON.value(arguments.request, "--request")
     _require_run_clock(arguments, platform, request.now_ms)
@@ -455,7 +465,7 @@ ENTRIES: Mapping[str, Entry] = {
         },
     ),
 }
-"""In the order in which a run goes through them."""
+"""The stations in the order of a run."""
 
 
 if __name__ == "__main__":

@@ -1,5 +1,8 @@
-"""The checks of many topics' rounds at once: Great Expectations judges their measures together, and the evidence gets
-their rows in one commit. What a single check would find, this finds: the rules are the same, log by log."""
+"""Check the rounds of many topics at once.
+
+Great Expectations validates their measures together, and one commit appends their rows to the evidence. The results
+equal those of single checks, because the same rules apply to each log.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +23,12 @@ from spark_jobs.round.evidence import answer_rows, append_evidence, append_rows_
 def check_together(
     platform: Platform, rounds: Sequence[MeasuredRound], at: Callable[[str], AbstractContextManager[None]]
 ) -> tuple[list[CheckedRound | Exception], bool]:
-    """Return each of the rounds as it was checked, or what its own check raised, and whether cores are lost: then the
-    rounds after it were not looked at, and the list is shorter. The evidence has the checked ones by then; raises where
-    it cannot be written. `at` is entered with the name of a topic whose records are looked at."""
+    """Return the checked round of each topic or the error of its check, and whether cores are lost.
+
+    If cores are lost, later rounds were not checked and the list is shorter. The checked rounds are in the evidence
+    when this returns. Raises if the evidence cannot be written. `at` is entered with the name of each topic whose
+    records are read.
+    """
     results = _by_rules(rounds)
     checked: list[CheckedRound | Exception] = []
     kept, lost = [], False
@@ -35,7 +41,7 @@ def check_together(
         else:
             checked.append(judged)
             kept.append((measured.table, judged, all_results))
-        # without a core the checks of the topics after it would take too long as well, and hold their logs back
+        # without a core the checks of later topics would take too long too, and would block their logs
         lost = bool(measured.table.topic.checks) and are_cores_lost(measured.table.spark)
         if lost:
             break
@@ -45,7 +51,7 @@ def check_together(
 
 
 def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
-    """Return the results of the rules for each round. Rounds of the same rules are judged together."""
+    """Return the results of the rules for each round. Rounds with the same rules are validated together."""
     results: dict[int, list[CheckResult]] = {}
     for rules in {measured.rules for measured in rounds}:
         numbers = [number for number, measured in enumerate(rounds) if measured.rules == rules]
@@ -55,19 +61,21 @@ def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
 
 
 class Answers:
-    """Keeps what became of rounds until it is appended to the evidence, for all of them in one commit."""
+    """Collects what became of rounds, and appends all of it to the evidence in one commit."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._kept: list[tuple[TopicTable, CheckedRound, str]] = []
 
     def keep(self, table: TopicTable, checked: CheckedRound, outcome: str = PUBLISHED) -> None:
-        """Take the answer of a round, as append_answer would append it."""
+        """Keep the answer of a round. `append` writes it as append_answer would."""
         self._kept.append((table, checked, outcome))
 
     def append(self) -> None:
-        """Append what was kept. A process that dies before it leaves it to the topic's next check, which finds the
-        published round on `main`."""
+        """Append what was kept.
+
+        If the process dies first, the topic's next check finds the published round on `main` and appends its answer.
+        """
         if self._kept:
             rows = [(table, answer_rows(checked, outcome)) for table, checked, outcome in self._kept]
             append_rows_of(evidence_table(self._platform), rows)

@@ -1,5 +1,7 @@
-"""Reports rounds that an earlier try of the run has published and did not report: it ended right after the commit. The
-events of Airflow's assets go by what is reported."""
+"""Report rounds that an earlier try of the run published but did not report, because it ended right after the commit.
+
+Events of Airflow's assets are sent for reported rounds only.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,10 @@ logger = logging.getLogger("cleantail.packs")
 
 
 def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
-    """Return what an earlier try of the run came to tell, with the rounds on `main` that it did not. `now_ms`: the
-    clock of the run, after which all tries name their rounds."""
+    """Return what an earlier try reported, with the rounds on `main` that it did not report.
+
+    `now_ms`: the clock of the run. All tries name their rounds after it.
+    """
     outcome = reported
     for commit in reversed(list(_untold(table, now_ms, reported))):
         try:
@@ -38,43 +42,49 @@ def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Topic
 
 
 def tell_evidence(table: TopicTable, now_ms: int) -> None:
-    """Says in the evidence that all rounds are published which tries of the run have published so far: one may have
-    ended before it said so. `now_ms`: as in with_untold."""
+    """Mark all rounds that tries of the run have published as published in the evidence.
+
+    An earlier try may have ended before it did so. `now_ms`: as in with_untold.
+    """
     try:
         commits = list(_of_run(history(table.load()), now_ms))
-    except Exception as error:  # a table that is gone by now, for one: its own stations tell of it
+    except Exception as error:  # such as a deleted table: the topic's own stations report that
         logger.warning("%s: what became of its rounds is not told: %s", table.topic.topic, type(error).__name__)
         return
     for commit in commits:
         try:
             _answered(table, commit)
-        except Exception as error:  # of a store or a catalog, for one: no topic waits for what the evidence lacks
+        except Exception as error:  # of a store or a catalog: a gap in the evidence must not stop a topic
             cause = error if isinstance(error, CleantailError) else type(error).__name__
             named = commit.summary[ROUND]
             logger.warning("%s: what became of round %s is not told: %s", table.topic.topic, named, cause)
 
 
 def _untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Iterator[Commit]:
-    """Yield the commits of the run's rounds, newest first, that came after those that were told."""
+    """Yield the commits of the run's rounds, newest first, that are newer than the reported ones."""
     known = {result.snapshot_id for result in reported.rounds.values()}
     yield from _of_run(takewhile(lambda commit: commit.snapshot_id not in known, history(table.load())), now_ms)
 
 
 def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
-    """Yield those of them that are rounds of the run."""
+    """Yield the commits that are rounds of the run."""
     of_run = round_name(now_ms, 0).removesuffix("0")
     yield from (c for c in commits if c.is_round and c.summary.get(ROUND, "").startswith(of_run))
 
 
 def _result(table: TopicTable, commit: Commit) -> RoundResult:
-    """Return the result of the round that made the commit, as the evidence has the round, and says there that it is
-    published. Raises CleantailError if the evidence has another one."""
+    """Return the result of the commit's round from the evidence, and mark the round as published there.
+
+    Raises CleantailError if the evidence has another round.
+    """
     return result_of(table, _answered(table, commit), commit.snapshot_id)
 
 
 def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
-    """Return the round that made the commit as the evidence has it, where it says afterwards that it is published.
-    Raises CleantailError if the evidence has another check of it."""
+    """Return the commit's round from the evidence, and mark it as published there.
+
+    Raises CleantailError if the evidence has another check of the round.
+    """
     named, kind = commit.summary[ROUND], commit.summary[OPERATION]
     checked = recorded_round(kept_catalog(table.platform), table.topic, named, kind)
     if published_as(table, checked) != commit.snapshot_id:
@@ -85,7 +95,7 @@ def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
 
 
 def _with(reported: TopicOutcome, result: RoundResult) -> TopicOutcome:
-    """Return what was told with the result of a round that came after it."""
+    """Return the reported outcome with the result of a later round."""
     nothing = TopicOutcome(reported.topic)
     if result.kind == COMPACT:
         later = replace(nothing, compacted=result)

@@ -1,16 +1,16 @@
 """The due work of many topics in one Spark application, each topic by its own stations (topic_run).
 
-1. Topics are worked on in batches, in their order, some of a batch side by side: one of them seldom keeps all cores
-   busy. Their rounds are checked at once, and the evidence gets their rows together.
-2. A topic is evaluated when its turn comes. So a pack that is run again after a crash finds nothing due where it has
-   published already, and goes on with the rest.
-3. What is wrong with one topic (its YAML, its table, its records, another writer) is its own outcome: the next topic
-   goes on. Where the application itself is gone nothing goes on, and the pack fails as a whole.
-4. What became of each topic is kept as it goes on (cleantail.rounds.pack_results), and joined to that of an
-   earlier try. The topics that it was at when it ended come last, each alone.
-5. A topic whose rounds may wait for a person is passed over: nobody else waits with it.
-6. A topic's own check that goes on for ever is given up, and keeps its cores (evaluation). Then what needs no core is
-   published, and the application ends with an error, so that its next try goes on with the rest.
+1. Topics are processed in batches, in their order. Some topics of a batch run side by side, because a single topic
+   seldom keeps all cores busy. Their rounds are checked at once, and one commit appends their rows to the evidence.
+2. A topic is evaluated when its turn comes. If a pack runs again after a crash, topics that are already published have
+   nothing due, and the pack continues with the rest.
+3. An error of one topic (its YAML, its table, its records, another writer) is that topic's outcome, and the other
+   topics continue. If the application itself is lost, the pack fails as a whole.
+4. The outcome of each topic is stored as it changes (cleantail.rounds.pack_results), and joined to that of an earlier
+   try. Topics that were in progress when the try ended are retried last, one at a time.
+5. A topic whose rounds may wait for a person is skipped, so that no other topic waits with it.
+6. A topic's own check that does not end is given up, and keeps its cores (evaluation). Then the pack publishes what
+   needs no core and ends the application with an error. The next try continues with the rest.
 """
 
 from __future__ import annotations
@@ -39,18 +39,20 @@ from spark_jobs.run.topic_run import Settings, TopicRun
 
 NO_CLIENTS: Mapping[str, Settings] = {}
 SIDE_BY_SIDE = 4
-"""So many topics are worked on at a time, at most, and no more than there are cores: the driver has work with each."""
+"""Maximum number of topics that run side by side. It is also limited by the cores: the driver has work with each."""
 MANY = 10
-"""From so many topics on it pays to have the JVM write their files without a process for each."""
+"""From this number of topics, it pays to let the JVM write their files without a process for each."""
 BATCH = 20
-"""So many topics are checked together: more of them would wait longer for their publication than they save."""
+"""Number of topics that are checked together. Larger batches delay publication by more than they save."""
 
 
 def run_pack(
     spark: SparkSession, platform: Platform, request: PackRequest, clients: Mapping[str, Settings] = NO_CLIENTS
 ) -> PackResult:
-    """Do the due work of these topics, in their order. `clients`: topic -> the settings of its Kafka client. Raises
-    only what ends the application."""
+    """Do the due work of these topics, in their order. Raises only what ends the application.
+
+    `clients`: topic -> the settings of its Kafka client.
+    """
     if len(request.topics) >= MANY:
         set_permissions_without_processes(spark)
     outcomes = PackOutcomes(platform.home, request.outcomes)
@@ -60,7 +62,7 @@ def run_pack(
             tell_evidence(TopicTable.of(spark, topic), request.now_ms)
     most, silent = min(parallelism(platform.spark), SIDE_BY_SIDE), SilentBrokers()
     shared = _for_several(platform) if len(request.topics) > 1 else platform
-    # the same threads to the end: each asks Great Expectations for a context of its own, and the JVM for a thread
+    # keep the same threads to the end: each creates its own Great Expectations context, and a thread in the JVM
     with ThreadPoolExecutor(most, thread_name_prefix="topic", initializer=make_active, initargs=(spark,)) as pool:
         batches = outcomes.batches(request.topics, BATCH)
         for number, names in enumerate(batches):
@@ -83,14 +85,17 @@ def run_pack(
 
 
 def _for_several(platform: Platform) -> Platform:
-    """Return the platform with less time for a topic's own checks, since other topics wait for them."""
+    """Return the platform with less time for a topic's own checks, because other topics wait for them."""
     limits = platform.limits
     checks_max_ms = min(limits.checks_max_ms, IN_PACKS_MS)
     return platform.model_copy(update={"limits": limits.model_copy(update={"checks_max_ms": checks_max_ms})})
 
 
 def _to_do(name: str, topic: Topic | ConfigError, outcomes: PackOutcomes) -> Topic | None:
-    """Return the topic; None, and its outcome is known, where its YAML is wrong or it may wait for a person."""
+    """Return the topic, or None if its YAML is wrong or its rounds may wait for a person.
+
+    Then the outcome of the topic is recorded.
+    """
     if isinstance(topic, ConfigError):
         outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
         return None

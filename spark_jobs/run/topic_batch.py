@@ -1,5 +1,7 @@
-"""The topics of a pack that are worked on together: each to where its round waits to be checked, all checks at once,
-and each to its end."""
+"""Run a batch of a pack's topics together.
+
+Each topic runs until its round waits to be checked. All rounds are checked at once. Then each topic runs to its end.
+"""
 
 from __future__ import annotations
 
@@ -29,10 +31,10 @@ logger = logging.getLogger("cleantail.packs")
 def run_batch(
     platform: Platform, topics: Sequence[TopicRun], outcomes: PackOutcomes, pool: Executor | None
 ) -> int | None:
-    """Take topics through their stations together, side by side in the threads of the pool, where there is one.
+    """Take topics through their stations together, side by side in the threads of the pool if there is one.
 
-    Returns None once all have come to their ends; where a check that was given up keeps its cores, how many topics are
-    left. Raises only what ends the application.
+    Returns None if all topics have reached their ends. If a check that was given up keeps its cores, returns the number
+    of topics that are left. Raises only what ends the application.
     """
     ended: set[str] = set()
 
@@ -61,19 +63,19 @@ def run_batch(
         if stations.lost_cores:
             raise LostCoresError(f"a check of {stations.topic.topic} was given up, and keeps its cores")
 
-    # 1. each to where its round waits to be checked
+    # 1. run each topic until its round waits to be checked
     _side_by_side(prepare, topics, pool)
     going = [stations for stations in topics if stations.plan is not None and not stations.outcome.error]
-    # 2. all checks at once
+    # 2. check all rounds at once
     checked, lost = _checked(platform, [s for s in going if s.measured is not None], outcomes)
-    # 3. each to its end; without cores those whose check it was, since nothing is left to do for them but to say so
+    # 3. finish each topic; without cores, only topics whose own checks failed: the others need a core
     answers = Answers(platform)
     try:
         _side_by_side(finish, [s for s in going if _held_by_own_checks(s, checked)] if lost else going, pool)
     except LostCoresError as error:
         logger.warning("%s", error)
         lost = True
-    # 4. what became of the rounds
+    # 4. append what became of the rounds
     try:
         answers.append()
     except Exception as error:
@@ -83,15 +85,18 @@ def run_batch(
 
 
 def _held_by_own_checks(stations: TopicRun, checked: Mapping[str, CheckedRound | Exception]) -> bool:
-    """Return whether a log of a topic with checks of its own is held back, or its check has failed."""
+    """Return whether a log of a topic with checks of its own is blocked, or its check has failed."""
     round_or_error = checked.get(stations.topic.topic)
     failed = isinstance(round_or_error, Exception) or (round_or_error is not None and bool(round_or_error.red))
     return bool(stations.topic.checks) and failed
 
 
 def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], pool: Executor | None) -> None:
-    """Do the work for each topic. After an error, which only the end of the application is, no further one is
-    begun. Those that are under way come to their ends; where cores are lost, as far as they need none of these."""
+    """Do the work for each topic.
+
+    Only the end of the application raises an error. Then no further topic is begun, and those under way are finished.
+    If cores are lost, they are finished as far as they need none.
+    """
     if pool is None:
         for stations in topics:
             work(stations)
@@ -115,8 +120,10 @@ def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], 
 
 
 def _import_beforehand() -> None:
-    """Import what else is imported where it is first used: of two threads that meet on their ways through one package,
-    Python lets one go on with half of it."""
+    """Import the packages that are otherwise imported at first use.
+
+    If two threads import one package at the same time, Python may let one continue with a half-imported package.
+    """
     imported()
     import pyiceberg.catalog.sql
     import pyiceberg.io.pyarrow  # noqa: F401
@@ -125,9 +132,12 @@ def _import_beforehand() -> None:
 def _checked(
     platform: Platform, waiting: Sequence[TopicRun], outcomes: PackOutcomes
 ) -> tuple[dict[str, CheckedRound | Exception], bool]:
-    """Return the checked round of each topic, or why its check failed, and whether cores are lost: then some were not
-    checked. Where they could not be checked together nothing: each is made and checked again then. While Spark goes by
-    the topic's own checks through its records, the application may die of it, so that is kept too."""
+    """Return the checked round of each topic or the error of its check, and whether cores are lost.
+
+    If cores are lost, some rounds were not checked. If the rounds could not be checked together, returns none of them:
+    each is made and checked again. While Spark runs a topic's own checks the application may die, so the outcome stores
+    the topic's name first.
+    """
     rounds = {stations.topic.topic: stations.measured for stations in waiting if stations.measured is not None}
     if not rounds:
         return {}, False
@@ -158,15 +168,17 @@ def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
 
 
 def _failed(stations: TopicRun, station: str, error: BaseException | None) -> TopicOutcome:
-    """Return the outcome of a topic whose station raised this. Raises what ends the application, as _cause_of does."""
+    """Return the outcome of a topic whose station raised this error. Raises what ends the application, as _cause_of."""
     cause = _cause_of(stations, error or StationError(station))
     exit_code = cause.exit_code if isinstance(cause, CleantailError) else None
     return stations.outcome.failed_at(station, str(cause), exit_code)
 
 
 def _cause_of(stations: TopicRun, error: BaseException) -> CleantailError | str:
-    """Return what to say of an error. Raises it again where the JVM is gone, and with it the application. Of an error
-    that nobody foresaw the log has the frames, and no text that may quote a record."""
+    """Return the text to report for an error. Raises the error again if the JVM, and so the application, is lost.
+
+    Logs only the stack frames of an unexpected error: its message may contain record data.
+    """
     if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
         raise error
     if is_gone(stations.spark):

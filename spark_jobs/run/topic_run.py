@@ -82,18 +82,20 @@ from spark_jobs.run.next_try import tell_evidence, with_untold
 
 logger = logging.getLogger("cleantail.packs")
 Begun = Callable[[TopicOutcome, str], None]
-"""Takes the outcome of a topic so far, and the station that begins."""
+"""Called with a topic's outcome so far and the name of the station that begins."""
 Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 LOCK_S = 10
-"""How long another ingestion of the topic is waited for, in seconds: the pack's other topics wait too."""
+"""Maximum wait for another ingestion of the topic (s). It is short because the pack's other topics wait too."""
 
 
 def ingest_topic(
     spark: SparkSession, topic: Topic, client: Settings | None, now_ms: int, silent_brokers: SilentBrokers
 ) -> Ingested | None:
-    """Return how much was appended, None if the topic has no source that runs read. `client`: the settings of its
-    Kafka client that a task handed on. Raises CleantailError, and whatever Spark raises."""
+    """Return what was appended, or None if the topic has no source that runs read.
+
+    `client`: the settings of its Kafka client that a task passed on. Raises CleantailError, and whatever Spark raises.
+    """
     source, of_topic = topic.source, (spark, topic)
     if source.kafka is not None:
         settings = settings_in_driver(topic, client)
@@ -114,7 +116,7 @@ def ingest_topic(
 
 
 def _converted(spark: SparkSession, topic: Topic) -> Ingested | None:
-    """Turn the deletes that the sink of an adopted table has written by values into such as a round can read."""
+    """Convert the deletes by values of an adopted table's sink into deletes that a round can read."""
     table = load_table(kept_catalog(topic.platform), topic)
     if table is None or not foreign_deletes(table).any:
         return None
@@ -127,11 +129,11 @@ def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> I
 
 
 def _to_nobody(outcome: TopicOutcome, station: str) -> None:
-    """Tells nobody."""
+    """Ignore the outcome: the default of `begun`."""
 
 
 class StationError(Exception):
-    """Says at which station the work of a topic failed; the error itself is its cause."""
+    """Names the station at which a topic failed; the error itself is its cause."""
 
     def __init__(self, station: str) -> None:
         super().__init__(station)
@@ -142,7 +144,7 @@ class StationError(Exception):
 class TopicRun:
     """Takes one topic through its stations, once.
 
-    `client`: settings of its Kafka client, None if none were handed on. `begun`: called with the outcome so far when a
+    `client`: settings of its Kafka client, None if none were passed on. `begun`: called with the outcome so far when a
     station begins. `died`: what an earlier try reported that ended during this topic, None if none did.
     `silent_brokers`: shared by all topics. `by_person`: a user called the run. Then logs in quarantine are tried at
     once, and a round that waits for approval is dropped, because the command ends. `approved_by`: who approved every
@@ -173,8 +175,7 @@ class TopicRun:
         return TopicTable.of(self.spark, self.topic)
 
     def look_back(self) -> TopicOutcome | None:
-        """Return all that the earlier try had done that died at the topic, None if none did. Raises
-        StationError."""
+        """Return what the earlier try that died at the topic had done, or None if none died. Raises StationError."""
         if self.died is None:
             return None
         with self._at(EVALUATE):
@@ -185,8 +186,10 @@ class TopicRun:
             return with_untold(self.table, self.request.now_ms, self.died)
 
     def prepare(self) -> None:
-        """Ingest, evaluates, and make and measures the round, which then waits to be checked. Where nothing is due,
-        `plan` stays None. Raises StationError."""
+        """Ingest, evaluate, make and measure the round, which then waits to be checked. Raises StationError.
+
+        If nothing is due, `plan` stays None.
+        """
         now_ms = self.request.now_ms
         with self._at(INGEST):
             ingested = ingest_topic(self.spark, self.topic, self.client, now_ms, self.silent_brokers)
@@ -203,13 +206,15 @@ class TopicRun:
             self.measured = self._measured(plan) if plan.units else None
 
     def take(self, plan: RunPlan) -> None:
-        """Accept the plan of the run, and repair the checkpoints that it found outside their log."""
+        """Accept the plan of the run, and repair the checkpoints that are outside their log."""
         self.plan = plan
         write_back(self.table, plan)
 
     def _measured(self, plan: RunPlan) -> MeasuredRound | None:
-        """Make and measures the round of the plan; None if the table changed under it, so that `finish` begins
-        again."""
+        """Make and measure the round of the plan.
+
+        Returns None if the table changed meanwhile. Then `finish` begins again.
+        """
         kind = compaction(self.table, plan.now_ms)
         planned = planned_compaction(self.table, plan)
         try:
@@ -220,9 +225,11 @@ class TopicRun:
             return None
 
     def publish_held(self, checked: CheckedRound, answer: Answer) -> None:
-        """Holds back what the check of the round has, publishes the rest, and goes no further. For that no core of
-        Spark is needed, but where records without a key are moved (cleantail.keyless.policy: quarantine). Raises
-        StationError, also where the round would have to start over."""
+        """Block what the check of the round has blocked, publish the rest, and stop.
+
+        This needs no core of Spark, except to move records without a key (cleantail.keyless.policy: quarantine). Raises
+        StationError, also if the round would have to start over.
+        """
         with self._at(COMPACT):
             compacted = publish_round(self.table, checked, None, answer)
             self.outcome = replace(self.outcome, compacted=done(compacted), ok=compacted.ok)
@@ -286,17 +293,19 @@ class TopicRun:
         return drop_if_waiting(run, result) if self.by_person else result
 
     def _loses_cores(self) -> bool:
-        """Return whether a check of the topic's own was given up, and keep its cores."""
+        """Return whether one of the topic's own checks was given up and keeps its cores."""
         self.lost_cores = bool(self.topic.checks and self.outcome.held_back) and are_cores_lost(self.spark)
         if self.lost_cores:
             self.outcome = replace(self.outcome, ok=False)
         return self.lost_cores
 
     def _drop_branches_of_the_dead(self) -> None:
-        """Drop what an earlier try has staged: rounds are named after the clock of the run, which both have. Those of
-        others go once they are stale."""
+        """Drop the branches that an earlier try has staged. Both tries name their rounds after the clock of the run.
+
+        Branches of other runs are dropped once they are stale.
+        """
         if self.died is not None:
-            # ct_TIME_ without what is not known: the sequence number that the round went by, and its unit
+            # ct_TIME_ without the parts that are not known here: the round's sequence number, and its unit
             of_run = branch_stem(round_name(self.request.now_ms, 0), 0).removesuffix("0_u0")
             self.table.drop_branches(
                 name for name in each(self.table.load().refs().keySet()) if name.startswith(of_run)
