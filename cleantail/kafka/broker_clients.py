@@ -1,15 +1,16 @@
-"""Clients of Kafka's brokers: with confluent-kafka's clients, in words that show no setting's value.
+"""Clients of Kafka's brokers, built on confluent-kafka. Their errors contain no setting's value.
 
-A retriable answer is requested again. Silence is an error, which says what the connections complained of:
-a login that is refused is silence to an administrator's client.
+Requests with a retriable error are repeated. If the brokers do not answer, an error has the last complaint of the
+connections, because an administrator's client gets no answer after a refused login.
 
-Brokers that have not answered are remembered, so that of many topics only one waits for them:
+Brokers that have not answered are remembered, so that only one of many topics waits for them:
 
-1. Brokers are known by the settings of the client and by how long it waits: another login may be answered.
-2. What is remembered holds for a minute. Then the next topic asks again, so that brokers which come back are found.
-3. Brokers that answer with an error are asked again by every topic: the error may be of one topic alone.
+1. Brokers are identified by the settings of the client and its timeout: another login may get an answer.
+2. They are remembered for a minute. Then the next topic queries them again, and finds brokers that are back.
+3. Brokers that answer with an error are queried again for every topic: the error may concern one topic only.
 
-A consumer group is told how far the table was read, for tools that show lag by group. Nothing reads it back.
+Cleantail commits how far the table was read to a consumer group, for tools that show lag by group. Nothing reads it
+back.
 """
 
 from __future__ import annotations
@@ -33,20 +34,22 @@ if TYPE_CHECKING:
 
 REMEMBERED_S = 60
 Asked = tuple[object, ...]
-"""The settings of a client, in order, and how long it waits (ms)."""
+"""The settings of a client, sorted, and its timeout (ms)."""
 
 
 @dataclass(slots=True)
 class SilentBrokers:
-    """Remembers them, for several threads. `now_s` is a clock that never goes back, in seconds."""
+    """Remembers brokers that do not answer. Shared by several threads. `now_s` is a monotonic clock (s)."""
 
     now_s: Callable[[], float] = time.monotonic
     _since_s: dict[Asked, float] = field(default_factory=dict)
 
     @contextmanager
     def asked(self, settings: Mapping[str, str], stall_timeout_ms: int) -> Iterator[None]:
-        """Wrap the clients of these brokers. Raises SilentBrokersError at once, which names no topic, where they have
-        answered nothing within the last minute."""
+        """Wrap the clients of these brokers.
+
+        Raises SilentBrokersError at once if they have not answered within the last minute. The error names no topic.
+        """
         asked = (*sorted(settings.items()), stall_timeout_ms)
         since_s = self._since_s.get(asked)
         if since_s is not None and self.now_s() - since_s < REMEMBERED_S:
@@ -61,9 +64,9 @@ class SilentBrokers:
 
 
 SHORTEST_MASKED = 3
-"""A shorter value is no secret, and may be part of any word."""
+"""A shorter value is not masked: it may be part of any word."""
 _SHOWN = TUNING | {ADDRESS, "log_level"}
-"""Settings whose values are no secrets."""
+"""Settings whose values are not secret."""
 
 
 Headers = Sequence[tuple[str, Any]]
@@ -71,11 +74,11 @@ _headers_of = methodcaller("headers")
 
 
 def headers_of(message: Message) -> Headers | None:
-    """Return the headers of a record; None if the name of one is not UTF-8. Call it once for a message.
+    """Return the headers of a record; None if the name of one is not UTF-8. Call it once for each message.
 
-    For such a name the client answers with a list that has holes, and leaves its error pending. `methodcaller` raises
-    that at once; a call of the method by its name may not, and the process dies of a hole. A second answer has the
-    holes, too. The client cuts a name at its first NUL, and does not say so.
+    For such a name the client returns a list with holes, and leaves its exception pending. `methodcaller` raises the
+    exception at once. A direct call of the method may not, and then a hole crashes the process. A second call returns
+    holes too. The client silently cuts a name at its first NUL.
     """
     try:
         headers: Headers = _headers_of(message) or ()
@@ -85,14 +88,14 @@ def headers_of(message: Message) -> Headers | None:
 
 
 class Complaint:
-    """Keeps what a client's connections last complained of: its `error_cb` is `note`."""
+    """Stores the last complaint of a client's connections. Its `note` is the client's `error_cb`."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
         self._settings = settings
         self.error: KafkaError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """Keep the error, but not one that says no more than that no broker is there."""
+        """Store the error, unless it only reports that no broker was reached."""
         from confluent_kafka import KafkaError as Codes
 
         if self.error is None or error.code() != Codes._ALL_BROKERS_DOWN:
@@ -100,12 +103,12 @@ class Complaint:
 
     @property
     def text(self) -> str:
-        """Return what it is, without values of settings; empty if there was none."""
+        """Return the complaint without values of settings; empty if there was none."""
         return without_values(self.error.str(), self._settings) if self.error else ""
 
 
 def passes(error: KafkaError) -> bool:
-    """Return whether brokers give another answer in a moment, as while they choose a leader or come up again."""
+    """Return whether the error is temporary, for example while brokers elect a leader or restart."""
     from confluent_kafka import KafkaError as Codes
 
     return error.retriable() or error.code() in (
@@ -125,15 +128,17 @@ def passes(error: KafkaError) -> bool:
 
 
 def wrong_setting(error: Exception, settings: Mapping[str, str]) -> CleantailError:
-    """Return the error for a setting that librdkafka does not take, without its value."""
+    """Return the error for a setting that librdkafka rejects, without its value."""
     cause = error.args[0] if error.args else error
     text = cause.str() if hasattr(cause, "str") else str(cause)
     return CleantailError(f"a setting of the Kafka client is wrong: {without_values(text, settings)}")
 
 
 def without_values(text: str, settings: Mapping[str, str]) -> str:
-    """Return the first line of what librdkafka says, without a setting's value, which may be a secret: it may quote
-    the whole of one, and of `sasl.oauthbearer.config` its end."""
+    """Return the first line of librdkafka's text without any setting's value, which may be a secret.
+
+    librdkafka may quote a whole value, and the end of `sasl.oauthbearer.config`.
+    """
     line = text.partition("\n")[0]
     if "oauthbearer.config" in line:
         return "sasl.oauthbearer.config cannot be parsed"
@@ -145,15 +150,15 @@ def without_values(text: str, settings: Mapping[str, str]) -> str:
 
 Answer = TypeVar("Answer")
 ANSWERED_WITHIN_S = 20
-"""How long an answer may take (s)."""
+"""Maximum wait for an answer (s)."""
 PAUSE_S = 0.2
 
 
 class Administrator:
-    """Asks the brokers that the settings name, and waits for each answer for up to `within_s` (s)."""
+    """Queries the brokers of the settings, and waits up to `within_s` (s) for each answer."""
 
     def __init__(self, settings: Mapping[str, str], within_s: float = ANSWERED_WITHIN_S) -> None:
-        """Raise CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka rejects."""
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
@@ -172,10 +177,10 @@ class Administrator:
         problem: Callable[[KafkaError], CleantailError | None],
         silence: Callable[[str], CleantailError],
     ) -> Answer:
-        """Return what `ask` returns, which calls the methods below.
+        """Return the result of `ask`, which calls the methods below.
 
-        Raises what `problem` makes of an answer that stays the same when it is asked for again (None: it may change),
-        or what `silence` makes of the reason why nobody answers.
+        `problem` makes the error to raise for a permanent answer, and returns None for one that may change. If the
+        brokers do not answer, raises what `silence` makes of the reason.
         """
         from confluent_kafka import KafkaException
 
@@ -191,13 +196,15 @@ class Administrator:
             raise self._silent(problem, silence) from None
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster, empty if it has none. Raises KafkaException and TimeoutError, as all of these
-        do."""
+        """Return the id of the cluster; empty if it has none.
+
+        This and the following methods raise KafkaException and TimeoutError.
+        """
         cluster = self._client.describe_cluster(request_timeout=self._within_s).result(self._within_s)
         return str(cluster.cluster_id or "")
 
     def described(self, topic: str) -> Any:
-        """Return confluent-kafka's TopicDescription, with what this login may do."""
+        """Return confluent-kafka's TopicDescription, with the operations that this login is authorized for."""
         from confluent_kafka import TopicCollection
 
         answers = self._client.describe_topics(
@@ -206,7 +213,7 @@ class Administrator:
         return answers[topic].result(self._within_s)
 
     def offsets(self, topic: str, partitions: Iterable[int], spec: Any, isolation: Any) -> dict[int, int]:
-        """Return partition -> the offset that an OffsetSpec asks for at an IsolationLevel."""
+        """Return partition -> the offset for an OffsetSpec at an IsolationLevel."""
         from confluent_kafka import TopicPartition
 
         questions = {TopicPartition(topic, p): spec for p in partitions}
@@ -223,7 +230,7 @@ class Administrator:
         return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
     def logs_of(self, group: str) -> list[Any]:
-        """Return the logs of all topics for which a consumer group has offsets, as TopicPartition without metadata."""
+        """Return the partitions for which a consumer group has offsets, as TopicPartition without metadata."""
         from confluent_kafka import ConsumerGroupTopicPartitions
 
         [answer] = self._client.list_consumer_group_offsets(
@@ -266,14 +273,14 @@ GROUP_WITHIN_S = 10
 
 
 OURS = "cleantail "
-"""What the metadata of each offset begins with that Cleantail commits; then comes the topic."""
+"""Prefix of the metadata of each offset that Cleantail commits. The topic follows."""
 
 
 def tell_group(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[int, int]) -> None:
-    """Commit the offsets for source.kafka.group.id, if there is one. A failure is a warning: the table has them.
+    """Commit the offsets for source.kafka.group.id, if it is set. A failure is a warning: the table has the offsets.
 
-    A group that has an offset of any topic without the metadata of Cleantail is another application's. It gets none:
-    that application would skip records. The brokers refuse an offset for a group that has members.
+    A group that has an offset of any topic without the metadata of Cleantail belongs to another application. It gets no
+    offsets, because that application would skip records. The brokers refuse an offset for a group that has members.
     """
     group = topic.source.kafka.group_id if topic.source.kafka else None
     if not group:

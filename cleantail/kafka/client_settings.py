@@ -1,8 +1,8 @@
-"""What a client of Kafka is given: librdkafka's settings, from a connection or from the environment. Pure.
+"""The librdkafka settings of Kafka clients, from a connection or from the environment. Pure.
 
-A login goes only to the brokers that it was given with. A connection has both. In the environment they stand side by
-side as CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS, CLEANTAIL_KAFKA_SASL_PASSWORD and so on (`.` becomes `_`): brokers that a
-topic's YAML names are given nothing of it, unless the environment names the same.
+A login is sent only to the brokers that it was configured with. A connection has both. The environment has both as
+CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS, CLEANTAIL_KAFKA_SASL_PASSWORD and so on (`.` becomes `_`). Brokers in a topic's YAML
+get nothing from the environment, unless the environment names the same brokers.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ from cleantail.errors import CleantailError
 PREFIX = "CLEANTAIL_KAFKA_"
 CONNECTION_PREFIX = "AIRFLOW_CONN_"
 CONNECTION_TYPE = "kafka"
-"""The type that Airflow's provider for Kafka gives its connections; the provider itself is not needed."""
+"""The connection type of Airflow's provider for Kafka. The provider itself is not needed."""
 OWN_CONNECTION_TYPE = "cleantail_kafka"
-"""The same by Cleantail's own name, for a UI without that provider."""
+"""Cleantail's own name of the same type, for a UI without that provider."""
 FindConnection = Callable[[str], tuple[str, Mapping[str, Any]] | None]
-"""Finds the type and the extra of an Airflow connection by its id; None if there is none."""
+"""Returns the type and the extra of an Airflow connection by its id, or None if it does not exist."""
 OTHER_VARIABLES = frozenset({"CLEANTAIL_KAFKA_JARS"})
-"""Variables that begin like settings of a client, and are none."""
+"""Variables that have the prefix of client settings but are not settings."""
 JAVA_ONLY = {
     "ssl.truststore.location": "ssl.ca.location",
     "ssl.truststore.password": "ssl.ca.location",
@@ -35,7 +35,7 @@ JAVA_ONLY = {
     "key.deserializer": "nothing: keys and values are read as bytes",
     "value.deserializer": "nothing: keys and values are read as bytes",
 }
-"""Settings of Java's clients -> what librdkafka has instead."""
+"""Settings of Java's clients -> their counterparts in librdkafka."""
 DEFAULTS = {
     "client.id": "cleantail",
     "log_level": "2",
@@ -59,18 +59,19 @@ OURS = frozenset(
         "partition.assignment.strategy",
     }
 )
-"""Settings that how a read works decides. What a connection says of them is left out: Airflow's own examples have
-them."""
+"""Settings that Cleantail fixes for its reads. Ignored in a connection, because Airflow's own examples contain them."""
 SETTINGS_JSON: Codec[Mapping[str, str]] = Codec(Mapping[str, str])
-"""The file with the settings of one client that a task hands to a job."""
+"""The file with one client's settings that a task passes to a job."""
 CLIENTS_JSON: Codec[Mapping[str, Mapping[str, str]]] = Codec(Mapping[str, Mapping[str, str]])
-"""The file with those of a pack: topic -> settings of its client."""
+"""The same file for a pack: topic -> settings of its client."""
 
 
 def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindConnection) -> dict[str, str]:
-    """Return the client's settings: of the connection that the YAML names, else of the environment. Raises
-    CleantailError if no broker is named, if there is no such connection, and where it cannot be told whether a
-    login is for the brokers that are named."""
+    """Return the client's settings, from the YAML's connection if it names one, else from the environment.
+
+    Raises CleantailError if no broker is named, if the connection does not exist, or if it is not clear whether a login
+    is for the named brokers.
+    """
     if source.connection is None:
         return _settings_of_variables(source, env)
     where = f"the Airflow connection {source.connection}"
@@ -90,7 +91,7 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
 
 
 def settings_of_environment(source: KafkaSource, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the client's settings where no Airflow is at hand. Raises CleantailError as settings_of does."""
+    """Return the client's settings without Airflow. Raises CleantailError as settings_of does."""
     return settings_of(source, env, lambda name: _connection_in(env, name))
 
 
@@ -116,7 +117,7 @@ def _settings_of_variables(source: KafkaSource, env: Mapping[str, str]) -> dict[
 
 
 def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the settings that a task handed on, else those of the driver's environment.
+    """Return the settings that a task passed on, else those of the driver's environment.
 
     Raises CleantailError if the topic has no source.kafka.
     """
@@ -126,7 +127,7 @@ def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None) -> Map
 
 
 def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> dict[str, str]:
-    """Completes what was given, which wins over the YAML's tuning, and both over the defaults."""
+    """Complete the given settings. They override the YAML's tuning, and both override the defaults."""
     for name, instead in JAVA_ONLY.items():
         if name in settings:
             raise CleantailError(f"{where}: {name} is of Java clients only: give {instead}")
@@ -134,8 +135,7 @@ def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> d
 
 
 def _connection_in(env: Mapping[str, str], name: str) -> tuple[str, Mapping[str, Any]]:
-    """Return type and extra of a connection, from the variable in which Airflow looks for it too; none of it is
-    shown."""
+    """Return type and extra of a connection, from the environment variable that Airflow reads too. Shows none of it."""
     variable = f"{CONNECTION_PREFIX}{re.sub('[^A-Za-z0-9_]', '_', name).upper()}"
     text = env.get(variable)
     if text is None:

@@ -1,14 +1,14 @@
-"""Topic YAML from what a Kafka cluster says of its topics: from running brokers, or from a printed description.
+"""Create topic YAML from the configs of a Kafka cluster, from running brokers or from a printed description.
 
-`parse_described` reads what `kafka-configs.sh --describe --entity-type topics [--all]` prints, of Kafka 2.5 and later
-(a line a config) and of those before (all on one line). `describe` reads the brokers' answers with confluent-kafka.
+`parse_described` reads the output of `kafka-configs.sh --describe --entity-type topics [--all]`. Kafka 2.5 and later
+print one config a line, earlier versions all on one line. `describe` queries the brokers with confluent-kafka.
 
-1. A topic that is named gets a file. Without names that is every topic that is compacted and not internal.
-2. A file that is there stays as it is, unless `force`, also one that was made meanwhile; who has it under another name
-   keeps that one.
-3. `carried_over` says which configs it has. One that cannot be carried over becomes a comment that says why.
-4. Two topics whose names would make one table get tables of their own.
-5. Every file is validated as the configuration would be before the first one is written: all of them, or none.
+1. Each named topic gets a file. Without names, every compacted topic that is not internal gets one.
+2. An existing file is not changed without `force`, even if it was created during the import. A topic whose file has
+   another name keeps that file.
+3. `carried_over` selects the configs to write. A config that cannot be carried over becomes a comment with the reason.
+4. Two topics whose names would map to one table get tables of their own.
+5. Every file is validated like the configuration before the first is written. Either all are written or none.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from cleantail.errors import BadLineError, CleantailError, ConfigError, OutsideE
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 """Kafka's name of the source of a config that is set on the topic."""
 KAFKA_DEFAULT = "DEFAULT_CONFIG"
-"""Kafka's name of the source of a config that is set nowhere."""
+"""Kafka's name of the source of a config that is not set anywhere."""
 KAFKA_POLICY = "delete"
-"""The cleanup.policy of a topic where neither topic nor broker sets one."""
+"""The cleanup.policy of a topic if neither topic nor broker sets one."""
 CARRIED_OVER = frozenset(
     field.alias
     for field in KafkaConfigs.model_fields.values()
     if field.alias and not field.alias.startswith(("cleantail.", "compaction."))
 )
-"""Configs that topics have in Kafka and in Cleantail, under the same name and with the same meaning."""
+"""Configs that have the same name and meaning in Kafka and in Cleantail."""
 
 _HEADER = re.compile(r"^(?:Dynamic configs|All configs|Configs) for topic '?([^'\s]+)'? are:?\s*(.*)$")
 _OTHER_ENTITY = re.compile(r"configs for (?:the default )?(\w+)", re.IGNORECASE)
@@ -65,7 +65,7 @@ _REASONS = (
 
 @dataclass(frozen=True, slots=True)
 class DescribedConfig:
-    """Describes one config: its value, None if the broker hides it, and where it comes from in Kafka's words."""
+    """One config: its value, None if the broker hides it, and its source in Kafka's terms."""
 
     name: str
     value: str | None
@@ -74,14 +74,14 @@ class DescribedConfig:
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """Describes a topic's configs by name: those that are set on it, or all that are in force."""
+    """A topic's configs by name: either those set on it, or all that are in force."""
 
     topic: str
     configs: Mapping[str, DescribedConfig]
 
     @property
     def policy(self) -> str:
-        """Return the cleanup.policy in force, Kafka's default where the description has none."""
+        """Return the cleanup.policy in force, or Kafka's default if the description has none."""
         config = self.configs.get("cleanup.policy")
         return (config.value or KAFKA_POLICY) if config else KAFKA_POLICY
 
@@ -91,7 +91,7 @@ class DescribedTopic:
 
 
 def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
-    """Return the topics of a description, in its order. Raises BadLineError for a line that is no part of one."""
+    """Return the topics of a description, in its order. Raises BadLineError for a line that is not part of one."""
     topics: dict[str, dict[str, DescribedConfig]] = {}
     current: dict[str, DescribedConfig] | None = None
     for number, line in enumerate(lines, start=1):
@@ -107,10 +107,10 @@ def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
 
 
 def _config_of(line: str) -> DescribedConfig | None:
-    """Return the config of a line as `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
+    """Return the config of a line like `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
 
-    The line is split at its last mark, since a value may hold one, and without an expression that would try every mark
-    against every end.
+    The line is split at its last `sensitive=`, because a value may contain one. A regular expression would take
+    quadratic time.
     """
     name, text = _NAME.match(line), line.rstrip()
     at, mark = max((text.rfind(mark), mark) for mark in _SENSITIVE)
@@ -120,8 +120,7 @@ def _config_of(line: str) -> DescribedConfig | None:
 
 
 def _described(name: str, value: str, sensitive: str, synonyms: str) -> DescribedConfig:
-    """Return one config. The first synonym is the one in force; a default that no broker config stands for has
-    none."""
+    """Return one config. Its first synonym is in force. A default without a broker config has no synonyms."""
     source = synonyms.partition(":")[0] or KAFKA_DEFAULT
     return DescribedConfig(name, None if sensitive == "true" or value == "null" else value, source)
 
@@ -141,7 +140,7 @@ def _not_described(line: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class CarriedConfigs:
-    """What goes into a topic's YAML, and (name, value, reason) of what does not."""
+    """The configs for a topic's YAML, and (name, value, reason) of each that is left out."""
 
     configs: Mapping[str, int | float | str]
     left_out: tuple[tuple[str, str, str], ...]
@@ -150,10 +149,10 @@ class CarriedConfigs:
 def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedConfigs:
     """Return the configs to write into a topic's YAML. `defaults` are those in force if none were written.
 
-    1. What is set on the topic is written.
-    2. What its broker sets is written where it differs from `defaults`; Kafka's own defaults are not.
-    3. cleanup.policy is written whenever it differs, since the two defaults do.
-    4. What has no counterpart here is left out, each with the reason.
+    1. Configs that are set on the topic are written.
+    2. Configs of the broker are written if they differ from `defaults`. Kafka's own defaults are not written.
+    3. cleanup.policy is written whenever it differs, because Kafka's default and Cleantail's differ.
+    4. Configs without a counterpart in Cleantail are left out, each with the reason.
     """
     configs: dict[str, int | float | str] = {}
     left_out = []
@@ -186,7 +185,7 @@ def _policies(text: str) -> frozenset[str]:
 
 
 def _typed(value: str) -> int | float | str:
-    """Return the number that Kafka writes as text: a whole one stays whole, 0.5 stays 0.5. Other texts stay texts."""
+    """Convert a number that Kafka writes as text to int or float. Other texts stay unchanged."""
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d*\.\d+(E-?\d+)?|-?\d+\.", value) else value
@@ -201,12 +200,14 @@ _LIBRDKAFKA_NAMES = {
     "ssl.truststore.location": "ssl.ca.location",
     "sasl.jaas.config": "sasl.username and sasl.password",
 }
-"""Settings of Java clients -> what librdkafka calls them."""
+"""Settings of Java clients -> their names in librdkafka."""
 
 
 def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
-    """Return the named topics, or all, with every config in force. Raises OutsideError when the cluster does not
-    answer."""
+    """Return the named topics, or all, with every config in force.
+
+    Raises OutsideError if the cluster does not answer.
+    """
     try:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
@@ -227,8 +228,7 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
 
 
 def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
-    """Return librdkafka's settings: those of the file, as kafka-configs takes one, and the address. None of them is
-    shown."""
+    """Return librdkafka's settings: the address, and those of the file in the format of kafka-configs. Shows none."""
     settings = _properties(command_config) if command_config else {}
     for name, instead in _LIBRDKAFKA_NAMES.items():
         if name in settings:
@@ -280,7 +280,7 @@ INTERNAL = "internal"
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopic:
-    """The result for one topic. `notes` are the configs that were left out, each with why."""
+    """The result for one topic. `notes` are the configs that were left out, each with the reason."""
 
     topic: str
     status: str
@@ -291,18 +291,18 @@ class ImportedTopic:
 def import_topics(
     described: Sequence[DescribedTopic], names: Sequence[str], config_dir: Path, catalog: Catalog, force: bool
 ) -> list[ImportedTopic]:
-    """Write one file for each topic into `config_dir`/topics, and return what became of each.
+    """Write one file for each topic into `config_dir`/topics, and return the result for each topic.
 
-    An existing file is left as it is unless `force`. Without `names`, topics that are internal or not compacted are
-    only reported. Raises ConfigError when a config cannot be carried over, CleantailError when a name is not described;
-    then nothing was written.
+    An existing file is not changed without `force`. Without `names`, topics that are internal or not compacted are only
+    reported. Raises ConfigError if a config cannot be carried over, CleantailError if a name is not in `described`. In
+    both cases nothing was written.
     """
-    # 1. what there is already
+    # 1. find the existing files
     _require_described(names, described)
     (config_dir / "topics").mkdir(parents=True, exist_ok=True)
     claims = claims_of(config_dir)
     owners = {claim.topic: claim.file for claim in claims}
-    # 2. every file is made and validated
+    # 2. make and validate every file
     imported, texts = [], {}
     for topic in described:
         if names and topic.topic not in names:
@@ -314,7 +314,7 @@ def import_topics(
             table = None if topic.topic in owners else _free_table(catalog, file, claims)
             texts[file], notes = _validated_yaml(topic, file, config_dir, table)
         imported.append(ImportedTopic(topic.topic, status, file.name, notes))
-    # 3. nothing was wrong: the files are written
+    # 3. no errors: write the files
     met = set()
     for file, text in texts.items():
         try:
@@ -334,7 +334,7 @@ def _require_described(names: Sequence[str], described: Sequence[DescribedTopic]
 
 
 def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
-    """Return what becomes of a topic: WRITTEN, or why it is not written."""
+    """Return WRITTEN, or why the topic is not written."""
     if not named and topic.topic.startswith("__"):
         return INTERNAL
     if not named and not topic.compacts:
@@ -343,7 +343,7 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
 
 
 def _free_table(catalog: Catalog, file: Path, claims: list[Claim]) -> str | None:
-    """Return the table to name in the file, None if the default one is free: `a-b` and `a_b` would share one."""
+    """Return the table to name in the file, None if the default is free. `a-b` and `a_b` would share a default."""
     default = default_table(catalog.namespace, file.stem)
     table, number = default, 2
     while problem := problem_of_new(Claim.of(file, table, catalog), claims, catalog):
@@ -357,8 +357,7 @@ def _free_table(catalog: Catalog, file: Path, claims: list[Claim]) -> str | None
 def _validated_yaml(
     topic: DescribedTopic, file: Path, config_dir: Path, table: str | None
 ) -> tuple[str, tuple[str, ...]]:
-    """Return the file's text and notes. Raises ConfigError, naming the file, for what the configuration would
-    refuse."""
+    """Return the file's text and notes. Raises ConfigError, naming the file, if the configuration would reject it."""
     carried = carried_over(topic, _load({"topic": topic.topic}, file, config_dir).config)
     notes = tuple(f"{name}={_plain(value)}: {why}" for name, value, why in carried.left_out)
     data: dict[str, object] = {"topic": topic.topic}
@@ -376,7 +375,7 @@ def _load(data: Mapping[str, object], file: Path, config_dir: Path) -> Topic:
 
 
 def validated(text: str, file: Path, config_dir: Path) -> Topic:
-    """Return the topic that `file` would be. Raises ConfigError as if it were."""
+    """Return the topic that `file` would define. Raises ConfigError as if the file existed."""
     with tempfile.TemporaryDirectory() as directory:
         written = Path(directory) / "topic.yaml"
         written.write_text(text, encoding="utf-8")
@@ -389,13 +388,15 @@ def validated(text: str, file: Path, config_dir: Path) -> Topic:
 
 
 def _plain(value: str) -> str:
-    """Return a value as one printable line: it becomes a comment."""
+    """Return a value as one printable line, for a comment."""
     return value if value.isprintable() else value.encode("unicode_escape").decode("ascii")
 
 
 def write_file(file: Path, text: str, new: bool = False) -> None:
-    """Write all of a file or nothing, also where the disk fills. `new`: raises FileExistsError if somebody has made
-    the file meanwhile, which then stays as it is."""
+    """Write the file atomically, even if the disk is full.
+
+    `new`: raise FileExistsError if another process created the file meanwhile, and leave that file unchanged.
+    """
     file.parent.mkdir(parents=True, exist_ok=True)
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
@@ -409,7 +410,7 @@ def write_file(file: Path, text: str, new: bool = False) -> None:
 
 
 def _link(part: Path, file: Path) -> None:
-    """Give a file its name if nothing has that."""
+    """Give the file its name, unless the name is in use."""
     try:
         file.hardlink_to(part)
     except FileExistsError:
