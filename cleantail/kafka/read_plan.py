@@ -1,29 +1,31 @@
-"""What a read does next, every reason not to read at all, and which deletions it may have missed. Pure.
+"""Plan the next read of a topic, decide whether to read at all, and find deletions that it may have missed. Pure.
 
-1. A read never guesses. A topic whose id has changed, a partition that is gone, a log that is shorter than what was
-   read of it: each would put records of one log at the offsets of another, and is an error before anything is read.
-2. It begins where the table's position is, and ends at the last stable offset, or at the high watermark where the YAML
-   says read_uncommitted. A partition that was added is read from its beginning.
-3. Where records have gone before they were read, `on_gap` decides: an error, or the read goes on behind them.
-4. It is cut into portions, each of which is one commit, and these into ranges of offsets, each read by one task.
+1. A read never guesses. It stops with an error before anything is read if the topic's id has changed, if a partition is
+   gone, or if a log is shorter than what was read of it. Otherwise records of one log would get the offsets of another.
+2. It begins at the table's position. It ends at the last stable offset, or at the high watermark if the YAML has
+   read_uncommitted. A partition that was added is read from its beginning.
+3. If records were deleted before they were read, `on_gap` decides: an error, or the read continues behind the gap.
+4. It is split into portions, each of which is one commit. Each portion is split into ranges of offsets, each read by
+   one task.
 
-A deletion that the brokers removed before it was read leaves its key alive for ever. Kafka's cleaner keeps a tombstone
-for delete.retention.ms from the beginning of the first cleaning that meets it, and no cleaning goes beyond the last
-stable offset (semantics.md 1.2, 1.5). So a read can have missed one only where all of these hold:
+A deletion that the brokers removed before it was read leaves its key live in the table for ever. Kafka's cleaner keeps
+a tombstone for delete.retention.ms from the beginning of the first cleaning that reaches it. No cleaning goes beyond
+the last stable offset (semantics.md 1.2, 1.5). So a read can have missed one only if all of these hold:
 
 1. The source topic's cleanup.policy has `compact`.
-2. The read ended more than delete.retention.ms after the table last had all of the log. What the table has not read
-   was beyond the last stable offset then: no cleaning can have met it before. Both times are this side's, both horizons
-   the broker's, so the two clocks need not agree. Of delete.retention.ms the lower value counts, of those at this read
-   and at the one before.
-3. Offsets that it passed have no record. Where every offset has one, nothing was removed. Markers of transactions,
-   aborted records and superseded ones leave such holes too, so a hole alone says nothing.
+2. The read ended more than delete.retention.ms after the table last had all of the log. What the table had not read
+   was beyond the last stable offset at that time, so no earlier cleaning can have reached it. Both times are from
+   Cleantail's clock and both horizons from the broker's, so the two clocks need not agree. The lower
+   delete.retention.ms of this read and the one before counts.
+3. Some offsets that it passed have no record. If every offset has one, nothing was removed. Transaction markers,
+   aborted records and superseded records leave such holes too, so a hole alone proves nothing.
 
-Copies of a broker's segments do not say when they were made. What is read after them, or came before them without its
-time, counts as read too late wherever it has holes.
+Copies of a broker's segments have no time at which they were made. So a read after them counts as too late wherever it
+has holes. The same holds for earlier records without a time.
 
-A log of which nothing was read yet counts from when its first read began: a deletion matters only to a key that is
-there. A cleaning may have been under way then, for which CLEANING_MS are allowed, half of delete.retention.ms at most.
+A log that was never read counts from the time when its first read began: a deletion matters only to a key that is in
+the table. A cleaning may have been in progress then. CLEANING_MS are allowed for it, at most half of
+delete.retention.ms.
 """
 
 from __future__ import annotations
@@ -40,8 +42,10 @@ from cleantail.log.source_position import Forgotten, Gap, SourcePosition
 
 @dataclass(frozen=True, slots=True)
 class LogLag:
-    """Says of one partition how far it was read and what its brokers have: log start, last stable offset and log end
-    (exclusive). `behind` is how many offsets a read would pass now, with and without a record."""
+    """How far one partition was read, and its log start, last stable offset and log end (exclusive) at the brokers.
+
+    `behind` is the number of offsets that a read would pass now, with or without a record.
+    """
 
     partition: int
     next_offset: int
@@ -53,8 +57,7 @@ class LogLag:
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """Describes a topic's source at one moment, by partition number. `problem` says why a read would stop, and is empty
-    where it would not."""
+    """A topic's source at one moment, by partition. `problem` is why a read would stop; empty if it would not."""
 
     logs: tuple[LogLag, ...]
     problem: str = ""
@@ -68,8 +71,10 @@ class SourceLag:
 def source_lag(
     topic: Topic, position: SourcePosition | None, table_ends: Mapping[int, int], broker: BrokerTopic, now_ms: int
 ) -> SourceLag:
-    """Return how far the table is behind. `table_ends` are its log ends, which count as long as nothing was read from
-    Kafka, as in plan_read."""
+    """Return how far the table is behind.
+
+    `table_ends` are its log ends. As in plan_read, they count until something was read from Kafka.
+    """
     read = position.next_offsets if position is not None else table_ends
     try:
         on_gap = topic.source.kafka.on_gap if topic.source.kafka else "fail"
@@ -87,13 +92,13 @@ def source_lag(
 
 
 def without_outcome(error: Exception) -> str:
-    """Return an error of a source for those who only look, to whom it is no news that nothing was appended."""
+    """Return an error of a source without "nothing was appended", for pages and commands that append nothing."""
     return str(error).replace("; nothing was appended", "")
 
 
 CLEANING_MS = 3_600_000
 UNKNOWN_MS = 0
-"""Stands for the time of a log that came by files: when these were read nobody knows."""
+"""Stands for the time of a log that came by files: the time at which they were copied is unknown."""
 OFFSET = "offset"
 
 
@@ -107,8 +112,10 @@ class CleanerConfigs:
 
 @dataclass(frozen=True, slots=True)
 class LogRead:
-    """Says of one log what a portion has passed, [start, end) of offsets, and how many records came of it. `as_of_ms`:
-    when (Unix ms) the log last had nothing that was not read."""
+    """The offsets [start, end) of one log that a portion has passed, and the number of records in them.
+
+    `as_of_ms`: when (Unix ms) the table last had all of the log.
+    """
 
     partition: int
     start: int
@@ -123,8 +130,10 @@ class LogRead:
 
 
 def hindrance_of(topic: Topic, configs: CleanerConfigs | None) -> str:
-    """Return why the table cannot be compared with its source; empty if it can. `configs` is None if the brokers
-    do not say."""
+    """Return why the table cannot be compared with its source; empty if it can.
+
+    `configs` is None if the brokers do not show them.
+    """
     kafka_topic = topic.kafka_topic
     if configs is None:
         return f"the brokers do not show the configs of topic {kafka_topic} (Kafka's ACL: DescribeConfigs)"
@@ -146,8 +155,8 @@ def as_of(
 ) -> int:
     """Return when (Unix ms) the table last had all of a log, or nothing of it.
 
-    `table_end` is the table's log end where nothing was read from Kafka yet, 0 without records. `look_ms` is when the
-    brokers were last asked and had nothing new, 0 if they were not. `began_ms` is when this read began.
+    `table_end` is the table's log end if nothing was read from Kafka yet, 0 without records. `look_ms` is when the
+    brokers were last queried and had nothing new, 0 if they were not. `began_ms` is when this read began.
     """
     known = max(position.as_of_ms.get(partition, UNKNOWN_MS), look_ms) if position else UNKNOWN_MS
     if known:
@@ -158,7 +167,7 @@ def as_of(
 
 
 def lowest_retention_ms(configs: CleanerConfigs, position: SourcePosition | None) -> int:
-    """Return the delete.retention.ms that counts for a read."""
+    """Return the delete.retention.ms that counts for a read: the lower of the current and the previous one."""
     before_ms = position.delete_retention_ms if position else None
     return configs.delete_retention_ms if before_ms is None else min(before_ms, configs.delete_retention_ms)
 
@@ -166,7 +175,7 @@ def lowest_retention_ms(configs: CleanerConfigs, position: SourcePosition | None
 def forgotten_by(
     reads: Iterable[LogRead], configs: CleanerConfigs, retention_ms: int, read_ms: int, hindrance: str
 ) -> tuple[Forgotten, ...]:
-    """Return in which logs deletions may have gone before they were read. `read_ms`: when the read had ended."""
+    """Return the logs whose deletions may have been removed before they were read. `read_ms`: when the read ended."""
     if "compact" not in configs.policy:
         return ()
     return tuple(
@@ -179,8 +188,11 @@ def forgotten_by(
 def with_forgotten(
     before: Iterable[Forgotten], new: Iterable[Forgotten], states: Mapping[int, PartitionState]
 ) -> tuple[Forgotten, ...]:
-    """Return one entry a log: what is new joins what no reconciliation has seen to, and take the place of what one
-    has. An entry stays beyond its reconciliation, which may be undone."""
+    """Return one entry for each log.
+
+    A new entry is joined to an earlier one that no reconciliation has covered, and replaces one that was covered. An
+    entry stays after its reconciliation, which may be undone.
+    """
     entries = {entry.partition: entry for entry in before}
     for entry in new:
         earlier = entries.get(entry.partition)
@@ -192,19 +204,21 @@ def with_forgotten(
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 RANGE_OFFSETS_MIN = 100_000
-"""The size of the smallest range of a log that is cut. A range costs a connection and a file, and a smaller one is not
-worth a task of its own."""
+"""Minimum size of a range that is split off a log. A range costs a connection and a file, so a smaller one is not worth
+a task of its own."""
 TASKS_PER_CORE = 2
 PORTION_OFFSETS, PORTION_OFFSETS_MIN, PORTION_OFFSETS_MAX = 4_000_000, 10_000, 50_000_000
-"""How many offsets the first portion passes at most, and the bounds of those after it."""
+"""Maximum number of offsets in the first portion, and the bounds of this maximum for later portions."""
 PORTION_BYTES = 4 << 30
-"""What the data files of one portion take, about: so much of the work a crash can cost."""
+"""Approximate size of the data files of one portion. A crash can lose this much work."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogOffsets:
-    """The brokers' answer about one partition. Below `last_stable` no transaction is open, and `end` is the high
-    watermark; both are exclusive ends."""
+    """The brokers' answer about one partition.
+
+    All transactions below `last_stable` have ended. `end` is the high watermark. Both are exclusive.
+    """
 
     start: int
     last_stable: int
@@ -213,7 +227,7 @@ class LogOffsets:
 
 @dataclass(frozen=True, slots=True)
 class BrokerTopic:
-    """Describes a topic as its brokers do at one moment."""
+    """A topic as its brokers describe it at one moment."""
 
     cluster_id: str
     topic: str
@@ -223,7 +237,7 @@ class BrokerTopic:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Names offsets [start, end) of a partition, which one task reads in their order."""
+    """Offsets [start, end) of a partition, which one task reads in order."""
 
     partition: int
     start: int
@@ -231,13 +245,13 @@ class Range:
 
     @property
     def offsets(self) -> int:
-        """Return how many offsets it has, with and without a record."""
+        """Return the number of offsets, with and without a record."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Where a read begins and where it ends (exclusive) in every partition, and which gaps lie before."""
+    """Where a read begins and ends (exclusive) in every partition, and which gaps come before it."""
 
     starts: Mapping[int, int]
     ends: Mapping[int, int]
@@ -245,11 +259,11 @@ class ReadPlan:
 
     @property
     def offsets(self) -> int:
-        """Return how many offsets it passes, with and without a record."""
+        """Return the number of offsets that it passes, with and without a record."""
         return sum(end - self.starts[p] for p, end in self.ends.items())
 
     def next_offsets(self, ranges: Iterable[Range]) -> dict[int, int]:
-        """Return the position after these ranges, each of which begins where the one before it in its log ends."""
+        """Return the position after these ranges. Each must begin at the end of the previous one of its log."""
         after = dict(self.starts)
         for each in sorted(ranges, key=lambda r: (r.partition, r.start)):
             after[each.partition] = each.end
@@ -264,10 +278,11 @@ def plan_read(
     on_gap: str,
     now_ms: int,
 ) -> ReadPlan:
-    """Plan a read from what the table has to the end of what may be read. `table_ends` are the log ends of the table,
-    which count as long as nothing was read from Kafka: files of the same topic may have come before.
+    """Plan a read from the table's position to the end of what may be read.
 
-    Raises SourceError, or SourceUnreachableError if the brokers may know better at another time.
+    `table_ends` are the log ends of the table. They count until something was read from Kafka, because files of the
+    same topic may have come before. Raises SourceError, or SourceUnreachableError if a later try may get another
+    answer.
     """
     if position is not None:
         _require_same_topic(position, broker)
@@ -298,8 +313,11 @@ _ANOTHER_TABLE = (
 
 
 def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
-    """Raise SourceError for another topic than the one that was read, also where it has the same name, and for the
-    same topic in a copy of its cluster. Segments may not have said which topic and cluster they are of."""
+    """Raise SourceError if this is not the topic that was read.
+
+    A recreated topic of the same name is another topic, and so is the same topic in a copy of its cluster. A position
+    that came from segments may have no topic id or cluster id.
+    """
     is_moved = "" not in (position.cluster_id, broker.cluster_id) and position.cluster_id != broker.cluster_id
     is_another = position.topic_id not in ("", broker.topic_id)
     if not is_moved and not is_another:
@@ -319,7 +337,7 @@ def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
 
 
 def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
-    """Return how two answers for one read are not of one topic; empty if they are."""
+    """Return how two answers during one read show that the topic has changed; empty if they do not."""
     if now.topic_id != before.topic_id:
         return (
             f"topic {before.topic} was recreated while it was read: its id was {before.topic_id} and is {now.topic_id}"
@@ -333,8 +351,10 @@ def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
 
 
 def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None:
-    """Raise SourceUnreachableError if a log ends before what was read of it. Its end moves
-    back where an unclean leader was elected, or a broker was restored from a backup."""
+    """Raise SourceUnreachableError if a log ends before what was read of it.
+
+    Its end moves back after an unclean leader election, or if a broker was restored from a backup.
+    """
     end = broker.logs[partition].end
     if offset > end:
         raise SourceUnreachableError(
@@ -353,8 +373,10 @@ def _gap_text(gaps: Sequence[Gap], broker: BrokerTopic) -> str:
 
 
 def portion_ranges(plan: ReadPlan, budget_offsets: int, cores: int) -> tuple[Range, ...]:
-    """Return the first offsets of the plan, at most about `budget_offsets`, fairly from all partitions; a large one is
-    cut into several ranges. They ascend by partition and offset."""
+    """Return the first offsets of the plan, about `budget_offsets` at most, with a fair share for each partition.
+
+    Large partitions are split into several ranges. Ranges ascend by partition and offset.
+    """
     open_logs = {p: end - plan.starts[p] for p, end in plan.ends.items() if end > plan.starts[p]}
     shares = _fair_shares(open_logs, max(budget_offsets, len(open_logs)))
     size = max(RANGE_OFFSETS_MIN, -(-sum(shares.values()) // (cores * TASKS_PER_CORE)))
@@ -368,7 +390,7 @@ def portion_ranges(plan: ReadPlan, budget_offsets: int, cores: int) -> tuple[Ran
 
 
 def _fair_shares(sizes: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Return what each gets, at most `budget` in all: small ones whole, the rest alike."""
+    """Return the share of each, at most `budget` in all: small ones get their whole size, the others equal shares."""
     shares: dict[int, int] = {}
     left = budget
     for number, (key, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):
@@ -378,7 +400,7 @@ def _fair_shares(sizes: Mapping[int, int], budget: int) -> dict[int, int]:
 
 
 def task_ranges(ranges: Sequence[Range], cores: int) -> tuple[tuple[Range, ...], ...]:
-    """Return the ranges of each task, in their order: many small partitions share a task."""
+    """Return the ranges of each task, in order. Many small partitions share a task."""
     total = sum(r.offsets for r in ranges)
     size = max(RANGE_OFFSETS_MIN, -(-total // (cores * TASKS_PER_CORE)))
     tasks: list[list[Range]] = []
@@ -393,7 +415,7 @@ def task_ranges(ranges: Sequence[Range], cores: int) -> tuple[tuple[Range, ...],
 
 
 def next_budget(offsets: int, written_bytes: int, budget: int) -> int:
-    """Return how many offsets the next portion may pass, by what this one has written for its own."""
+    """Return the maximum number of offsets of the next portion, from the bytes that this portion has written."""
     if written_bytes <= 0:
         return min(budget * 2, PORTION_OFFSETS_MAX)
     return min(max(offsets * PORTION_BYTES // written_bytes, PORTION_OFFSETS_MIN), PORTION_OFFSETS_MAX)

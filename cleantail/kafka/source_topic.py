@@ -1,13 +1,13 @@
-"""A topic at its brokers: how they describe it, how ranges of its offsets are read, and what a reconciliation asks.
+"""A topic at its brokers: its description, reads of ranges of offsets, and the check before a reconciliation.
 
 A range is read to its end through confluent-kafka. Nothing is committed.
 
-1. The end of a range is known by position: by a record at or behind it, or by the end of the partition (which under
-   read_committed is the last stable offset).
-2. What is missing in between is no error: markers, aborted records, and what the broker's cleaner has removed have
-   offsets and are never handed out.
-3. A read that stands still is an error. Progress is what librdkafka has fetched, as its statistics tell, not what it
-   has handed out: a long run of aborted records is passed without a word.
+1. The end of a range is detected by position: by a record at or behind it, or by the end of the partition. Under
+   read_committed the latter is the last stable offset.
+2. Missing offsets in between are not an error: markers, aborted records, and records that the broker's cleaner has
+   removed have offsets, but consumers never get them.
+3. A read without progress is an error. Progress is what librdkafka has fetched according to its statistics, not what
+   it has returned, because it skips a long run of aborted records silently.
 """
 
 from __future__ import annotations
@@ -46,24 +46,27 @@ Answer = TypeVar("Answer")
 
 
 class Brokers:
-    """Asks the brokers about topics. An answer may take ANSWERED_WITHIN_S, or less where a read may stand still for
-    less."""
+    """Queries the brokers about topics. Waits up to ANSWERED_WITHIN_S for an answer, or `stall_ms` if that is less."""
 
     def __init__(self, settings: Mapping[str, str], stall_ms: int = ANSWERED_WITHIN_S * 1000) -> None:
-        """Raise CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka rejects."""
         self._settings, self._address = settings, settings[ADDRESS]
         self._answered_once = False
         self._admin = Administrator(settings, min(stall_ms / 1000, ANSWERED_WITHIN_S))
 
     def describe(self, topic: str) -> BrokerTopic:
-        """Return the topic's id and the offsets of its partitions. Raises SourceError if it is not there or may
-        not be read, SourceUnreachableError if it is not answered for, and SilentBrokersError if no broker answers
-        anything."""
+        """Return the topic's id and the offsets of its partitions.
+
+        Raises SourceError if the topic does not exist or may not be read. Raises SourceUnreachableError if there is no
+        answer about it, and SilentBrokersError if the brokers answer nothing at all.
+        """
         return self._answered(topic, self._ask)
 
     def cleaner_configs(self, topic: str) -> CleanerConfigs | None:
-        """Return how the brokers clean the topic; None if this login may not describe configs. Raises as describe
-        does."""
+        """Return how the brokers clean the topic; None if this login may not describe configs.
+
+        Raises as describe does.
+        """
         return self._answered(topic, self._cleaner_configs)
 
     def _answered(self, topic: str, ask: Callable[[str], Answer]) -> Answer:
@@ -108,7 +111,7 @@ class Brokers:
             (spec.latest(), IsolationLevel.READ_UNCOMMITTED),
         )
         starts, stable, ends = (self._admin.offsets(topic, partitions, *each) for each in questions)
-        # asked one after another: a log that grew meanwhile must not seem to have a stable end above its end
+        # queried one after another: the stable end of a log that grew meanwhile must not be above its end
         return {p: LogOffsets(starts[p], min(stable[p], ends[p]), ends[p]) for p in starts}
 
     def _silence(self, topic: str, why: str) -> SourceUnreachableError:
@@ -118,12 +121,12 @@ class Brokers:
 
 
 _AS_KAFKA_SPELLS = str.maketrans("+/", "-_", "=")
-"""librdkafka writes ids in one form of base64, Kafka's tools and files in the other."""
+"""librdkafka and Kafka's own tools write ids in different variants of base64."""
 _NOTHING = "nothing was appended"
 
 
 def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -> SourceError | None:
-    """Return the error of an answer that stays the same when it is asked for again; None if it may change."""
+    """Return the error to raise for a permanent answer; None if a later answer may differ."""
     from confluent_kafka import KafkaError as Codes
 
     refused = f"the login was refused: {without_values(error.str(), settings)}"
@@ -145,17 +148,17 @@ def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -
 POLL_S = 0.2
 STATISTICS_MS = 1000
 FIRST_RECORDS, RECORDS_MAX, BATCH_BYTES = 100, 10_000, 8 << 20
-"""How many records a first batch has and any has at most, and about how many bytes."""
+"""Number of records of the first batch, maximum number of any batch, and approximate size of a batch in bytes."""
 READER_GROUP = "cleantail"
-"""The group of every consumer, which has to name one; nothing is committed for it."""
+"""The group of every consumer, which must have one. Nothing is committed for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """Until when (Unix ms) all tasks of a read together may read: `within_ms` after it began.
+    """The time (Unix ms) until which all tasks of a read may read: `within_ms` after it began.
 
-    It is a time of day, not a budget, since a task may wait for a core, or be started again by Spark, after the driver
-    has sent it. A task whose host has a clock that is behind gets `within_ms` from its start at most.
+    It is a time of day and not a budget, because a task may wait for a core, or Spark may start it again. If the clock
+    of a task's host is behind, the task gets at most `within_ms` from its start.
     """
 
     within_ms: int
@@ -167,12 +170,12 @@ class Deadline:
         return cls(within_ms, int(time.time() * 1000) + within_ms)
 
     def left_ms(self) -> int:
-        """Return how long is left, 0 if nothing is."""
+        """Return the remaining time, 0 if it is over."""
         return min(max(self.until_ms - int(time.time() * 1000), 0), self.within_ms)
 
 
 class RangeReader:
-    """One consumer of one topic, which has to be closed."""
+    """One consumer of one topic. The caller must close it."""
 
     def __init__(
         self,
@@ -182,8 +185,10 @@ class RangeReader:
         stall_ms: int,
         deadline: Deadline | None = None,
     ) -> None:
-        """`deadline`: of the read, if other topics wait for it. Raises CleantailError for settings that librdkafka does
-        not take."""
+        """Raise CleantailError for settings that librdkafka rejects.
+
+        `deadline`: that of the read, if other topics wait for it.
+        """
         from confluent_kafka import Consumer, KafkaException
 
         self._topic, self._stall_s = topic, stall_ms / 1000
@@ -213,8 +218,10 @@ class RangeReader:
         self._consumer.close()
 
     def batches(self, each: Range) -> Iterator[list[Message]]:
-        """Yield the records of the range, in batches, in the order of their offsets. Raises SourceError or
-        SourceUnreachableError, each of which names partition and offset."""
+        """Yield the records of the range in batches, in the order of their offsets.
+
+        Raises SourceError or SourceUnreachableError, which name partition and offset.
+        """
         from confluent_kafka import TopicPartition
 
         self._consumer.assign([TopicPartition(self._topic, each.partition, each.start)])
@@ -241,7 +248,7 @@ class RangeReader:
             )
 
     def _records_of(self, messages: Sequence[Message], each: Range, position: int) -> tuple[list[Message], int]:
-        """Return what lies in the range, and how far it is read: to its end where something behind it was met."""
+        """Return the messages in the range, and the new position: the end of the range if a later message was met."""
         if any(map(methodcaller("error"), messages)):
             kept = []
             for message in messages:
@@ -259,7 +266,7 @@ class RangeReader:
         return _below(each.end, messages), each.end
 
     def _is_end(self, error: KafkaError, message: Message, each: Range, kept: Sequence[Message]) -> bool:
-        """Return whether it says that the partition ends at or behind the range. Raises what is an error."""
+        """Return whether the partition ends at or behind the range. Raises the error if it is permanent."""
         from confluent_kafka import KafkaError as Codes
 
         if error.code() == Codes._PARTITION_EOF:
@@ -274,8 +281,10 @@ class RangeReader:
         return False
 
     def _problem(self, error: KafkaError, partition: int, offset: int, of_record: bool) -> CleantailError | None:
-        """Return the error to raise, None for what passes: the client tries again by itself, until the read counts as
-        stalled. `of_record`: whether it is about records; an answer of another kind may be damaged too."""
+        """Return the error to raise, or None if it is temporary: the client retries until the read counts as stalled.
+
+        `of_record`: whether it concerns records. Only then a damaged message means damaged records.
+        """
         from confluent_kafka import KafkaError as Codes
 
         code, where = error.code(), f"topic {self._topic}: partition {partition}, offset {offset}"
@@ -295,8 +304,7 @@ class RangeReader:
         return broker_problem(self._settings, self._topic, error)
 
     def _require_fit(self, partition: int, position: int) -> None:
-        """Raise SourceError for an answer that is too long: it is asked for again and again, and gets no
-        shorter."""
+        """Raise SourceError if an answer is too long: retries would get the same answer."""
         if "receive.message.max.bytes" in self._complaint.text:
             where = f"topic {self._topic}: partition {partition}, from offset {position} on"
             raise SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
@@ -309,8 +317,10 @@ class RangeReader:
         )
 
     def _fit(self, records: Sequence[Message]) -> None:
-        """Adapts how many records are asked for, so that a batch has about BATCH_BYTES: one may have a few bytes or
-        many megabytes."""
+        """Adapt the number of records of a batch so that it has about BATCH_BYTES.
+
+        A record may have a few bytes or many megabytes.
+        """
         size = sum(map(len, records)) // len(records) + 1
         self._records = min(max(BATCH_BYTES // size, 1), RECORDS_MAX)
 
@@ -330,13 +340,13 @@ _LARGER = (
 
 
 CONTINUE = "continue"
-"""What a gap does to a comparison: nothing, since what was cut off there is left as it is."""
+"""The on_gap of a comparison: a gap does not prevent it, because offsets that were cut off are left unchanged."""
 _NOT_COMPARED = "nothing was compared, and nothing removed"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTopic:
-    """A topic at its brokers. `settings` are the client's, with its login: they are neither logged nor shown."""
+    """A topic at its brokers. `settings` are the client's, with its login. They are neither logged nor shown."""
 
     topic: Topic
     brokers: Brokers
@@ -345,39 +355,42 @@ class SourceTopic:
 
     @classmethod
     def of(cls, topic: Topic, settings: Mapping[str, str], within_ms: int | None = None) -> SourceTopic:
-        """`within_ms`: how long all of its tasks may read, where others wait. Raises CleantailError for settings that
-        librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka rejects.
+
+        `within_ms`: how long all of its tasks may read, if other topics wait.
+        """
         deadline = Deadline.after(within_ms) if within_ms is not None else None
         stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
         return cls(topic, Brokers(settings, stall_ms), settings, deadline)
 
     def describe(self) -> BrokerTopic:
-        """Ask the brokers. Raises SourceError and SourceUnreachableError as Brokers.describe does."""
+        """Query the brokers. Raises SourceError and SourceUnreachableError as Brokers.describe does."""
         return self.brokers.describe(self.topic.kafka_topic)
 
     def describe_again(self, before: BrokerTopic) -> BrokerTopic:
-        """Ask the brokers once more. Raises SourceError if the topic was recreated since, or is in another
-        cluster."""
+        """Query the brokers again. Raises SourceError if the topic was recreated since, or is in another cluster."""
         now = self.describe()
         if problem := changed_while_read(before, now):
             raise SourceError(f"{problem}; {_NOT_COMPARED}")
         return now
 
     def ends(self, broker: BrokerTopic) -> dict[int, int]:
-        """Return up to where each log may be read: the last stable offset, or the log end of read_uncommitted."""
+        """Return where reads of each log end: its last stable offset, or its log end under read_uncommitted."""
         uncommitted = self.topic.source.isolation == UNCOMMITTED
         return {p: log.end if uncommitted else log.last_stable for p, log in broker.logs.items()}
 
     def open_reader(self) -> Callable[[], RangeReader]:
-        """Return what a task calls; it travels to the task inside of the function, and not with the data."""
+        """Return a function that opens a reader in a task. The settings are in its closure, not in the data."""
         settings, name = dict(self.settings), self.topic.kafka_topic
         isolation, stall_ms, deadline = self.topic.source.isolation, self.topic.stall_timeout_ms, self.deadline
         return lambda: RangeReader(settings, name, isolation, stall_ms, deadline)
 
     def require_comparable(self, position: SourcePosition | None) -> BrokerTopic:
-        """Return what the brokers have. Raises CleantailError if a key that is gone there need not have been
-        deleted: SourceError or SourceUnreachableError if this is not the log that the table was read from, or not
-        all of it any more."""
+        """Return the brokers' description. Raises CleantailError if a key missing there need not have been deleted.
+
+        Raises SourceError or SourceUnreachableError if the log is not the one that the table was read from, or is
+        incomplete.
+        """
         topic = self.topic
         if topic.columns is not None:
             raise CleantailError(

@@ -1,8 +1,8 @@
 """Adapter: how far a topic's table was read in Kafka, through PyIceberg, and whether there is anything to read.
 
-When the brokers were last asked and had nothing new is a property of Cleantail's own namespace. Such a look commits
-nothing to the table, so the position does not know of it. A look is of one position, by its `read_id`: once that has
-moved, on or back, the look says nothing any more.
+A property of Cleantail's own namespace stores when the brokers were last queried and had nothing new. Such a query does
+not change the table, so the position does not contain it. The property holds for one position, by its `read_id`. It
+counts no more once the position has moved, forward or back.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, pos
 logger = logging.getLogger("cleantail.kafka")
 
 PROPERTY_LOOKED = "cleantail.looked."
-"""So begins the name of a property that keeps a look; a hash of the topic follows."""
+"""Prefix of the property's name. A hash of the topic follows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,19 +41,17 @@ LOOK_JSON: Codec[Look] = Codec(Look)
 
 
 def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
-    """Keep the look in the place of the topic's last one. Nothing that goes wrong here makes a read fail: without it a
-    reconciliation may be asked for that is not needed."""
+    """Replace the topic's last look. Errors are only logged: at worst, a needless reconciliation is requested."""
     look = Look(topic.topic, position.read_id, at_ms)
     name = property_name(PROPERTY_LOOKED, topic.topic)
     try:
         write_properties(open_catalog(topic.platform), topic.own_namespace, {name: LOOK_JSON.text(look)}, set())
-    except Exception as e:  # whatever the catalog's driver raises
+    except Exception as e:  # catalog drivers raise any type
         logger.warning("when %s was last asked for is not kept: %s", topic.topic, type(e).__name__)
 
 
 def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:
-    """Return when (Unix ms) the table, at the position that it has now, last had all of its topic; 0 where nobody
-    knows."""
+    """Return when (Unix ms) the table, at its current position, last had all of its topic; 0 if unknown."""
     if position is None:
         return 0
     properties = namespace_properties(open_catalog(topic.platform), topic.own_namespace)
@@ -70,8 +68,11 @@ def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:
 
 @dataclass(frozen=True, slots=True)
 class TablePosition:
-    """Describes one moment of a table. `text` is the property as it stands, None if there is none; `ends` are the
-    table's log ends at `snapshot_id`, where nothing was read from Kafka yet."""
+    """The position of a table at one moment.
+
+    `text` is the stored property, None if there is none. `ends` are the table's log ends at `snapshot_id`, if nothing
+    was read from Kafka yet.
+    """
 
     text: str | None
     position: SourcePosition | None
@@ -80,8 +81,7 @@ class TablePosition:
 
     @property
     def next_offsets(self) -> Mapping[int, int]:
-        """Return partition -> the offset at which the next read begins; partitions that were never read are left
-        out."""
+        """Return partition -> the offset at which the next read begins, without partitions that were never read."""
         return self.position.next_offsets if self.position is not None else self.ends
 
     def plan(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> ReadPlan:
@@ -91,7 +91,7 @@ class TablePosition:
 
 
 def table_position(topic: Topic) -> TablePosition:
-    """Return where the table is; a table which is not there yet is at the beginning. Raises TableError."""
+    """Return the table's position. A table that does not exist yet is at the beginning. Raises TableError."""
     table = load_table(kept_catalog(topic.platform), topic)
     if table is None:
         return TablePosition(None, None, {})
@@ -103,8 +103,10 @@ def table_position(topic: Topic) -> TablePosition:
 
 
 def position_after_files(topic: Topic) -> TablePosition:
-    """Return where the table is, counting what files have brought since it was last read from Kafka: of a topic whose
-    source is files nothing of theirs is read again. Raises TableError."""
+    """Return the table's position, including what files have brought since the last read from Kafka.
+
+    If the topic's source is files, no record of them is read again. Raises TableError.
+    """
     at = table_position(topic)
     table = load_table(kept_catalog(topic.platform), topic)
     if at.position is None or topic.source.kafka is not None or table is None:
@@ -115,13 +117,15 @@ def position_after_files(topic: Topic) -> TablePosition:
 
 
 def is_read(topic: Topic, settings: Mapping[str, str], now_ms: int) -> bool:
-    """Return whether the table has all that may be read. Keeps the look, and raises, as unread_offsets does."""
+    """Return whether the table has all that may be read. Stores the look, and raises, as unread_offsets does."""
     return unread_offsets(topic, settings, now_ms) is None
 
 
 def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> int | None:
-    """Return how many offsets the next read passes, None if the table has all that may be read; keeps the look
-    then. Raises CleantailError for everything that forbids to read, before Spark is started."""
+    """Return how many offsets the next read passes, or None if the table has all that may be read.
+
+    If None, stores the look. Raises CleantailError for everything that prevents a read, before Spark is started.
+    """
     require_own_table(topic)
     broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)
     at = table_position(topic)
@@ -133,6 +137,6 @@ def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> in
 
 
 def require_own_table(topic: Topic) -> None:
-    """Raise CleantailError for a topic whose table another writer fills."""
+    """Raise CleantailError if another writer fills the topic's table."""
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills: nothing was appended")

@@ -1,7 +1,7 @@
-"""The clients of a restore: their settings, their errors, and what brokers say of the topic. Writes nothing.
+"""The clients of a restore: their settings, their errors, and the brokers' description of the topic. Writes nothing.
 
-Producer, consumer and administrator have the same settings of librdkafka, each without those that it does not know.
-Settings that make a restore exact are fixed here and left out of what the user gave. Errors show no values of settings.
+Producer, consumer and administrator share librdkafka settings; each gets only those that it supports. Settings that
+make a restore exact are fixed here and override the user's. Errors show no values of settings.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ AGAIN = "the same command goes on where it stopped"
 
 
 def lasting(where: str, topic: str, error: KafkaError, settings: Mapping[str, str]) -> TargetError | None:
-    """Return the error for an answer that stays the same when it is asked for again; None if it is none."""
+    """Return the error to raise for a permanent answer; None if it is temporary."""
     from confluent_kafka import KafkaError as Codes
 
     said = without_values(error.str(), settings)
@@ -101,16 +101,16 @@ OURS = frozenset(
         "transaction.timeout.ms",
     }
 )
-"""Decided by how a restore works."""
+"""Settings that Cleantail fixes for a restore."""
 TIMEOUT_MS = 60_000
-"""So long a client waits for brokers that do not answer, before the restore ends with an error."""
+"""Maximum wait for brokers that do not answer, before the restore ends with an error."""
 BATCH_BYTES, QUEUE_KBYTES, LINGER_MS = 1_000_000, 65_536, 20
-"""A batch that is sent, what waits to be sent, and how long a batch waits to become full. The queue bounds what a task
-holds."""
+"""Size of a sent batch (bytes), limit of the queue (kB), and how long a batch waits to fill (ms). The queue bounds the
+memory of a task."""
 FEWEST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 1000, 1_000_000_000
-"""What librdkafka takes for message.max.bytes."""
+"""librdkafka's bounds of message.max.bytes."""
 GROUP = "cleantail-restore"
-"""A consumer has to have the name of a group; nothing is committed for it."""
+"""The group of the consumer, which must have one. Nothing is committed for it."""
 
 
 def administrator(settings: Mapping[str, str]) -> dict[str, Any]:
@@ -119,7 +119,7 @@ def administrator(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def consumer(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of a client that reads everything back, also what was not committed."""
+    """Return the settings of a client that reads everything back, including uncommitted records."""
     return _without(settings, OURS | OF_PRODUCERS) | {
         "group.id": GROUP,
         "enable.auto.commit": False,
@@ -131,8 +131,10 @@ def consumer(settings: Mapping[str, str]) -> dict[str, Any]:
 
 
 def producer(settings: Mapping[str, str], max_message_bytes: int) -> dict[str, Any]:
-    """Return the settings of a client that writes each record once, in its order. `max_message_bytes`: the topic's
-    max.message.bytes, beyond which it takes no batch."""
+    """Return the settings of a client that writes each record once, in order.
+
+    `max_message_bytes`: the topic's max.message.bytes, the maximum size of a batch.
+    """
     bytes_ = min(max(max_message_bytes, FEWEST_MESSAGE_BYTES), MOST_MESSAGE_BYTES)
     tuned = {
         "batch.size": min(BATCH_BYTES, bytes_),
@@ -159,21 +161,23 @@ def _without(settings: Mapping[str, str], names: frozenset[str]) -> dict[str, An
 
 
 KNOWN_WITHIN_S = 2
-"""Longest wait until every broker has the metadata of a new topic, in seconds."""
+"""Maximum wait until every broker has the metadata of a new topic (s)."""
 
 
 class TargetBrokers:
-    """Asks the brokers that a restore writes to."""
+    """Queries the brokers that a restore writes to."""
 
     def __init__(self, settings: Mapping[str, str]) -> None:
-        """Raise CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka rejects."""
         self.address = settings[ADDRESS]
         self._settings = settings
         self._admin = Administrator(administrator(settings))
 
     def describe(self, topic: str) -> TargetTopic | None:
-        """Return the topic; None if there is none. Raises TargetError if it may not be asked about, and
-        TargetUnreachableError if nobody answers."""
+        """Return the topic; None if it does not exist.
+
+        Raises TargetError if the login may not describe it, and TargetUnreachableError if no broker answers.
+        """
         try:
             return answered(partial(self._answer, topic), _is_unknown, every_s=PAUSE_S, within_s=KNOWN_WITHIN_S)
         except _UnknownTopicError:
@@ -200,7 +204,7 @@ class TargetBrokers:
         return TargetTopic(cluster_id, topic, str(described.topic_id), starts, ends, configs)
 
     def _require_rights(self, topic: str, rights: Iterable[Any] | None) -> None:
-        """Raise TargetError if the brokers say that the login may not do what a restore does."""
+        """Raise TargetError if the brokers report that the login lacks a permission that a restore needs."""
         from confluent_kafka.admin import AclOperation
 
         names = {right.name for right in rights or ()}

@@ -1,9 +1,9 @@
-"""Adapter: one partition of the topic that a restore writes into, as a task reads it back, compares and write it.
+"""Adapter: one partition of the topic that a restore writes into. A task reads it back, compares it, and writes it.
 
-The producer is idempotent: of what it sends again the broker keeps one. It does not write by transactions: of a run
-that was killed they would leave aborted records and markers, which have offsets, and which a consumer that reads
-uncommitted sees. Writes of other producers are detected by the offsets instead: after every so many records the
-partition has to end where this restore has come.
+The producer is idempotent, so the broker stores a batch that is sent again only once. It uses no transactions. A killed
+run would leave aborted records and markers, which have offsets, and which read_uncommitted consumers see. Writes of
+other producers are detected by the offsets: at regular intervals the partition's end must equal this restore's
+progress.
 """
 
 from __future__ import annotations
@@ -23,16 +23,15 @@ if TYPE_CHECKING:
 
 
 NO_TIMESTAMP_MS = -1
-"""Kafka's own word for a record without a timestamp."""
+"""Kafka's value for a record without a timestamp."""
 CREATE_TIME, LOG_APPEND_TIME = 1, 2
-"""What librdkafka calls a timestamp of the producer's, and one that the broker has set."""
+"""librdkafka's codes for a timestamp of the producer and for one that the broker has set."""
 Headers = list[tuple[str, str | bytes | None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Neighbouring records of one log as columns. `offsets` are those of the archive; `headers` is None for a
-    record without any."""
+    """Neighbouring records of one log as columns. `offsets` are the archive's. `headers` is None without headers."""
 
     offsets: Sequence[int]
     keys: Sequence[bytes | None]
@@ -44,7 +43,7 @@ class Rows:
         return len(self.offsets)
 
     def part(self, start: int, end: int) -> Rows:
-        """Return the records [start, end) of these."""
+        """Return the records [start, end) of these rows."""
         if start <= 0 and end >= len(self):
             return self
         return Rows(
@@ -57,7 +56,7 @@ class Rows:
 
 
 class Feed:
-    """Hands rows out in the sizes that are asked for."""
+    """Returns rows in the requested sizes."""
 
     def __init__(self, rows: Iterable[Rows]) -> None:
         self._rows = iter(rows)
@@ -75,28 +74,28 @@ class Feed:
         return part
 
     def skip(self, records: int) -> int:
-        """Passes records over; returns how many there were."""
+        """Skip up to `records` records, and return how many were skipped."""
         passed = 0
         while passed < records and (part := self.some(records - passed)) is not None:
             passed += len(part)
         return passed
 
     def rest(self, most: int) -> Iterator[Rows]:
-        """Yield what is left, `most` records at a time."""
+        """Yield the remaining records, `most` at a time."""
         while (part := self.some(most)) is not None:
             yield part
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Which of some rows differs from its message, by its place among them, and in what."""
+    """The index of the first row that differs from its message, and the field that differs."""
 
     place: int
     field: str
 
 
 def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | None:
-    """Return the first difference between rows and as many messages; None where each is as its row."""
+    """Return the first difference between rows and the same number of messages; None if all are equal."""
     stamps = [m.timestamp() for m in messages]
     as_created = [(CREATE_TIME, stamp_ms) for stamp_ms in rows.stamps_ms]
     columns: tuple[tuple[str, Sequence[object], Sequence[object]], ...] = (
@@ -114,27 +113,27 @@ def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | No
 
 
 def _headers(message: Message) -> object:
-    """Return a message's headers, None without any; what no row has where the client cannot read them."""
+    """Return a message's headers, None without any. Unreadable headers give a value that no row has."""
     headers = headers_of(message)
     return "not readable" if headers is None else headers or None
 
 
 def _as_created(stamp: tuple[int, int]) -> tuple[int, int]:
-    """Return a record without a timestamp as one of the producer's; a timestamp of the broker's own stays another."""
+    """Treat a record without a timestamp as CreateTime. A timestamp of the broker's stays LogAppendTime."""
     kind, stamp_ms = stamp
     return stamp if kind == LOG_APPEND_TIME else (CREATE_TIME, stamp_ms)
 
 
 POLL_S, ANSWERED_WITHIN_S = 0.2, 20
 FIRST_RECORDS, MOST_RECORDS, READ_BYTES, SAMPLE = 100, 10_000, 4 << 20, 100
-"""A batch that is read back is counted, and by the batches before it of about so many bytes."""
+"""Number of records of the first batch read back, the maximum, and the approximate bytes that later batches aim at."""
 
 
 class TargetLog:
-    """Reads and write one partition of the target topic. Its clients end with the block that it is entered for."""
+    """Reads and writes one partition of the target topic. A context manager: leaving it closes the clients."""
 
     def __init__(self, settings: Mapping[str, str], topic: str, partition: int) -> None:
-        """Raise CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka rejects."""
         from confluent_kafka import Consumer, KafkaException, TopicPartition
 
         self.topic, self.partition = topic, partition
@@ -166,8 +165,10 @@ class TargetLog:
         return int(end)
 
     def messages(self, start: int, end: int) -> Iterator[list[Message]]:
-        """Yield the records [start, end), in batches. Raises RestoreMismatchError if one is missing, and
-        TargetUnreachableError for a read that stands still."""
+        """Yield the records [start, end) in batches.
+
+        Raises RestoreMismatchError if one is missing, and TargetUnreachableError if the read makes no progress.
+        """
         from confluent_kafka import TopicPartition
 
         self._consumer.assign([TopicPartition(self.topic, self.partition, start)])
@@ -184,7 +185,7 @@ class TargetLog:
         self._consumer.unassign()
 
     def _records_of(self, batch: list[Message], at: int, end: int) -> list[Message]:
-        """Return the records of a batch, which have to be those from offset `at` on."""
+        """Return the records of a batch, which must begin at offset `at` without gaps."""
         from confluent_kafka import KafkaError as Codes
 
         records = [message for message in batch if message.error() is None]
@@ -198,11 +199,11 @@ class TargetLog:
             if error is None:
                 continue
             if error.code() == Codes._PARTITION_EOF:
-                if not records and (message.offset() or 0) >= end:  # what is between has offsets, and is no record
+                if not records and (message.offset() or 0) >= end:  # offsets in between have no record
                     raise self._missing(at)
             elif stays := lasting(f"{self.where}, offset {at}", self.topic, error, self._settings):
                 raise stays
-            else:  # such as a right on the consumer group, which nothing is asked of
+            else:  # such as a permission on the consumer group, which is not used
                 self._complaint.error = error
         return records
 
@@ -215,11 +216,11 @@ class TargetLog:
         self._records = min(max(READ_BYTES // size, 1), MOST_RECORDS)
 
     def problem(self, error: KafkaError, where: str = "") -> CleantailError:
-        """Return the error for what ended the restore. `where`: of what it is, if not of the whole partition."""
+        """Return the error for what ended the restore. `where`: its subject, if not the whole partition."""
         return problem(where or self.where, self.topic, error, self._settings)
 
     def writer(self, max_message_bytes: int) -> Writer:
-        """Return what writes into the partition."""
+        """Return a writer of the partition."""
         return Writer(self, self._settings, max_message_bytes)
 
 
@@ -239,7 +240,7 @@ class Writer:
             raise wrong_setting(e, settings) from None
 
     def send(self, rows: Rows) -> None:
-        """Queue the records, in their order. Raises what the brokers said of an earlier one."""
+        """Queue the records in order. Raises the brokers' error for an earlier one."""
         topic, partition, produce, failed = self._log.topic, self._log.partition, self._producer.produce, self._failed
         columns = (rows.offsets, rows.keys, rows.values, rows.stamps_ms, rows.headers)
         for offset, key, value, stamp_ms, headers in zip(*columns, strict=True):
@@ -256,8 +257,7 @@ class Writer:
         self._require_taken()
 
     def settle(self) -> None:
-        """Wait until the brokers have all that was queued. Raises TargetUnreachableError or TargetError if they do
-        not take it."""
+        """Wait until the brokers have everything that was queued. Raises TargetUnreachableError or TargetError."""
         while self._producer.flush(POLL_S):
             self._require_taken()
         self._require_taken()
@@ -268,7 +268,7 @@ class Writer:
         self._producer.flush(0)
 
     def _failed(self, error: KafkaError | None, _: Message) -> None:
-        """Is called for a record that was not taken, and for no other (delivery.report.only.error)."""
+        """Store the error of a record that failed. Not called for others (delivery.report.only.error)."""
         self._failure = self._failure or error
 
     def _note_fatal(self, error: KafkaError) -> None:
@@ -276,7 +276,7 @@ class Writer:
             self._fatal = self._fatal or error
 
     def _require_taken(self) -> None:
-        failure = self._fatal or self._failure  # after a fatal error every record fails, and says no more
+        failure = self._fatal or self._failure  # after a fatal error every record fails without a further reason
         if failure is not None:
             raise self._log.problem(failure)
 
