@@ -1,12 +1,12 @@
-"""Adapter: what a restore would do, by the metadata of the archive and of the topic. Starts no Spark, changes nothing.
+"""Adapter: plan a restore from the metadata of the archive and of the topic. Starts no Spark, changes nothing.
 
-1. The topic has to be there, with as many partitions as the archive.
-2. A branch of the table says whether a restore into this very topic was begun (`RestorePin`). If not, the topic has to
-   be empty, and the snapshot is the present one, or that of --as-of. If so, it goes on with what was begun.
+1. The topic must exist and have as many partitions as the archive.
+2. If a restore into this topic was begun, a branch of the table stores it (`RestorePin`), and the restore continues. If
+   not, the topic must be empty, and the snapshot is the current one, or that of --as-of.
 
-The settings of its clients come from a connection, a file of properties, or the environment. Brokers that the command
-line names get nothing of what the environment has for others: a login goes only to the brokers that it was given with.
-They are often another cluster than the one that the archive was read from.
+The settings of the clients come from a connection, a file of properties, or the environment. Brokers on the command
+line get nothing from the environment: a login is sent only to the brokers that it was configured with. They are often
+another cluster than the one that the archive was read from.
 """
 
 from __future__ import annotations
@@ -52,10 +52,11 @@ if TYPE_CHECKING:
 class RestoredLog:
     """Counts of one partition.
 
-    already_written  records that an earlier run of this restore had written, compared one by one
-    written          records that this run wrote
-    verified         all records of the partition, those of both: each was read back and is the archive's
-    first_offset, last_offset  of the archive: record 0 of the partition in Kafka, and its last one; None without any
+    already_written  records that an earlier run of this restore had written; this run has compared each of them
+    written          records that this run has written
+    verified         all records of the partition, of both kinds: each was read back and equals the archive's
+    first_offset, last_offset  in the archive, of record 0 of the partition in Kafka and of its last; None without
+    records
     """
 
     partition: int
@@ -68,8 +69,11 @@ class RestoredLog:
 
 @dataclass(frozen=True, slots=True)
 class RestoreResult:
-    """The result of a restore. `resumed`: whether an earlier run had begun. `without_type`: records whose timestamp was
-    the broker's own (LogAppendTime), and is kept as CreateTime."""
+    """The result of a restore.
+
+    `resumed`: whether an earlier run had begun. `without_type`: number of records whose timestamp was set by the broker
+    (LogAppendTime). They keep it as CreateTime.
+    """
 
     target: str
     mode: Mode
@@ -98,7 +102,7 @@ RESTORE_RESULT_JSON: Codec[RestoreResult] = Codec(RestoreResult)
 def target_settings(
     bootstrap_server: str | None, connection: str | None, command_config: Path | None, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the clients' settings. Raises CleantailError if no brokers are named, or two ways to them."""
+    """Return the clients' settings. Raises CleantailError if they name no brokers, or name them in two ways."""
     if connection is not None and (bootstrap_server or command_config):
         raise CleantailError("--connection names brokers and login: give it without --bootstrap-server and the file")
     if command_config is not None and bootstrap_server is None:
@@ -130,8 +134,11 @@ def _source(bootstrap_server: str | None, connection: str | None) -> KafkaSource
 
 @dataclass(frozen=True, slots=True)
 class RestoreRequest:
-    """The restore that a user requests. `as_of`: a snapshot's id, or a branch or tag; None for the present one.
-    `partitions`: how many the topic had, where the archive does not know; None if it does."""
+    """The restore that a user requests.
+
+    `as_of`: a snapshot's id, or a branch or tag; None for the current snapshot. `partitions`: number of partitions of
+    the topic, if the archive does not contain it; otherwise None.
+    """
 
     target: str
     mode: Mode
@@ -141,8 +148,11 @@ class RestoreRequest:
 
 @dataclass(frozen=True, slots=True)
 class RestorePlan:
-    """The records to write. `branch`: that of a restore that was begun; None if this is the first run of one.
-    `files`: of the snapshot, by which the work of finding the latest records is shared out."""
+    """The records to write.
+
+    `branch`: that of a restore that was begun; None in its first run. `files`: the snapshot's files, by which the
+    search for the latest records is split.
+    """
 
     target: TargetTopic
     pin: RestorePin
@@ -159,8 +169,10 @@ class RestorePlan:
 
 
 def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, now_ms: int) -> RestorePlan:
-    """Plan a restore. Raises TargetError for a topic that it cannot write into, TableError for a snapshot that is not
-    there."""
+    """Plan a restore.
+
+    Raises TargetError for a topic that it cannot write into, TableError for a snapshot that does not exist.
+    """
     table = load_table(open_catalog(topic.platform), topic)
     if table is None or table.current_snapshot() is None:
         raise CleantailError(f"topic {topic.topic} has no records yet: there is nothing to restore")
@@ -184,10 +196,10 @@ def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, 
 
 
 def _partitions(table: Table, request: RestoreRequest) -> int:
-    """Return the number of partitions of the archive.
+    """Return the number of partitions of the archive. Raises CleantailError if `--partitions` is lower.
 
-    An archive that was read from Kafka has all partitions of the last read, also empty ones. An archive of files has
-    those up to the last one with a record, and `--partitions` may add more. Raises CleantailError for fewer.
+    An archive that was read from Kafka has all partitions of the last read, including empty ones. An archive of files
+    has those up to the last one with a record, and `--partitions` may add more.
     """
     known = max(log_ends(table), default=-1) + 1
     if request.partitions is not None and request.partitions < known:
@@ -196,8 +208,10 @@ def _partitions(table: Table, request: RestoreRequest) -> int:
 
 
 def _begun(table: Table, target: TargetTopic) -> tuple[str, RestorePin] | None:
-    """Return the branch of a restore into this topic that was begun and not ended, and what it says; None if there
-    is none. A run that was killed before its branch said anything had written nothing."""
+    """Return branch and pin of a restore into this topic that was begun and has not ended; None if there is none.
+
+    A run that was killed before it stored its pin had written nothing.
+    """
     stem = pin_stem(target.cluster_id, target.topic, target.topic_id)
     names = sorted((name for name in table.metadata.refs if name.startswith(f"{stem}_")), reverse=True)
     for name in names:
@@ -216,7 +230,7 @@ def _first_run(
     table: Table, topic: Topic, request: RestoreRequest, target: TargetTopic, partitions: int, now_ms: int
 ) -> RestorePlan:
     current = table.current_snapshot()
-    assert current is not None  # plan_restore has asked
+    assert current is not None  # plan_restore has checked it
     snapshot_id = current.snapshot_id if request.as_of is None else snapshot_id_of(table, request.as_of)
     files = live_files(table, snapshot_id)
     pin = RestorePin(
@@ -233,7 +247,7 @@ def _first_run(
 
 
 def _require_same(table: Table, request: RestoreRequest, pin: RestorePin) -> None:
-    """Raise TargetError if another restore into the topic was begun than the one that is asked for."""
+    """Raise TargetError if the begun restore into the topic differs from the requested one."""
     begun = f"a restore of --{pin.mode} of snapshot {pin.snapshot_id} into topic {pin.topic} was begun and not ended"
     way_out = "Go on with that one, or delete the topic and make it anew"
     if pin.mode != request.mode:

@@ -1,24 +1,25 @@
-"""The topic in Kafka that a restore writes into: what its pin fixes, and which topics are refused before writing. Pure.
+"""The topic that a restore writes into: what its pin fixes, and which topics are refused before writing. Pure.
 
-A branch of the table is the pin of a restore. It says which topic gets which records.
+A branch of the table is the pin of a restore. It stores which topic gets which records.
 
-1. The branch is at the records that are written: for `log` at a snapshot as it is, for `latest` at one where all but
-   the latest record of every key are deleted. As long as it is there its files are, whatever reclaim does.
-2. Its name begins with a hash of the cluster's id and the topic's own id: a topic that was recreated is another one.
-   So a restore that was killed is found again, and only by the topic that it began to write.
-3. It goes when the restore is verified, or a week after it began, when whoever began it has given up.
+1. The branch is at the records that are written. For `log` this is an existing snapshot. For `latest` it is a snapshot
+   in which all but the latest record of every key are deleted. While the branch exists, reclaim keeps its files.
+2. Its name begins with a hash of the cluster's id and the topic's own id. So a killed restore is found again, but only
+   for the topic that it began to write: a recreated topic has another id.
+3. It is dropped when the restore is verified, or a week after it began. By then the restore counts as given up.
 
-The topic has to fulfil these rules:
+The topic must fulfil these rules:
 
-1. It has as many partitions as the archive: a key's partition goes by their number.
-2. It is empty, and has always been. Record n of a partition gets offset n, so the number of records says how far a
-   restore has come, and nothing else keeps count. A restore that was begun compares its records first.
-3. Its timestamps are CreateTime: with LogAppendTime the broker would set its own.
-4. Nothing vanishes while it is written and read back. Old timestamps do at once where `delete` is in cleanup.policy and
-   retention.ms is not longer than the oldest record's age; so may anything by retention.bytes. `compact` removes what a
-   later record of the key supersedes, so a whole log cannot be verified. The latest records have a key each: they stay.
-5. Every timestamp is one that the broker takes (message.timestamp.before.max.ms and after), and that librdkafka can
-   write: it takes 0 for "now".
+1. It has as many partitions as the archive, because a key's partition depends on their number.
+2. It is empty, and has always been. Record n of a partition gets offset n, so the number of records is the progress of
+   a restore, and nothing else stores it. A restore that continues compares the existing records first.
+3. Its timestamps are CreateTime. With LogAppendTime the broker would set its own.
+4. No record is deleted while it is written and read back. If cleanup.policy has `delete`, old records are deleted at
+   once unless retention.ms is longer than the oldest record's age, and retention.bytes may delete any record. `compact`
+   removes records that a later record of the key supersedes, so a whole log cannot be verified. Latest records have a
+   key each, so they stay.
+5. The broker accepts every timestamp (message.timestamp.before.max.ms and after), and librdkafka can write it. It
+   writes 0 as "now".
 """
 
 from __future__ import annotations
@@ -34,19 +35,19 @@ from cleantail.human import counted, instant
 
 Mode = Literal["log", "latest"]
 PIN = "cleantail.restore"
-"""Where the summary of the branch's commit has it."""
+"""Key of the pin in the summary of the branch's commit."""
 
 
 @dataclass(frozen=True, slots=True)
 class RestorePin:
     """Which records are written to which topic.
 
-    cluster_id, topic, topic_id  the topic in Kafka that it is written into
+    cluster_id, topic, topic_id  the topic in Kafka that the restore writes into
     mode         log: every live record; latest: the latest record of every key, without tombstones
-    snapshot_id  the archive's snapshot that it is of
-    now_ms       the clock of the latest records: of the bound on future timestamps, and of remembered deletions
-    partitions   how many the archive has
-    starts       partition -> the first offset that a reader may see, where retention has moved it
+    snapshot_id  the snapshot of the archive
+    now_ms       the clock for the latest records: bounds future timestamps and remembered deletions (Unix ms)
+    partitions   number of partitions of the archive
+    starts       partition -> the first offset visible to readers, if retention has moved it
     """
 
     cluster_id: str
@@ -63,13 +64,13 @@ RESTORE_PIN_JSON: Codec[RestorePin] = Codec(RestorePin)
 
 
 def pin_stem(cluster_id: str, topic: str, topic_id: str) -> str:
-    """Return how the name of the branch begins; the time of its creation follows."""
+    """Return the prefix of the branch's name. The time of its creation follows."""
     whole = "\n".join((cluster_id, topic, topic_id))
     return f"re_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
 
 MARGIN_MS = 3_600_000
-"""By so much retention.ms has to be longer than the age of the oldest record, so that it outlives the restore."""
+"""Margin by which retention.ms must exceed the age of the oldest record, so that it outlives the restore."""
 NEVER_MS = (1 << 63) - 1
 CONFIGS = {
     "message.timestamp.type": "CreateTime",
@@ -112,13 +113,13 @@ class TargetTopic:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a restore writes of one log, by its metadata and its columns of times.
+    """What a restore writes of one log, from its metadata and its timestamp columns.
 
-    records        how many there are
-    first_offset, last_offset  of the archive; None without any
+    records        number of records
+    first_offset, last_offset  in the archive; None without records
     oldest_ms, newest_ms  lowest and highest timestamp (Unix ms); None if no record has one
-    zero_stamps    records whose timestamp is 0 or -1, which clients do not write as they are
-    without_type   records whose timestamp was the broker's own (LogAppendTime)
+    zero_stamps    records whose timestamp is 0 or -1, which clients do not write unchanged
+    without_type   records whose timestamp was set by the broker (LogAppendTime)
     """
 
     partition: int
@@ -132,7 +133,7 @@ class LogFacts:
 
 
 def creation_command(bootstrap_servers: str, topic: str, partitions: int, mode: Mode) -> str:
-    """Return how the topic is made that a restore can write into."""
+    """Return the command that creates a topic that a restore can write into."""
     policy = "compact" if mode == "latest" else "delete"
     configs = {
         "cleanup.policy": policy,
@@ -169,7 +170,7 @@ def require_empty(target: TargetTopic) -> None:
 
 
 def require_whole(target: TargetTopic) -> None:
-    """Raise TargetError if the beginning of a partition is gone, though a restore has begun there (rule 2)."""
+    """Raise TargetError if the beginning of a partition was deleted after a restore began there (rule 2)."""
     cut = [p for p, start in sorted(target.starts.items()) if start > 0]
     if cut:
         raise TargetError(
@@ -197,8 +198,10 @@ def require_configs(target: TargetTopic, mode: Mode) -> None:
 
 
 def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: int) -> None:
-    """Raise TargetError for timestamps that the topic would not keep or not take (rules 4 and 5). `now_ms`: the real
-    clock."""
+    """Raise TargetError for timestamps that the topic would not keep or not accept (rules 4 and 5).
+
+    `now_ms`: the real clock.
+    """
     _require_writable(target, facts)
     oldest_ms = min((f.oldest_ms for f in facts if f.oldest_ms is not None), default=None)
     newest_ms = max((f.newest_ms for f in facts if f.newest_ms is not None), default=None)

@@ -1,13 +1,13 @@
 """A record batch of Kafka's message format version 2 (`DefaultRecordBatch`) in a segment: header and records.
 
-A header has 61 bytes. The checksum covers only what comes after it. Offset, length, leader epoch and magic byte are
-compared with their neighbours instead.
+A header has 61 bytes. The checksum covers only the bytes after itself. Offset, length, leader epoch and magic byte are
+compared with those of neighbouring batches instead.
 
-aiokafka computes the checksum (CRC-32C) and parses the records, both in C. pyarrow unpacks in pieces. So a batch that
-unpacks to more than a worker can hold is refused in time.
+aiokafka computes the checksum (CRC-32C) and parses the records, both in C. pyarrow decompresses in pieces. So a batch
+that decompresses to more than a worker can hold is rejected in time.
 
 A producer has one transaction at a time. Its next marker ends what it appended since its last one. The broker's own
-list of aborted transactions (`.txnindex`) says the same and is not needed.
+list of aborted transactions (`.txnindex`) has the same information and is not needed.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ if TYPE_CHECKING:
 HEADER = struct.Struct(">qiibIhiqqqhii")
 HEADER_BYTES = HEADER.size
 COUNTED_FROM = 12
-"""Where the bytes begin that the length of a batch counts: after offset and length."""
+"""Position from which the batch length counts: after offset and length."""
 ATTRIBUTES_AT = 21
 MAGIC = 2
 OLD_LENGTH = 14
-"""The shortest length of a message before version 2."""
+"""Minimum length of a message before version 2."""
 NO_CODEC, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 CODEC_BITS, APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 0x20
 
 
 class BatchHeader(NamedTuple):
-    """Describes one batch. `base_offset` and `last_offset_delta` are those of the batch as it was appended: the
-    broker's cleaner takes records out, and leaves both as they are."""
+    """The header of one batch.
+
+    `base_offset` and `last_offset_delta` are those of the batch as it was appended: the broker's cleaner removes
+    records but leaves both unchanged.
+    """
 
     base_offset: int
     length: int
@@ -61,17 +64,17 @@ class BatchHeader(NamedTuple):
 
     @property
     def size_bytes(self) -> int:
-        """Return how many bytes the batch has in the file, with its header."""
+        """Return the size of the batch in the file, including its header."""
         return COUNTED_FROM + self.length
 
     @property
     def codec(self) -> int:
-        """Return the number of the codec that its records are packed with."""
+        """Return the number of the codec that compresses its records."""
         return self.attributes & CODEC_BITS
 
     @property
     def has_append_time(self) -> bool:
-        """Return whether its records have the time at which the broker appended them."""
+        """Return whether the broker has set the timestamps of its records (LogAppendTime)."""
         return bool(self.attributes & APPEND_TIME_BIT)
 
     @property
@@ -81,12 +84,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def is_control(self) -> bool:
-        """Return whether the batch is a marker of the broker, which no consumer is shown."""
+        """Return whether the batch is a marker of the broker. Consumers never get these."""
         return bool(self.attributes & CONTROL_BIT)
 
     @property
     def was_cleaned(self) -> bool:
-        """Return whether the batch has fewer records than offsets: only the broker's cleaner takes records out."""
+        """Return whether the batch has fewer records than offsets. Only the broker's cleaner removes records."""
         return self.record_count <= self.last_offset_delta
 
 
@@ -96,8 +99,7 @@ def parse_header(data: bytes) -> BatchHeader:
 
 
 def header_problem(header: BatchHeader, left_bytes: int, limit_bytes: int) -> str | None:
-    """Return what is wrong with a header by itself, None if nothing is. `left_bytes` is what the file has from the
-    batch on."""
+    """Return what is wrong with a header by itself, or None. `left_bytes`: size of the file from the batch on."""
     if header.length < OLD_LENGTH:
         return "no record batch begins here"
     if header.magic in (0, 1):
@@ -117,10 +119,10 @@ def header_problem(header: BatchHeader, left_bytes: int, limit_bytes: int) -> st
 
 SegmentRecord: TypeAlias = "DefaultRecordProtocol | RawRecord"
 STREAMS = {GZIP: "gzip", LZ4: "lz4", ZSTD: "zstd"}
-"""Codecs whose packed form is a stream, by pyarrow's names. Kafka's lz4 is the frame format."""
+"""Codecs whose compressed form is a stream, by pyarrow's names. Kafka's lz4 is the frame format."""
 PIECE_BYTES = 1 << 20
 XERIAL_MAGIC, XERIAL_HEADER_BYTES = b"\x82SNAPPY\x00", 16
-"""Java's clients frame snappy as snappy-java does, others write one bare block: a consumer takes both."""
+"""Java's clients frame snappy as snappy-java does; other clients write one bare block. Consumers accept both."""
 _LAST_SHIFT, _LONGEST_SHIFT = 28, 63
 ABORT = 0
 
@@ -130,7 +132,7 @@ class BatchProblem(Exception):
 
 
 def require_whole(data: bytes) -> None:
-    """Raise BatchProblem where the checksum of a batch is not that of its bytes."""
+    """Raise BatchProblem if the checksum of a batch does not match its bytes."""
     from aiokafka.record.default_records import DefaultRecordBatch
 
     if not DefaultRecordBatch(data).validate_crc():
@@ -140,8 +142,10 @@ def require_whole(data: bytes) -> None:
 def records_of(
     header: BatchHeader, data: bytes, limit_bytes: int, most_headers: int = DEFAULT_LIMITS.headers
 ) -> Iterator[SegmentRecord]:
-    """Yield the records of a batch, whose checksum is verified first. `limit_bytes` bounds what they may unpack to,
-    `most_headers` the headers of each. Raises BatchProblem."""
+    """Yield the records of a batch, after its checksum is verified. Raises BatchProblem.
+
+    `limit_bytes`: maximum decompressed size; `most_headers`: maximum number of headers of a record.
+    """
     from aiokafka.errors import CorruptRecordException
     from aiokafka.record.default_records import DefaultRecordBatch
 
@@ -153,15 +157,17 @@ def records_of(
         for record in DefaultRecordBatch(plain):
             yield record
             count += 1
-    except UnicodeDecodeError:  # aiokafka takes the names of headers for UTF-8
+    except UnicodeDecodeError:  # aiokafka decodes the names of headers as UTF-8
         yield from _raw_records(header, memoryview(plain)[HEADER_BYTES:], count)
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as e:  # the last two: of absurd lengths
         raise BatchProblem(f"its records cannot be taken apart: {str(e) or type(e).__name__}") from None
 
 
 def _require_few_headers(plain: memoryview, most: int) -> None:
-    """Raise BatchProblem where a record has more headers: counted before aiokafka makes a list of them, in which an
-    empty header of two bytes takes eighty. What is no record is left to aiokafka."""
+    """Raise BatchProblem if a record has more headers. Ignores bytes that are not a record: aiokafka reports those.
+
+    They are counted before aiokafka makes a list of them, in which an empty header of two bytes takes eighty.
+    """
     at = HEADER_BYTES
     try:
         while at < len(plain):
@@ -184,8 +190,10 @@ def _require_few_headers(plain: memoryview, most: int) -> None:
 
 
 def _varint(plain: memoryview, at: int) -> tuple[int, int]:
-    """Return a number of variable length, and where it ends. Raises IndexError behind the end, and for one of more
-    than ten bytes."""
+    """Return a number of variable length, and the position after it.
+
+    Raises IndexError behind the end, and for a number of more than ten bytes.
+    """
     number = shift = 0
     while True:
         byte = plain[at]
@@ -199,8 +207,10 @@ def _varint(plain: memoryview, at: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class RawRecord:
-    """Describes a record of a batch in which the name of a header is not UTF-8. Such a name is bytes, any other text,
-    as in `DefaultRecordProtocol`."""
+    """A record of a batch in which the name of a header is not UTF-8.
+
+    Such a name is bytes, any other is text, as in `DefaultRecordProtocol`.
+    """
 
     offset: int
     timestamp: int
@@ -215,8 +225,10 @@ class RawRecord:
 
 
 def _raw_records(header: BatchHeader, data: memoryview, passed: int) -> Iterator[RawRecord]:
-    """Yield the records of an unpacked batch but the first ones, by Kafka's format of a record (version 2). Raises
-    BatchProblem."""
+    """Yield the records of a decompressed batch without the first `passed`, by Kafka's record format (version 2).
+
+    Raises BatchProblem.
+    """
     at = 0
     try:
         for number in range(header.record_count):
@@ -262,8 +274,10 @@ def _nullable(data: memoryview, at: int) -> tuple[bytes | None, int]:
 
 
 def is_abort(header: BatchHeader, data: bytes) -> bool | None:
-    """Return whether a control batch ends its producer's transaction by taking it back; None if the broker's
-    cleaner has emptied it, which it does once no record of the transaction is left. Raises BatchProblem."""
+    """Return whether a control batch aborts its producer's transaction. Raises BatchProblem.
+
+    Returns None if the broker's cleaner has emptied it. The cleaner does so once no record of the transaction is left.
+    """
     from aiokafka.record.control_record import ControlRecord
 
     for record in records_of(header, data, PIECE_BYTES):
@@ -274,7 +288,7 @@ def is_abort(header: BatchHeader, data: bytes) -> bool | None:
 
 
 def _plain(header: BatchHeader, data: bytes, limit_bytes: int) -> bytes:
-    """Return the batch as it would be without a codec; its checksum is still the old one."""
+    """Return the batch decompressed. Its checksum is still the old one."""
     import pyarrow as pa
 
     attributes = header.attributes & ~CODEC_BITS
@@ -302,7 +316,7 @@ def _stream_pieces(codec: int, packed: memoryview) -> Iterator[bytes]:
 
 
 def _snappy_pieces(packed: memoryview, limit_bytes: int) -> Iterator[bytes]:
-    """Yield the blocks of a framed stream, or the one block that there is without a frame."""
+    """Yield the blocks of a framed stream, or the one block of a stream without a frame."""
     if packed[: len(XERIAL_MAGIC)] != XERIAL_MAGIC:
         yield _snappy_block(packed, limit_bytes)
         return
@@ -314,7 +328,7 @@ def _snappy_pieces(packed: memoryview, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
-    """Unpacks one block, which begins with how many bytes it unpacks to, seven bits at a time."""
+    """Decompress one block. It begins with its decompressed size, a varint of seven bits a byte."""
     import pyarrow as pa
 
     size = 0
@@ -329,11 +343,11 @@ def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
 
 
 Span = tuple[int, int]
-"""Offsets [from the first record, to the marker) of a transaction that was taken back."""
+"""Offsets [from the first record, to the marker) of an aborted transaction."""
 
 
 class AbortedRecords:
-    """Is told of batches and markers in the order of their offsets, and asked of the batches in the same order."""
+    """Finds aborted batches. Batches and markers are added, and batches are queried, in the order of their offsets."""
 
     def __init__(self) -> None:
         self._open: dict[int, int] = {}
@@ -341,22 +355,24 @@ class AbortedRecords:
 
     @property
     def are_known(self) -> bool:
-        """Return whether the end of every transaction is known that was begun by what was told so far."""
+        """Return whether every transaction that was added has ended."""
         return not self._open
 
     def begin(self, producer_id: int, offset: int) -> None:
-        """Note a batch of a transaction; only the first one of it counts."""
+        """Add a batch of a transaction. Only the first one of a transaction counts."""
         self._open.setdefault(producer_id, offset)
 
     def end(self, producer_id: int, offset: int, aborted: bool) -> None:
-        """Note the marker that ends the producer's transaction."""
+        """Add the marker that ends the producer's transaction."""
         first = self._open.pop(producer_id, None)
         if aborted and first is not None:
             self._aborted.setdefault(producer_id, deque()).append((first, offset))
 
     def include(self, producer_id: int, offset: int) -> bool:
-        """Return whether the batch was taken back. Batches are asked for in the order of their offsets: spans that lie
-        behind are forgotten."""
+        """Return whether the batch was aborted.
+
+        Query batches in the order of their offsets: spans before the offset are dropped.
+        """
         spans = self._aborted.get(producer_id) or deque[Span]()
         while spans and spans[0][1] <= offset:
             spans.popleft()

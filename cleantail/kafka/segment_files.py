@@ -3,25 +3,26 @@
 The directory is a broker's log directory, a copy of it, what tiered storage has copied, or one partition's folder:
 
 - folders `TOPIC-N`, as a broker names them, or `TOPIC-N-TOPICID`, as Kafka's own LocalTieredStorage does;
-- in them files that begin with their base offset: `00000000000000000042.log`, or `42-SEGMENTID.log`.
+- in them, files that begin with their base offset: `00000000000000000042.log`, or `42-SEGMENTID.log`.
 
-What a broker is about to delete (`-delete`, `.deleted`) or has not finished (`-future`, `.cleaned`) has other names.
+Files that a broker is about to delete (`-delete`, `.deleted`) or has not finished (`-future`, `.cleaned`) have other
+names, and are ignored.
 
-A scan reads every batch of a file and verifies its checksum before any record is stored. Of a transaction it notes only
-producer and first offset, so a scan is small. The scans of a partition's files become one log:
+A scan reads every batch of a file and verifies its checksum before any record is stored. Of a transaction it stores
+only producer and first offset, so a scan is small. The scans of a partition's files are joined to one log:
 
-1. In tiered storage files overlap where a leader changed, or a copy was tried twice. They are copies of one another up
-   to where the later leader began. Of two files the one with the higher leader epoch is right, as in Kafka. If both
-   have the same epoch, the one that goes further is right.
-2. Offsets that no file has are missing, unless the broker's cleaner took their records out. Its checkpoint says how far
-   it has come. Beyond that only a later batch with fewer records than offsets proves a cleaner (of the leader that
-   a replica was copied from, or one whose checkpoint is not written yet). A warning names such offsets. Without
-   the checkpoint a gap in a file counts as a cleaner's too.
-3. A log ends at the broker's high watermark, if a checkpoint names it, else with its last batch. Below that the
-   first transaction without a marker bounds what a read_committed consumer is shown: the last stable offset.
+1. In tiered storage, files overlap if a leader changed or if a copy was tried twice. They are equal up to where the
+   later leader began. As in Kafka, the file with the higher leader epoch wins. If the epochs are equal, the longer file
+   wins.
+2. Offsets that are in no file are missing, unless the broker's cleaner removed their records. Its checkpoint stores how
+   far it has cleaned. Beyond that, only a later batch with fewer records than offsets proves a cleaning. It may be that
+   of the leader that a replica was copied from, or one whose checkpoint is not written yet. A warning names such
+   offsets. Without the checkpoint, a gap in a file also counts as cleaned.
+3. A log ends at the broker's high watermark if a checkpoint names it, else with its last batch. Below that, the first
+   transaction without a marker is the last stable offset, where a read_committed consumer stops.
 
-A range is read as a consumer would be shown it: in order, without markers, and under read_committed without the records
-of aborted transactions. The headers of its batches are read first, beyond the range if a transaction ends there.
+A range is read like a consumer reads it: in order and without markers. Under read_committed, records of aborted
+transactions are left out. The headers of its batches are read first, beyond the range if a transaction ends there.
 """
 
 from __future__ import annotations
@@ -56,14 +57,14 @@ HIGH_WATERMARKS, LOG_STARTS, CLEAN_POINTS = (
     "log-start-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
-"""Files of a log directory: the ends of what is replicated, starts that were moved, and up to where logs are clean."""
+"""Checkpoint files of a log directory: high watermarks, log starts that were moved, and how far logs are cleaned."""
 CLUSTER_FILE, TOPIC_FILE = "meta.properties", "partition.metadata"
 _NOTHING = "nothing was appended"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """Describes a file as it was found. `modified_ns` and `inode` tell whether it is still the same one."""
+    """A file as it was found. `modified_ns` and `inode` detect whether it is still the same one."""
 
     path: Path
     base_offset: int
@@ -73,16 +74,21 @@ class SegmentFile:
 
     @property
     def is_copy(self) -> bool:
-        """Return whether it is a copy in tiered storage, whose name has an id of its own: these may overlap, and are
-        never of a log that is compacted."""
+        """Return whether the file is a copy in tiered storage: its name has an id of its own.
+
+        Copies may overlap, and never belong to a compacted log.
+        """
         return not self.path.stem.isdigit()
 
 
 @dataclass(frozen=True, slots=True)
 class LogFolder:
-    """Describes one partition's folder. `segments` ascend by base offset. `log_start` and `high_watermark`
-    are the broker's, where its checkpoints are there and know the partition. `clean_point` is 0 where the cleaner's
-    checkpoint does not name the partition, which was then never cleaned, and None without that checkpoint."""
+    """One partition's folder. `segments` ascend by base offset.
+
+    `log_start` and `high_watermark` are the broker's, if its checkpoints exist and contain the partition. `clean_point`
+    is 0 if the cleaner's checkpoint does not contain the partition, which was then never cleaned. It is None without
+    that checkpoint.
+    """
 
     partition: int
     path: Path
@@ -93,8 +99,10 @@ class LogFolder:
     clean_point: int | None = None
 
     def from_offset(self, offset: int) -> LogFolder:
-        """Return the log without the segments that lie wholly below the offset. Copies in tiered storage may overlap,
-        so that their names do not tell where they end: they all stay."""
+        """Return the log without the segments that are wholly below the offset.
+
+        Copies in tiered storage all stay: they may overlap, so their names do not show where they end.
+        """
         if any(segment.is_copy for segment in self.segments):
             return self
         below = sum(segment.base_offset <= offset for segment in self.segments[1:])
@@ -103,7 +111,7 @@ class LogFolder:
 
 @dataclass(frozen=True, slots=True)
 class TopicFolders:
-    """Describes a topic's logs in a directory. Cluster and topic id are empty if no file says which they are."""
+    """A topic's logs in a directory. Cluster id and topic id are empty if no file contains them."""
 
     topic: str
     cluster_id: str
@@ -112,8 +120,10 @@ class TopicFolders:
 
 
 def find_logs(directory: Path, topic: str) -> TopicFolders:
-    """Return the logs of the topic, ascending by partition. Raises CleantailError if there are none, and where it
-    is not clear which files are the topic's."""
+    """Return the logs of the topic, ascending by partition.
+
+    Raises CleantailError if there are none, or if it is not clear which files are the topic's.
+    """
     folders, checkpoints = _partition_folders(directory, topic)
     starts, ends, clean = (
         _checkpoint(checkpoints / name, topic) for name in (LOG_STARTS, HIGH_WATERMARKS, CLEAN_POINTS)
@@ -157,8 +167,11 @@ def _partition_folders(directory: Path, topic: str) -> tuple[dict[int, Path], Pa
 
 
 def _segments(folder: Path) -> tuple[SegmentFile, ...]:
-    """Return the folder's segments. Raises CleantailError if there are none, and where a broker was stopped in the
-    midst of putting cleaned segments in the place of others: which of both are whole only the broker can tell."""
+    """Return the folder's segments. Raises CleantailError if there are none.
+
+    Also raises it if a broker was stopped while it replaced segments with cleaned ones: only the broker can determine
+    which of the two are complete.
+    """
     segments = []
     for path in _entries(folder):
         if path.name.endswith(".log.swap"):
@@ -182,8 +195,10 @@ def _segment(path: Path, base_offset: int) -> SegmentFile:
 
 
 def require_same_file(segment: SegmentFile, status: os.stat_result, may_grow: bool) -> None:
-    """Raise OutsideError if a file is not the one that was scanned. `may_grow` is for the segment that a running
-    broker appends to."""
+    """Raise OutsideError if a file is not the one that was scanned.
+
+    `may_grow`: for the segment that a running broker appends to.
+    """
     same_size = status.st_size >= segment.size_bytes if may_grow else status.st_size == segment.size_bytes
     if status.st_ino != segment.inode or not same_size or (status.st_mtime_ns != segment.modified_ns and not may_grow):
         raise OutsideError(f"{segment.path} was changed while it was read: try again; {_NOTHING}")
@@ -197,14 +212,14 @@ def _entries(directory: Path) -> list[Path]:
 
 
 def _topic_id(folder: Path, topic: str) -> str:
-    """Return the topic's id by the folder's name, or by the broker's file in it."""
+    """Return the topic's id from the folder's name, or from the broker's file in it."""
     if match := re.fullmatch(rf"{re.escape(topic)}-\d+-({TOPIC_ID})", folder.name):
         return match[1]
     return _property(folder / TOPIC_FILE, "topic_id", ":")
 
 
 def _property(file: Path, name: str, separator: str) -> str:
-    """Return a property of one of the broker's small files; empty if the file or the property is not there."""
+    """Return a property from a small file of the broker; empty if the file or the property does not exist."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -216,8 +231,10 @@ def _property(file: Path, name: str, separator: str) -> str:
 
 
 def _checkpoint(file: Path, topic: str) -> Mapping[int, int]:
-    """Return partition -> offset of one of the broker's checkpoints: a version, a number of lines, and lines of topic,
-    partition and offset. Without the file, or before its first entry, there are none."""
+    """Return partition -> offset from a checkpoint of the broker; empty if the file does not exist or has no entry.
+
+    The format is a version, a number of lines, and lines of topic, partition and offset.
+    """
     try:
         rows = [line.split() for line in file.read_text(encoding="utf-8").splitlines()[2:]]
         return {int(partition): int(offset) for name, partition, offset in rows if name == topic}
@@ -233,8 +250,10 @@ NO_EPOCH = -1
 
 @dataclass(frozen=True, slots=True)
 class ScanRequest:
-    """What is to be scanned: the batches of a file below the offset `end` (None: all of them). `is_active`: the
-    file is its log's last one, and may end in zeros, which a broker preallocates."""
+    """A scan to run: the batches of a file below the offset `end` (None: all of them).
+
+    `is_active`: the file is the last one of its log. It may end in zeros, which a broker preallocates.
+    """
 
     file: SegmentFile
     is_active: bool = False
@@ -243,7 +262,7 @@ class ScanRequest:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """Describes offsets from `start` to below `end` that are not in a file, whose next batch begins at the byte."""
+    """Offsets from `start` to below `end` that are missing in a file. The next batch begins at the byte position."""
 
     start: int
     end: int
@@ -252,17 +271,17 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """What a segment has below the `end` that was asked for.
+    """What a segment has below the requested `end`.
 
-    first_offset    of its first batch, end_offset where it has none
-    end_offset      after its last batch, its base offset where it has none
+    first_offset    of its first batch; end_offset if it has none
+    end_offset      after its last batch; its base offset if it has none
     end_bytes       where its last batch ends
-    has_more        whether the file goes on behind `end`
+    has_more        whether the file continues behind `end`
     last_epoch      leader epoch of its last batch
-    cleaned_to      the offset up to which the file looks as if a cleaner was there, 0 if it does not
-    rewritten_to    the offset up to which it proves that: the end of its last batch with fewer records than offsets
-    gap             its last gap between batches, which a cut can make too
-    ended           producers of which a transaction ends in it
+    cleaned_to      the offset up to which the file may have been cleaned, 0 if it shows no sign of a cleaner
+    rewritten_to    the offset up to which it certainly was: the end of its last batch with fewer records than offsets
+    gap             its last gap between batches, which a cut can cause too
+    ended           producers whose transaction ends in it
     begun           producer -> first offset of the transaction that it begins and does not end
     """
 
@@ -280,10 +299,10 @@ class SegmentScan:
 
 
 class OpenSegment:
-    """Reads one segment's file by position. It is to be closed."""
+    """Reads one segment's file by position. The caller must close it."""
 
     def __init__(self, request: ScanRequest, limit_bytes: int) -> None:
-        """Raise CleantailError if the file is not what it was when it was found."""
+        """Raise CleantailError if the file has changed since it was found."""
         self._request, self._limit_bytes = request, limit_bytes
         file = request.file
         try:
@@ -299,8 +318,10 @@ class OpenSegment:
         os.close(self._descriptor)
 
     def headers(self) -> Iterator[tuple[int, BatchHeader]]:
-        """Yield the headers of all batches below the end, with their positions. Raises SegmentError if one cannot
-        be a batch, or does not follow on the one before it."""
+        """Yield the headers of all batches below the end, with their positions.
+
+        Raises SegmentError if one cannot be a batch, or does not follow the previous one.
+        """
         file, end = self._request.file, self._request.end
         at, offset, epoch = 0, file.base_offset, NO_EPOCH
         while at < file.size_bytes and (end is None or offset < end):
@@ -319,18 +340,18 @@ class OpenSegment:
             at, offset, epoch = at + header.size_bytes, header.next_offset, header.leader_epoch
 
     def batch(self, at: int, header: BatchHeader) -> bytes:
-        """Return the bytes of a batch. Raises SegmentError if the file ends in it."""
+        """Return the bytes of a batch. Raises SegmentError if the file ends inside it."""
         data = os.pread(self._descriptor, header.size_bytes, at)
         if len(data) < header.size_bytes:
             self.fail(at, "the file ends in this batch: it is cut off")
         return data
 
     def is_filled_at(self, at: int) -> bool:
-        """Return whether the file goes on at a position with more than zeros."""
+        """Return whether the file has more than zeros from a position on."""
         return any(os.pread(self._descriptor, HEADER_BYTES, at))
 
     def fail(self, at: int, reason: str) -> NoReturn:
-        """Raise SegmentError for what is wrong at a position."""
+        """Raise SegmentError for an error at a position."""
         raise SegmentError(f"{self._request.file.path}, byte {at}: {reason}; nothing was appended")
 
     def _require_after(self, at: int, header: BatchHeader, offset: int, epoch: int) -> None:
@@ -348,7 +369,7 @@ class OpenSegment:
 
 
 def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
-    """Scan one segment. Raises SegmentError for what is cut or damaged, OutsideError if the file cannot be read."""
+    """Scan one segment. Raises SegmentError if it is cut or damaged, OutsideError if the file cannot be read."""
     file = request.file
     first, end, end_bytes, epoch, cleaned_to = -1, file.base_offset, 0, NO_EPOCH, 0
     rewritten_to, gap = 0, None
@@ -379,7 +400,7 @@ def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
 
 @dataclass(frozen=True, slots=True)
 class ScannedLog:
-    """Describes a log whose segments are whole and follow on each other. `segments` are as they are to be read."""
+    """A log whose segments are complete and contiguous. `segments` are those to read."""
 
     partition: int
     segments: tuple[ScanRequest, ...]
@@ -388,7 +409,7 @@ class ScannedLog:
 
 
 def scan_requests(log: LogFolder) -> list[ScanRequest]:
-    """Return what is to be scanned of a log: everything below the high watermark, where that is known."""
+    """Return the scans that a log needs: of everything below the high watermark, if that is known."""
     last = log.segments[-1]
     return [
         ScanRequest(file, file is last, log.high_watermark)
@@ -400,9 +421,11 @@ def scan_requests(log: LogFolder) -> list[ScanRequest]:
 def settled(
     scans: Sequence[SegmentScan], scan_again: Callable[[Sequence[ScanRequest]], Iterable[SegmentScan]]
 ) -> list[SegmentScan]:
-    """Return the scans of the files that are to be read, ascending. A file that is read in part is scanned again as
-    far as that: nothing is to be known of a transaction that a later leader never had. Files that cannot overlap, or
-    have a gap where there can be none, are left as they are: `scanned_log` tells what is wrong with them."""
+    """Return the scans of the files to read, ascending.
+
+    A file that is read in part is scanned again up to that offset, because later transactions in it never existed for
+    the later leader. Files that cannot overlap, or have an impossible gap, stay unchanged: `scanned_log` reports them.
+    """
     if any(not scan.file.is_copy or scan.cleaned_to for scan in scans):
         return sorted(scans, key=lambda s: s.file.base_offset)
     while True:
@@ -414,7 +437,7 @@ def settled(
 
 
 def without_overlaps(scans: Sequence[SegmentScan]) -> list[tuple[SegmentScan, int]]:
-    """Return the scans whose files are to be read, each with the offset up to which it is."""
+    """Return the scans whose files are to be read, each with the offset up to which it is read."""
     chosen: list[tuple[SegmentScan, int]] = []
     for scan in sorted(scans, key=lambda s: (s.file.base_offset, s.last_epoch, s.end_offset)):
         while chosen and _takes_over(scan, chosen[-1][0]) and chosen[-1][0].file.base_offset >= scan.file.base_offset:
@@ -433,8 +456,11 @@ def _takes_over(scan: SegmentScan, earlier: SegmentScan) -> bool:
 
 
 def scanned_log(log: LogFolder, scans: Sequence[SegmentScan]) -> ScannedLog:
-    """Return the log of scans that do not overlap, ascending. Raises SegmentError if offsets are missing, where a
-    batch has offsets of the next file, and where the log is shorter than the broker knows it to be."""
+    """Return the log of ascending scans that do not overlap.
+
+    Raises SegmentError if offsets are missing, if a batch has offsets of the next file, or if the log is shorter than
+    the broker's checkpoints show.
+    """
     _require_continuous(log, scans)
     first, last = scans[0], scans[-1]
     end = last.end_offset
@@ -480,8 +506,10 @@ def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
 
 
 def _is_cleaned(log: LogFolder, scans: Sequence[SegmentScan], offset: int, before: SegmentScan) -> bool:
-    """Return whether a cleaner has been as far as the offset: it cleans a log from its start on. `before` is the
-    segment that ends before the gap, or has it."""
+    """Return whether a cleaner has reached the offset. It cleans a log from its start on.
+
+    `before` is the segment that ends before the gap, or contains it.
+    """
     if log.clean_point is None:
         return before.cleaned_to > 0 or offset <= max(scan.cleaned_to for scan in scans)
     return offset <= max(log.clean_point, *(scan.rewritten_to for scan in scans))
@@ -537,8 +565,11 @@ CHUNK_RECORDS, CHUNK_BYTES = 10_000, 8 << 20
 
 
 class LogReader:
-    """Reads one log. `limit_bytes` bounds what a batch may have, packed and unpacked, `most_headers` what a record
-    may."""
+    """Reads one log.
+
+    `limit_bytes`: maximum size of a batch, compressed or decompressed. `most_headers`: maximum number of headers of a
+    record.
+    """
 
     def __init__(
         self, log: ScannedLog, isolation: str, limit_bytes: int, most_headers: int = DEFAULT_LIMITS.headers
@@ -547,8 +578,10 @@ class LogReader:
         self._committed = isolation == COMMITTED
 
     def chunks(self, span: Range) -> Iterator[list[SegmentRecord]]:
-        """Yield the records of a range in lists of up to CHUNK_RECORDS, or of little more than CHUNK_BYTES and one
-        batch. Raises SegmentError for what is damaged, and CleantailError if a file has changed since its scan."""
+        """Yield the records of a range in lists of up to CHUNK_RECORDS, or of about CHUNK_BYTES plus one batch.
+
+        Raises SegmentError for damaged batches, and CleantailError if a file has changed since its scan.
+        """
         chunk: list[SegmentRecord] = []
         held_bytes = 0
         for record in self._records(span):
@@ -577,7 +610,7 @@ class LogReader:
                 segment.fail(at, str(e))
 
     def _aborted(self, span: Range) -> AbortedRecords:
-        """Return which batches of the range were taken back: none that a read_uncommitted consumer would not see."""
+        """Return the aborted batches of the range; none under read_uncommitted, whose consumers see them."""
         aborted = AbortedRecords()
         if not self._committed:
             return aborted
@@ -590,7 +623,7 @@ class LogReader:
                     was_aborted = is_abort(header, segment.batch(at, header))
                 except BatchProblem as e:
                     segment.fail(at, str(e))
-                # the cleaner empties a marker only where no record of its transaction is left
+                # the cleaner empties a marker only if no record of its transaction is left
                 aborted.end(header.producer_id, header.base_offset, bool(was_aborted))
             elif header.is_transactional and header.record_count and not is_behind:
                 aborted.begin(header.producer_id, header.base_offset)
@@ -602,7 +635,7 @@ class LogReader:
         return aborted
 
     def _headers(self, start: int) -> Iterator[tuple[OpenSegment, int, BatchHeader]]:
-        """Yield the batches from the one with the offset `start` on, each with its open segment and position."""
+        """Yield the batches from the one with offset `start` on, each with its open segment and position."""
         requests = self._log.segments
         following = [r.file.base_offset for r in requests[1:]]
         for request, next_base in zip(requests, [*following, None], strict=True):
