@@ -128,7 +128,7 @@ ABORT = 0
 
 
 class BatchProblem(Exception):
-    """Raised for a batch that cannot be read; the message says why. The caller adds the file."""
+    """Raised for a batch that cannot be read; the message is the reason. The caller adds the file."""
 
 
 def require_whole(data: bytes) -> None:

@@ -41,7 +41,10 @@ LOOK_JSON: Codec[Look] = Codec(Look)
 
 
 def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
-    """Replace the topic's last look. Errors are only logged: at worst, a needless reconciliation is requested."""
+    """Store the time of this query in place of the last one.
+
+    Errors are only logged: at worst, a needless reconciliation is requested.
+    """
     look = Look(topic.topic, position.read_id, at_ms)
     name = property_name(PROPERTY_LOOKED, topic.topic)
     try:
@@ -117,14 +120,15 @@ def position_after_files(topic: Topic) -> TablePosition:
 
 
 def is_read(topic: Topic, settings: Mapping[str, str], now_ms: int) -> bool:
-    """Return whether the table has all that may be read. Stores the look, and raises, as unread_offsets does."""
+    """Return whether the table has all that may be read. Stores the time, and raises, as unread_offsets does."""
     return unread_offsets(topic, settings, now_ms) is None
 
 
 def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> int | None:
     """Return how many offsets the next read passes, or None if the table has all that may be read.
 
-    If None, stores the look. Raises CleantailError for everything that prevents a read, before Spark is started.
+    If None, stores the time of this query. Raises CleantailError for everything that prevents a read, before Spark is
+    started.
     """
     require_own_table(topic)
     broker = Brokers(settings, topic.stall_timeout_ms).describe(topic.kafka_topic)

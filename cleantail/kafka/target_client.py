@@ -225,7 +225,7 @@ class TargetBrokers:
 
 
 class _UnknownTopicError(CleantailError):
-    """Raised for a topic that the brokers do not know."""
+    """Raised for a topic that does not exist at the brokers."""
 
 
 def _is_unknown(error: BaseException) -> bool:

@@ -239,7 +239,7 @@ class TopicRun:
     ) -> None:
         """Publish the round if it was checked, else make, check and publish it; then run the later stations.
 
-        Stops after the first station that loses cores. `answer` says in the evidence that a round is published.
+        Stops after the first station that loses cores. `answer` records in the evidence that a round is published.
         `stations`: the names of those to run. Raises StationError.
         """
         if self.plan is None:

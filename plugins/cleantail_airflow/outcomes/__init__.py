@@ -1,1 +1,1 @@
-"""What the tasks of a run hand on: plans, reports, notes of failures, metrics."""
+"""What the tasks of a run pass on: plans, reports, notes of failures, metrics."""

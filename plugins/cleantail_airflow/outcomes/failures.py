@@ -3,8 +3,8 @@
 The output of a crashed job may quote the data that Spark or Python processed. It stays in the task's log. Only the exit
 code and the names of errors go into Airflow's database and into alerts.
 
-A task's exception is gone when the run ends, so the task leaves a note as an XCom. The note says where records are, and
-contains no values. Tasks pull it inside `execute`, so Airflow never renders it.
+A task's exception is lost when the run ends, so the task leaves a note as an XCom. The note has the positions of
+records and no values. Tasks pull it inside `execute`, so Airflow never renders it.
 """
 
 from __future__ import annotations
