@@ -95,7 +95,7 @@ class Complaint:
         self.error: KafkaError | None = None
 
     def note(self, error: KafkaError) -> None:
-        """Store the error, unless it only reports that no broker was reached."""
+        """Store the error. `_ALL_BROKERS_DOWN` does not replace an earlier error, which is more specific."""
         from confluent_kafka import KafkaError as Codes
 
         if self.error is None or error.code() != Codes._ALL_BROKERS_DOWN:

@@ -135,8 +135,8 @@ def _checked(
     """Return the checked round of each topic or the error of its check, and whether cores are lost.
 
     If cores are lost, some rounds were not checked. If the rounds could not be checked together, returns none of them:
-    each is made and checked again. While Spark runs a topic's own checks the application may die, so the outcome stores
-    the topic's name first.
+    each is made and checked again. While Spark runs a topic's own checks the application may die, so the pack first
+    records which topic is being checked.
     """
     rounds = {stations.topic.topic: stations.measured for stations in waiting if stations.measured is not None}
     if not rounds:
