@@ -23,15 +23,15 @@ SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 LOGGING = INSTALLED_IN / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
-"""A file next to the jars, made by cleantail_cli/class_archive.py. With it a JVM need not load and verify classes."""
+"""File next to the jars, made by cleantail_cli/class_archive.py. It saves a JVM loading and verifying classes."""
 QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""The many classes that cannot be archived, and an archive that is passed over, are no news."""
+"""Silences warnings about classes that cannot be archived and about an archive that is not used."""
 AS_ARCHIVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 """The archive lies where it was made for: else every start of a JVM rewrites all addresses in it."""
 
 JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
 SMALL_RECORDS = 100_000
-"""Up to here a run is over before it pays to generate and compile code."""
+"""Up to this number of records, a run ends before generated code pays for its compilation."""
 SMALL_RUN = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -40,7 +40,7 @@ SMALL_RUN = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
 }
 OWN_OVERHEAD_MIB = 512
-"""What an executor takes outside of its heap without our tasks: the JVM's own, and Python's modules."""
+"""Memory of an executor outside its heap without our tasks: the JVM's own, and Python's modules."""
 
 
 def jars(platform: Platform) -> list[Path]:
@@ -137,7 +137,7 @@ def _class_path(platform: Platform) -> dict[str, str]:
 
 
 def _default_options(platform: Platform) -> str:
-    """Return options that do not stand in the way of anybody's spark.driver.extraJavaOptions.
+    """Return options that leave spark.driver.extraJavaOptions to the user.
 
     Logging is set up by an option, since the JVM takes no class archive with a directory of files on the class path.
     """

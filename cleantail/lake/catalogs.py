@@ -50,8 +50,7 @@ SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX)
 
 
 def side_tables(topic: Topic) -> dict[str, Table]:
-    """Return suffix -> the topic's side table, of those that there are; one of the name that is not the topic's is
-    none."""
+    """Return suffix -> side table, for the side tables that exist and belong to the topic."""
     catalog, tables = open_catalog(topic.platform), {}
     for suffix in SUFFIXES:
         table = load_any(catalog, f"{topic.table}{suffix}", topic.platform)
@@ -97,7 +96,7 @@ def open_catalog(platform: Platform) -> Catalog:
 
 
 LOGIN_LIVES_S = 60.0
-"""How long a REST catalog is kept open: its clients do not all notice that a token has expired."""
+"""How long a REST catalog is kept open. Some of its clients do not notice that a token has expired."""
 MOST_KEPT = 8
 """How many catalogs a process keeps open: its own, and those whose tables topics read."""
 _opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
@@ -155,7 +154,7 @@ def unreachable(platform: Platform, error: Exception) -> CleantailError:
 
 
 _DAMAGED_METADATA = (ValueError, EOFError, KeyError, TypeError, AttributeError, zlib.error, gzip.BadGzipFile)
-"""What PyIceberg, and what unpacks and parses for it, raise for metadata that is damaged."""
+"""Errors that PyIceberg and its parsers raise for damaged metadata."""
 _DAMAGE = (
     "Put the file back from a backup, or from an earlier version of the object. Or register the table again with an "
     "earlier metadata file, by Iceberg's procedure register_table"
@@ -240,8 +239,10 @@ def require_known_types(table: str, error: Exception) -> None:
 
 
 def _require_own_partitioning(table: Table, topic: Topic) -> None:
-    """Raise TableError if somebody has changed how the topic's own table is partitioned: its one partition field
-    says of each file which log it is of."""
+    """Raise TableError if the partitioning of the topic's own table was changed.
+
+    Its only partition field identifies the log of each file.
+    """
     schema = table.schema()
     fields = [(str(field.transform), schema.find_column_name(field.source_id)) for field in table.spec().fields]
     if fields != [("identity", PARTITION)]:
@@ -283,9 +284,9 @@ def file_io_properties(topic: Topic) -> dict[str, str]:
 
 
 STORES_LIVE_S = 60.0
-"""How long it is remembered how tables' files are opened: somebody may give a table other properties."""
+"""How long the result of file_io_properties is remembered. It is bounded because a table's properties may change."""
 _stores: WeakKeyDictionary[Catalog, tuple[float, dict[str, dict[str, str]]]] = WeakKeyDictionary()
-"""Catalog -> since when, and table -> what file_io_properties returns."""
+"""Catalog -> (monotonic seconds when it was started, table -> result of file_io_properties)."""
 
 
 def store_properties(table: Table) -> dict[str, str]:
@@ -297,11 +298,11 @@ def store_properties(table: Table) -> dict[str, str]:
 
 
 OWNERS = (PROPERTY_TOPIC, PROPERTY_COLUMNS, PROPERTY_FORMAT)
-"""The properties that require_ours asks for."""
+"""The properties that require_ours checks."""
 
 
 def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
-    """Raise TableError unless the table says that it belongs to this topic, and its format is known."""
+    """Raise TableError unless the table's properties name this topic and a known format."""
     owner = properties.get(PROPERTY_TOPIC)
     if owner != topic.topic:
         fact = f"belongs to topic {one_line(owner)}" if owner else f"has no property {PROPERTY_TOPIC}"
@@ -321,8 +322,10 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
 
 
 def load_named(platform: Platform, name: str) -> Table:
-    """Load the table that a person names. Raises CleantailError if its name is none, and TableError if there is
-    no such table or no catalog."""
+    """Load the table that a user names.
+
+    Raises CleantailError if the name is invalid, and TableError if the table or the catalog does not exist.
+    """
     if name.count(".") != 1:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
     table = load_any(open_catalog(platform), name, platform)

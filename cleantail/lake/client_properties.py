@@ -66,12 +66,12 @@ NAMES = (
     PropertyName("http-client.apache.connection-timeout-ms", "s3.connect-timeout", _seconds, _milliseconds, "ms, s"),
     PropertyName("http-client.apache.socket-timeout-ms", "s3.request-timeout", _seconds, _milliseconds, "ms, s"),
 )
-"""Every property of which it is known that the two clients call it otherwise, and that both have."""
+"""Every known property that both clients have under different names."""
 _IMPLIED_BY_JAVA = {"rest.auth.type": {"sigv4": {"rest.sigv4-enabled": "true"}}}
 _IMPLIED_BY_PYICEBERG = {"rest.sigv4-enabled": {"true": {"rest.auth.type": "sigv4"}}}
 """Name -> value -> what the other client is told instead, where no name stands for the other."""
 JAVA_ONLY = ("io-impl", "cache-enabled", "clients", "jdbc.", "io.manifest.", "lock.", "lock-impl")
-"""Names and beginnings of names that say nothing to PyIceberg: classes of Java, its caches and its connections."""
+"""Names and prefixes that PyIceberg does not use: Java's classes, caches and connections."""
 PYICEBERG_ONLY = (
     "py-io-impl",
     "pool_pre_ping",
@@ -115,13 +115,13 @@ def _begins(name: str, names: tuple[str, ...]) -> bool:
 CATALOG_USER = "CLEANTAIL_CATALOG_USER"
 CATALOG_PASSWORD = "CLEANTAIL_CATALOG_PASSWORD"
 CATALOG_TOKEN = "CLEANTAIL_CATALOG_TOKEN"
-"""Of a REST catalog: the bearer token that every request shows."""
+"""For a REST catalog: the bearer token that every request carries."""
 CATALOG_CREDENTIAL = "CLEANTAIL_CATALOG_CREDENTIAL"
-"""Of a REST catalog: client id and secret (`id:secret`), for which it gives a token (OAuth2)."""
+"""For a REST catalog: client id and secret (`id:secret`), exchanged for a token (OAuth2)."""
 S3_ACCESS_KEY = "CLEANTAIL_S3_ACCESS_KEY_ID"
 S3_SECRET_KEY = "CLEANTAIL_S3_SECRET_ACCESS_KEY"
 S3_SESSION_TOKEN = "CLEANTAIL_S3_SESSION_TOKEN"
-"""Of temporary credentials of the store."""
+"""For temporary credentials of the store."""
 
 LOCK_WAIT_S = 30
 """How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
@@ -138,7 +138,7 @@ _SERVICES = {
 """Settings that both clients share, of catalogs other than databases."""
 _DATABASES = ("postgres", "mysql")
 _PY_DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-"""How SQLAlchemy calls a database with the driver for it."""
+"""SQLAlchemy's name of a database together with its driver."""
 
 
 def spark_catalog(platform: Platform) -> dict[str, str]:
@@ -160,7 +160,7 @@ def spark_catalog(platform: Platform) -> dict[str, str]:
 def pyiceberg_properties(platform: Platform) -> dict[str, str]:
     """Return the same catalog for PyIceberg's load_catalog, with its secrets."""
     catalog = platform.catalog
-    # a connection that is kept may have been closed by a database that was started anew
+    # a connection that is kept may have been closed by a database that was restarted
     ping = {"pool_pre_ping": "true"} if catalog.type in _DATABASES else {}
     if catalog.type == "sqlite" or catalog.type in _DATABASES:
         as_it_is = {"init_catalog_tables": "false"} if isinstance(catalog, SourceCatalog) else {}

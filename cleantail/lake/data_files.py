@@ -1,9 +1,9 @@
-"""Adapter: what Iceberg says of a data file, as the logs in it.
+"""Adapter: Iceberg's metadata of a data file, as the logs in it.
 
 A file of Cleantail's own holds one log, and its manifest has all bounds. A file of an adopted table may hold several
-logs, and some sinks leave bounds out of the manifest. Then the file's Parquet footer is asked, and where that does not
-tell, its partition and offset columns are read. A data file never changes, so that is done once in a process. Offsets
-that no column holds are bounded by row lineage.
+logs, and some sinks leave bounds out of the manifest. Then the bounds come from the Parquet footer. If the
+footer lacks them, the partition and offset columns are read. A data file never changes, so a process reads it once.
+Offsets that no column holds are bounded by row lineage.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Statistics:
         self._chunks = {name: chunks[path] for name, path in in_file.items() if path is not None}
 
     def range(self, column: str) -> tuple[Any, Any] | None:
-        """Return the lowest and the highest value; None if they are not known, or there is none."""
+        """Return the lowest and the highest value; None if they are unknown or no value exists."""
         if column not in self._places:
             return None
         if column not in self._chunks:
@@ -114,8 +114,10 @@ def _constant_ms(value: Any) -> int:
 
 
 def null_count(table: Table, file: Any, path: str) -> int | None:
-    """Return how many records of a file have a null there, by its manifest, its partition or its footer; None if none
-    of them says."""
+    """Return the number of records with a null in the column, from the manifest, the partition or the footer.
+
+    None if none of them has it.
+    """
     counted = layout_of_paths(table, [path])[path].null_count(file.null_value_counts or {})
     if counted is not None:
         return counted
@@ -123,7 +125,7 @@ def null_count(table: Table, file: Any, path: str) -> int | None:
 
 
 def footer_statistics(table: Table, file: Any, paths: Mapping[str, str]) -> Statistics:
-    """Return what a file's footer says of columns. `paths`: name -> path."""
+    """Return the footer's statistics of columns. `paths`: name -> path."""
     import pyarrow.parquet as pq
 
     by_path = layout_of_paths(table, paths.values())
@@ -141,7 +143,7 @@ def columns_in(group: Any) -> Iterator[Any]:
 
 
 CACHED_FILES = 100_000
-"""Files whose content is remembered at once."""
+"""Maximum number of files whose content is remembered."""
 _parts_by_file: dict[tuple[str, str, int, str | None], tuple[Part, ...]] = {}
 
 
@@ -183,7 +185,7 @@ def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
     if (known := _parts_by_file.get(key)) is None:
         single = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
         if single and single.null_keys is None:
-            single = None  # which records have no key only they tell
+            single = None  # only the records show which of them have no key
         parts = (single,) if single else tuple(_from_records(table, file, columns))
         if len(_parts_by_file) >= CACHED_FILES:
             _parts_by_file.clear()
@@ -215,7 +217,7 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     ids = {name: path.leaf.id for name, path in layout.items()}
     constants, counts = dict(constants_of(table, file)), file.null_value_counts or {}
     if any(counts.get(ids[name]) for name in (PARTITION, OFFSET) if name in ids):
-        return None  # the records tell which they are
+        return None  # only the records show which logs these are
     sides = (file.lower_bounds or {}, file.upper_bounds or {})
 
     def ends(name: str) -> tuple[int, int] | None:
@@ -309,7 +311,7 @@ def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
 
 
 def _together(measured: Sequence[tuple[str, str]], some: Any, more: Any) -> Any:
-    """Return the figures of two lots of records as those of all of them."""
+    """Return the combined figures of two sets of records."""
     import pyarrow as pa
 
     of_all = pa.concat_tables([some, more]).group_by(PARTITION).aggregate(measured)

@@ -38,9 +38,9 @@ from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, 
 from cleantail.rounds.commit_summaries import Commit
 
 SKEW_MS = 60_000
-"""By so much the clock of the machine that decided may be ahead of the one that works."""
+"""How far the clock of the deciding machine may be ahead of the working machine's."""
 OLDEST_MS = 3_600_000
-"""How old the clock of a job may be that no run of Airflow has started."""
+"""Maximum age of the clock of a job that was not started by an Airflow run."""
 
 
 def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
@@ -240,12 +240,12 @@ def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWor
 
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
 BEHIND_MS = 3_600_000
-"""By so much the clock of who wrote a snapshot may be ahead of the one that planned a round of it."""
+"""How far the clock of a snapshot's writer may be ahead of the clock that planned its round."""
 CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
 
 
 def parsed_unit(text: str) -> WorkUnit:
-    """Parse the unit that compact was handed. Raises HeldError if it is none."""
+    """Parse the unit that compact was handed. Raises HeldError if the text is not a unit."""
     try:
         return WORK_UNIT_JSON.value(text, "the work unit")
     except TableError as e:

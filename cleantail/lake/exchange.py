@@ -1,8 +1,8 @@
-"""Small documents between a task of Airflow and a Spark driver elsewhere: what it is to do, and what it reports.
+"""Small documents between an Airflow task and a remote Spark driver: the request and the report.
 
-They lie under platform.spark.exchange, which both reach by the store's login: one folder a task, whatever its try, so
-that a next try reads what the driver of the one before it has reported. They hold numbers and names, no record and no
-secret.
+They are under platform.spark.exchange, which both sides reach with the store's login. All tries of a task share one
+folder, so a retry reads the report of the previous driver. Documents hold numbers and names, no records and no
+secrets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from cleantail.config.platform import Platform
 from cleantail.lake.client_properties import pyiceberg_properties
 
 OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")
-"""Beginnings of the properties by which PyIceberg opens files."""
+"""Prefixes of the properties with which PyIceberg opens files."""
 
 
 def is_address(text: str) -> bool:
@@ -28,7 +28,7 @@ def folder_of(exchange: str, identity: Sequence[object]) -> str:
 
 
 def write_document(platform: Platform, address: str, text: str) -> None:
-    """Write a document, in the place of one that is there."""
+    """Write a document. An existing one is replaced."""
     from pyiceberg.io import load_file_io
 
     with load_file_io(_store(platform), address).new_output(address).create(overwrite=True) as stream:
@@ -36,7 +36,7 @@ def write_document(platform: Platform, address: str, text: str) -> None:
 
 
 def read_document(platform: Platform, address: str) -> str | None:
-    """Return a document, None if there is none."""
+    """Return a document, or None if it does not exist."""
     from pyiceberg.io import load_file_io
 
     try:

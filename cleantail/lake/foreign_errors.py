@@ -1,11 +1,11 @@
-"""Errors that are not Cleantail's own: of disks, networks, Java and missing files, in words for a person.
+"""Readable texts for errors of disks, networks, Java and missing files.
 
 1. Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and
    go on into logs, Airflow's database and alerts.
 2. So a message is repeated only where its exception is one that tells of files, hosts, plans or settings.
 3. Of any other exception the names alone are shown, and CLEANTAIL_DEBUG=1 shows the stack.
-4. Of a catalog that cannot be reached it says why: refused, host, login, not there. Nothing of the driver's own text is
-   passed on: it may hold the address with a password.
+4. For a catalog that cannot be reached, the text gives the cause: refused, host, login, missing. The driver's own text
+   is dropped, because it may contain the address with a password.
 """
 
 from __future__ import annotations
@@ -58,11 +58,11 @@ _TEXTS = (
     (NOT_A_DATABASE, "file is not a database|malformed"),
     (CATALOG_DISK_FULL, "No space left on device|database or disk is full"),
 )
-"""What libpq, MySQL, SQLite and REST answers say, where no class tells."""
+"""Texts of libpq, MySQL, SQLite and REST answers, used if no class decides."""
 
 
 def cause(error: BaseException) -> str:
-    """Return one of the texts above, or the names of the exceptions where none fits."""
+    """Return one of the texts above, or the names of the exceptions if no text fits."""
     chain = list(_chain(error))
     names = {kind.__name__ for each in chain for kind in type(each).__mro__}
     for text, kinds in _KINDS:
@@ -76,8 +76,10 @@ def cause(error: BaseException) -> str:
 
 
 def _chain(error: BaseException) -> Iterator[BaseException]:
-    """Yield the error and what it came of: urllib3 has that in `reason`, SQLAlchemy in `orig`, requests in the
-    arguments."""
+    """Yield the error and its causes.
+
+    urllib3 keeps the cause in `reason`, SQLAlchemy in `orig`, requests in the arguments.
+    """
     waiting, visited = [error], set[int]()
     while waiting:
         each = waiting.pop(0)
@@ -100,7 +102,7 @@ DEBUG_VARIABLE = "CLEANTAIL_DEBUG"
 _FOREIGN = ("py4j.", "pyspark.", "pyiceberg.", "pyarrow.", "sqlalchemy.", "botocore.", "requests.", "urllib3.")
 _QUOTING = ("pyspark.", "pyarrow.")
 _OF_PLANS = ("AnalysisException", "IllegalArgumentException", "ParseException", "UnsupportedOperationException")
-"""Of PySpark's exceptions those that are raised before a record is read."""
+"""PySpark's exceptions that are raised before a record is read."""
 _OF_FILES = (
     "java.io.",
     "java.net.",
@@ -134,7 +136,7 @@ _CHARS = 500
 _FILE_ERROR = re.compile(
     r"^(?:FileNotFound|Permission|IsADirectory|NotADirectory|OS)Error: \[Errno \d+\] .*$", re.MULTILINE
 )
-"""What Python says of a file, with its name."""
+"""Python's message about a file, which contains its name."""
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
 FULL_DISK = (
     "a disk is full (No space left on device): free some where CLEANTAIL_HOME, the warehouse or spark.local.dir are, "
@@ -143,7 +145,7 @@ FULL_DISK = (
 
 
 def explained(error: Exception) -> CleantailError | None:
-    """Return the error as one of ours, or None for what only a defect of ours can be, whose stack is worth seeing."""
+    """Return the error as a Cleantail error, or None if it is a defect of Cleantail: then the stack is needed."""
     if os.environ.get(DEBUG_VARIABLE):
         return None
     if _FULL.search(_whole_text(error)):

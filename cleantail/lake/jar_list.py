@@ -97,9 +97,9 @@ def kinds_of(spark: str, s3: bool = False, mysql: bool = False) -> tuple[str, ..
 
 
 def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
-    """Return the listed jars of Spark's applications that are in the directory; none if there is none of them.
+    """Return the listed jars of Spark's applications in the directory; empty if all are missing.
 
-    Raises CleantailError if only some are there, and where one has another size than is listed.
+    Raises CleantailError if only some are there, or if one has another size than is listed.
     """
     kinds = kinds_of(spark or spark_version(), s3=True, mysql=True)
     jars = [jar for jar in listed() if jar.kind in kinds]
@@ -155,8 +155,10 @@ def problems(directory: Path, kinds: Collection[str]) -> list[str]:
 
 
 def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
-    """Copy the listed jars from a folder. Raises CleantailError, and copies nothing, where one is missing or is
-    another file."""
+    """Copy the listed jars from a folder.
+
+    Raises CleantailError, and copies nothing, if one is missing or is another file.
+    """
     if wrong := problems(source, kinds):
         raise CleantailError(f"{source}: {'; '.join(wrong)}")
     directory.mkdir(parents=True, exist_ok=True)

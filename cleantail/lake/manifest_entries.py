@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 DATA, DELETES = 0, 1
-"""What the files of a manifest are."""
+"""Content types of a manifest."""
 
 
 REWRITE = (
@@ -40,7 +40,7 @@ REWRITE = (
 
 
 EQUALITY = 2
-"""What a delete file is that names values of columns."""
+"""Content type of an equality delete file, which names values of columns."""
 ENTRY_DELETED = 2
 """Status of a manifest entry whose file is no longer in the table."""
 
@@ -53,8 +53,10 @@ DAMAGE = (
 
 @contextmanager
 def named_if_damaged(table: Table, path: str) -> Iterator[None]:
-    """Raise TableError, with table and file, for a file of the table that is missing or cannot be read. A network or a
-    store that fails is no damage: its error is raised as it is."""
+    """Raise TableError, with table and file, for a file of the table that is missing or cannot be read.
+
+    Errors of a network or a store are not damage and are raised unchanged.
+    """
     name = ".".join(table.name()[-2:])
     try:
         yield
@@ -144,7 +146,7 @@ def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile | 
 
 MANIFEST_READERS = 8
 CACHED_FILES = 100_000
-"""Files whose lineage is remembered at once."""
+"""Maximum number of files whose lineage is remembered."""
 Lineages = Mapping[str, Lineage]
 NO_LINEAGES: Lineages = {}
 _manifests: dict[tuple[str, int | None], Lineages] = {}
@@ -237,7 +239,7 @@ def spans_of(table: Table, file: Any) -> Spans:
 
 
 def read_spans(table: Table, files: Iterable[Any]) -> None:
-    """Read what spans_of will say of these files, several at a time."""
+    """Read the results of spans_of for these files in advance, several at a time."""
     with ThreadPoolExecutor(MANIFEST_READERS) as threads:
         list(threads.map(lambda file: spans_of(table, file), files))
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 20
 LARGE_BYTES = 4 << 20
-"""Metadata of more bytes are parsed one at a time: as objects they take many times as much."""
+"""Metadata files above this size (bytes) are parsed one at a time: as objects they take many times the memory."""
 DELETES_PROPERTY = f"cleantail.{DELETES_BYTES}"
 """Property of a FileIO: takes the limit of delete files to tasks."""
 _parsing = Lock()
@@ -107,7 +107,7 @@ def bounded_response(response: Any, *_: object, **__: object) -> Any:
 
 
 def _table_metadata(input_file: Any, encoding: str = "utf-8") -> Any:
-    """Stands for PyIceberg's own."""
+    """Replace PyIceberg's function of this name."""
     from pyiceberg.table.metadata import TableMetadataUtil
 
     text = metadata_text(input_file)
@@ -129,7 +129,7 @@ def avro_file() -> Any:
             return super().__enter__()
 
         def _read_block(self) -> int:
-            """As PyIceberg's own, but for the limit."""
+            """Read as PyIceberg does, but enforce the limit."""
             if self.block and (sync := self.decoder.read(SYNC_SIZE)) != self.header.sync:
                 raise ValueError(f"Expected sync bytes {self.header.sync!r}, but got {sync!r}")
             records, packed = self.decoder.read_int(), self.decoder.read_bytes()
@@ -146,7 +146,7 @@ def avro_file() -> Any:
 
 
 class _Whole:
-    """An input file of which no more is read than the limit."""
+    """An input file that is read only up to the limit."""
 
     def __init__(self, file: Any) -> None:
         self._file, self.location = file, file.location

@@ -1,8 +1,8 @@
-"""Adapter: whether a table's folder is the table's alone, and its metadata names no file of somebody else's.
+"""Adapter: checks that a table shares its folder with no other, and that its metadata names only its own files.
 
 What Iceberg deletes for a table goes by the table's own metadata: files that no snapshot knows below its location, and
 files that expired snapshots name wherever they are. Both are in the hands of whoever writes the table, and are deleted
-with Cleantail's rights. So this is asked before anything is deleted, and before a table is taken over.
+with Cleantail's rights. So this is checked before anything is deleted, and before a table is adopted.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ if TYPE_CHECKING:
 
 READ_THREADS = 16
 GC_ENABLED = "gc.enabled"
-"""Iceberg's word for: files of this table may be deleted. A table that shares files with another says false."""
+"""Iceberg's table property that allows deleting files. It is false for a table that shares files with another."""
 _NAMED = 3
-"""So many files an error names."""
+"""Maximum number of files that an error names."""
 
 
 def may_delete_files(properties: Mapping[str, str]) -> bool:

@@ -5,9 +5,9 @@ property's name, and mostly that of its value, so a name ends in a hash and the 
 
 A person may take a log out of quarantine: the next run tries it at once, and counts its attempts again.
 
-Nothing of the table is written: the release is a word beside it, which whoever reads the log's state reads too
-(cleantail.log.quarantine). A round may put the log into quarantine again in the same moment. What the person is told
-then holds for that quarantine as well: the release starts over.
+The release is a property of the namespace; the table is not written. Every reader of the log's state also reads the
+release (cleantail.log.quarantine). If a round puts the log into quarantine again at the same moment, the release
+starts over, and its result is for that new quarantine.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def topic_of_value(text: str) -> str | None:
 logger = logging.getLogger("cleantail.readers")
 
 PROPERTY_READER = "cleantail.reader."
-"""So begins the name of a property that keeps a position; a hash of topic, name and partition follows."""
+"""Prefix of a property that keeps a position. A hash of topic, name and partition follows."""
 READER_JSON: Codec[Reader] = Codec(Reader)
 
 
@@ -133,7 +133,7 @@ def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, .
 
 
 def _position(text: str, where: str) -> Reader:
-    """Parse a position. Raises TableError, naming `where`, for what is none."""
+    """Parse a position. Raises TableError, naming `where`, if the text is not a position."""
     try:
         reader = READER_JSON.value(text, where)
     except TableError as e:
@@ -151,7 +151,7 @@ def property_of(reader: Reader) -> str:
 release_logger = logging.getLogger("cleantail.release")
 
 PROPERTY_RELEASED = "cleantail.released."
-"""So begins the name of a property that keeps a release; a hash of topic and partition follows."""
+"""Prefix of a property that keeps a release. A hash of topic and partition follows."""
 RELEASE_JSON: Codec[Release] = Codec(Release)
 
 
@@ -169,7 +169,7 @@ def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
         except TableError as e:
             release_logger.warning("%s; it is passed over, and lifts no quarantine", e)
             continue
-        if name == _property_of(release):  # else somebody has copied it
+        if name == _property_of(release):  # otherwise it is a copy under another name
             releases.setdefault(release.topic, {})[release.partition] = release
     return releases
 
@@ -214,13 +214,13 @@ def _property_of(release: Release) -> str:
 
 
 TRIES = Retries(OvertakenError, tries=5, pause_s=(0.0, 0.1))
-"""Rounds publish at the same time; each of them may come first once."""
+"""Maximum number of attempts: rounds that publish at the same time may each win once."""
 BY_CHARS = 40
 """Catalogs bound the length of a property's value, and a user's name may have any."""
 
 
 def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
-    """Lifts the quarantine of one log and return what it was; nothing else of the log's state changes.
+    """Lift the quarantine of one log and return what it was; nothing else of the log's state changes.
 
     `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError where
     there is no such table or partition, OvertakenError when rounds were faster every time.

@@ -1,7 +1,7 @@
-"""Adapter: what a topic's source has that its table lacks: files, or changes of a source table. Only metadata.
+"""Adapter: input that a topic's source has and its table lacks: files, or changes of a source table. Only metadata.
 
-A table that Cleantail has made or adopted is no source: its rounds remove records, which a read would take for changes
-of a sink.
+A table that Cleantail has made or adopted cannot be a source: its rounds remove records, and a read
+would take that for changes of a sink.
 
 A topic goes on from another source only where positions make that safe: a read of a table begins in a topic's table
 that has nothing yet, or goes on from its own position. A read of Kafka may go on behind one of a table, as it may
@@ -46,7 +46,7 @@ _NOTHING = "nothing was appended"
 
 
 def table_source_of(topic: Topic) -> TableSource:
-    """Return what the topic's YAML says of its source table. Raises CleantailError if it has none."""
+    """Return the source table in the topic's YAML. Raises CleantailError if the YAML has none."""
     if topic.source.table is None:
         raise CleantailError(f"topic {topic.topic} has no source.table in its YAML; {_NOTHING}")
     return topic.source.table
@@ -89,7 +89,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
         raise SourceError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
     except (TableError, OutsideError) as e:
         raise type(e)(f"{e}; {_NOTHING}") from None
-    except RequestException as e:  # that an answer is no JSON is a ValueError as well
+    except RequestException as e:  # an answer that is not JSON is also a ValueError
         raise unreachable(reading, e) from None
     except (ValueError, ValidationError, NotImplementedError) as e:  # no retry helps
         raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
@@ -148,7 +148,7 @@ class PlannedRead:
 
 
 def planned_read(topic: Topic, now_ms: int) -> PlannedRead:
-    """Looks at both tables. Raises SourceError, TableError and OutsideError for everything that forbids to read."""
+    """Plan the read from both tables. Raises SourceError, TableError or OutsideError if it is not possible."""
     table = load_table(kept_catalog(topic.platform), topic)
     at = _own_position(topic, table)
     source = described_source(topic)
@@ -199,7 +199,7 @@ def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], 
     """Return the files that match source.path, and those of them whose content was not ingested, by name. `kept`: as
     in evaluate_topic.
 
-    A file that cannot be read counts as new: the job then says what is wrong with it. Raises OutsideError if the
+    A file that cannot be read counts as new: the job then reports the problem. Raises OutsideError if the
     folder is gone from which the table has files: a disk that is not mounted is not the same as nothing new.
     """
     matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []

@@ -44,8 +44,11 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 
 
 def unpacked_bytes(source: Any, footer: Any, columns: Sequence[int], limit: int) -> int:
-    """Return what the pages of these columns unpack to, by their headers; of that which is beyond the limit, a number
-    beyond it. Raises ValueError if a header cannot be read, or a column does not lie in the file."""
+    """Return the unpacked size of the pages of these columns in bytes, by their headers.
+
+    Beyond the limit the result is some number above it. Raises ValueError if a header cannot be read, or a column
+    does not lie in the file.
+    """
     size = 0
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -134,11 +137,11 @@ VECTORS, POSITIONS = "PUFFIN", "PARQUET"
 PARQUET_MAGIC, VECTOR_MAGIC = b"PAR1", bytes.fromhex("d1d33964")
 BATCH_POSITIONS = 1 << 16
 POSITION_BYTES, NAME_BYTES = 8, 512
-"""What a position, and the name of a data file with its positions, count at least."""
+"""Minimum bytes counted for a position, and for the name of a data file with its positions."""
 SMALL_BYTES = 8 << 20
-"""A delete file of so many bytes is fetched in one piece."""
+"""Up to this size (bytes) a delete file is fetched in one piece."""
 PARQUET_FOOTER_BYTES, PUFFIN_FOOTER_BYTES = 1 << 20, 16 << 20
-"""Footers of delete files. As objects they take many times as much."""
+"""Maximum size of a delete file's footer in bytes: as objects it takes many times the memory."""
 
 
 MEND = (

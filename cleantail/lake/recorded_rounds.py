@@ -1,6 +1,4 @@
-"""Adapter: what is recorded of one round, through PyIceberg, without Spark: its rows in the evidence table, and its
-commit on `main`.
-"""
+"""Adapter: the records of one round: its rows in the evidence table, and its commit on `main`. Without Spark."""
 
 from __future__ import annotations
 
@@ -110,7 +108,7 @@ def recorded_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> 
 @dataclass(frozen=True, slots=True)
 class AnsweredRound:
     """Describes a round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that
-    it was rejected, or None if nobody was asked. `publication`: what the table says became of it, None if it says
+    it was rejected, or None if no answer was required. `publication`: what the table says became of it, None if it says
     nothing."""
 
     checked: CheckedRound

@@ -118,8 +118,10 @@ def _logs_without(
 
 
 def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return up to where the topic was read at its source, now and without the ingestion; nothing for one that never
-    was."""
+    """Return how far the topic was read at its source, now and without the ingestion.
+
+    Empty if the topic was never read.
+    """
     name, read = ".".join(table.name()), plan.sources.read
     properties = properties_that_count(table)
     without = dict(properties)

@@ -15,12 +15,12 @@ A reclaim rewrites files, and lets snapshots and branches of failed rounds go:
 6. Small groups share a task of Spark and a commit: both cost more than to rewrite few records. A commit gives all new
    files one sequence number, so only groups share it whose files keep the same.
 
-What a run reads of one topic of many is reckoned from metadata, at most, before anything is ingested:
+An upper bound of what a run reads of one topic is estimated from metadata, before anything is ingested:
 
 1. An ingestion reads what is new, and a round may read that again.
 2. A round reads its log from the log start. With what is new, a log may become due that is not yet: where the dirty
-   ratio would be above its minimum if all of it came into this log, or where a record may be overdue that nobody has
-   seen.
+   ratio would be above its minimum if all of it came into this log, or if an unread record
+   may be overdue.
 3. An expiry reads the logs of which tombstones go, a reclaim the files that it rewrites, and a reconciliation or a
    conversion the whole table.
 """
@@ -48,7 +48,7 @@ from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, DueTopic, Parti
 
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20
-"""What groups that share a task have to rewrite together, at most."""
+"""Maximum that groups in one task rewrite together."""
 WAIT_PARTS = 10
 """Snapshots wait for their expiry for one part in so many of their retention, so that several go together."""
 
@@ -174,7 +174,7 @@ class PlannedLog:
         return "compact" if self.decision.compact else "retain" if self.retention.due else "none"
 
     def as_json(self) -> dict[str, Any]:
-        """Return numbers and texts of our own making: what a task may pass on through XCom."""
+        """Return only numbers and Cleantail's own texts, which are safe in XCom."""
         return {
             "action": self.action,
             **asdict(self.decision),
@@ -246,7 +246,7 @@ class RunPlan:
         return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
-        """Return numbers and texts of our own making: what a task may pass on through XCom."""
+        """Return only numbers and Cleantail's own texts, which are safe in XCom."""
         fresh = {"fresh_from": {str(p): offset for p, offset in self.fresh_from.items()}} if self.fresh_from else {}
         sweep = {"round": self.round, "now_ms": self.now_ms, "partitions": list(self.sweep), **fresh}
         return {

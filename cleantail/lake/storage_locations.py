@@ -451,7 +451,7 @@ def metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
 
 def known_locations(properties: Mapping[str, str], metadata_location: str) -> Mapping[str, StorageLocation]:
     """Return where the table of a metadata file may have files; where the file cannot be read, those of most tables: a
-    table that is broken is in nobody's way but by its folder. `properties`: of the catalog, for its FileIO."""
+    broken table blocks only its own folder. `properties`: of the catalog, for its FileIO."""
     try:
         return _locations_in(tuple(sorted(properties.items())), metadata_location)
     except Exception:  # whatever a store or a broken file leads to

@@ -1,6 +1,6 @@
-"""Adapter: what the Iceberg metadata of a topic table says, through PyIceberg, without Spark.
+"""Adapter: fetch the Iceberg metadata of a topic table through PyIceberg, without Spark.
 
-Only fetches. What the numbers mean is decided in log_state, triggers and retention.
+The numbers are interpreted in log_state, triggers and retention.
 """
 
 from __future__ import annotations

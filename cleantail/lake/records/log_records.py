@@ -103,7 +103,7 @@ def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa
 
 
 def _with_uuids(array: pa.Array, kind: str) -> pa.Array:
-    """Return UUIDs as such, whose text is what counts."""
+    """Return a UUID column as Arrow UUIDs, because the text form counts. Other columns stay."""
     import pyarrow as pa
 
     is_plain = kind == "uuid" and pa.types.is_fixed_size_binary(array.type)

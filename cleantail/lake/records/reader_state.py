@@ -1,7 +1,7 @@
 """The current state of a topic through PyIceberg and Arrow, and where to go on reading from.
 
 Clean tail and head together, the topic's strategy applied, tombstoned keys absent (semantics.md 2, hazard 3). Records
-without a key are no part of a state. State and positions are of one snapshot: a reader that loads the state and then
+without a key do not belong to a state. State and positions are of one snapshot: a reader that loads the state and then
 follows from the positions misses nothing and sees nothing twice.
 
 A reader also registers how far it is. Its position is refused where it cannot be one.
@@ -144,7 +144,7 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
         ledger = catalog.load_table(f"{topic.table}{LEDGER_SUFFIX}")
     except NoSuchTableError:
         return {}
-    except Exception as e:  # whatever the driver raises means the same to a person
+    except Exception as e:  # every error of the driver means the same to a user
         raise TableError(f"table {topic.table}{LEDGER_SUFFIX} cannot be loaded: {type(e).__name__}") from None
     units = remembered_units(topic.config)
     in_force = And(In("strategy", units), GreaterThan("forget_at_ms", now_ms))
@@ -212,7 +212,7 @@ def set_position(
     *,
     back: bool = False,
 ) -> Reader:
-    """Register the reader, or moves its position: backwards only with `back`.
+    """Register the reader, or move its position; backwards only with `back`.
 
     Raises CleantailError for a name that cannot be, for an offset outside the log (beyond its end the position would
     hold nothing, ever), and for one below the reader's own; TableError for a partition that the topic does not have. A

@@ -1,7 +1,7 @@
 """Records as a person may see them who has to decide: few, cut short, printable, and read when they are asked for.
 
 Nothing of them is kept anywhere: they are read from the snapshot that was checked, through PyIceberg. That is possible
-as long as a branch leads to it: while the round waits, while what a red check held back is kept
+as long as a branch leads to it: while the round waits, while the branch of a failed check is kept
 (`cleantail.failed.branch.retention.ms`), and, for what was published, as long as the record is on `main`.
 """
 
@@ -82,7 +82,7 @@ def sampled_records(topic: Topic, sample: Sequence[RemovedRecord]) -> dict[tuple
 
 
 MOST_RECORDS = 50
-"""So many are shown at once."""
+"""Maximum number of records shown at once."""
 KEY_CHARS, VALUE_CHARS, HEADER_CHARS = 60, 100, 60
 HEADERS_SHOWN = 8
 
@@ -155,8 +155,7 @@ def shown(data: bytes | None, length: int | None, chars: int) -> str:
 
 
 def _text(data: bytes, is_cut: bool) -> str | None:
-    """Return the text that the bytes are in UTF-8, None if they are none; what was cut may end in the middle of a
-    character."""
+    """Decode UTF-8; None if the bytes are not UTF-8. Cut data may end in the middle of a character."""
     try:
         return data.decode()
     except UnicodeDecodeError as e:

@@ -1,8 +1,8 @@
 """Columns of an adopted table as Arrow in those of a topic table, as cleantail.log.adopted_table says it for Spark.
 
 A table property holds the mapping of an adopted table's columns. It is there from the adoption on,
-so that whoever has the table knows the mapping. Where the topic's YAML says another one, nothing is done until the
-table is adopted again.
+so every owner of the table has the mapping. If the topic's YAML has another mapping, nothing is done until the table
+is adopted again.
 
 Keys of adopted tables are bytes, in Arrow: the same bytes as cleantail.log.adopted_table gives in Spark, for one
 column or for several. Its docstring says what they are, and what JSON several columns of a value become.
@@ -142,7 +142,7 @@ def _text(value: Any) -> Any:
 
 
 MADE_OFFSET = "_cleantail_offset"
-"""The column of offsets that row lineage gives, beside the table's own."""
+"""The column of offsets that row lineage gives, in addition to the table's own."""
 MOST_MS = LONG_MAX // 1000
 """The last Unix ms, and the first with a minus, that a timestamp in microseconds can be."""
 NO_KINDS: Mapping[str, str] = {}
