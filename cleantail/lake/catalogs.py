@@ -113,9 +113,11 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def kept_catalog(platform: Platform) -> Catalog:
-    """Return the catalog as this process has opened it before by the same settings. Opening it asks for its own
-    tables, which takes longer than to load a topic's: a process that works on many topics does it once. Several threads
-    may ask: one of them opens it."""
+    """Return the catalog that this process has opened before with the same settings, or open it.
+
+    Opening reads the catalog's own tables, which takes longer than loading a topic's table. If several threads call
+    this, one of them opens the catalog.
+    """
     # a connection must not be used on both sides of a fork
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform).items()))
     # who has it need not wait while another catalog is opened, which may be out of reach
@@ -265,11 +267,13 @@ def require_usable(topic: Topic) -> None:
 
 
 def file_io_properties(topic: Topic) -> dict[str, str]:
-    """Return what a process needs to open the table's files with PyIceberg, secrets of the store included, among them
-    those that a REST catalog gives with the table; nothing that opens the catalog, whose address may have a password.
-    The class of the file IO goes along, since a warehouse that is a name says of no store.
+    """Return the properties with which a process opens the table's files through PyIceberg.
 
-    A round asks for them several times. Where no catalog gives secrets with a table they are remembered for a while.
+    They include the store's secrets, also those that a REST catalog gives with the table. They do not include what
+    opens the catalog, whose address may have a password. The class of the file IO is included, because a warehouse
+    that is only a name does not identify a store.
+
+    A round needs them several times, so they are remembered for a while, except with a REST catalog.
     """
     catalog, now_s = kept_catalog(topic.platform), time.monotonic()
     asked_s, stores = _stores.get(catalog, (float("-inf"), {}))

@@ -10,8 +10,8 @@ A decision goes by the real clock, or by `now_ms`, which a person may give for a
 4. Snapshots and branches expire, which cannot be undone, by the real clock where `now_ms` is ahead of it.
 5. `platform.allow_clock` lifts all of them, for trials.
 
-The work unit that compact is handed came through Airflow's database, where everybody who may edit the DAG may write:
-which logs are meant is taken from it, and no bound. The unit is planned again from the table's own metadata.
+The work unit that compact is handed came through Airflow's database, where every editor of the DAG may write. Only the
+choice of logs is taken from it, and no bound. The unit is planned again from the table's own metadata.
 """
 
 from __future__ import annotations
@@ -63,8 +63,7 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
 
 
 def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:
-    """Raise CleantailError if a run is to go by a clock ahead of the real one, and the platform does not say that
-    it may."""
+    """Raise CleantailError if a run is to use a clock ahead of the real one, unless the platform allows it."""
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
             f"now_ms {now_ms} is {now_ms - clock_ms} ms ahead of the clock: snapshots, tombstones and segments would "
@@ -267,7 +266,7 @@ def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
 
 def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
     """Raise HeldError for a clock long before the snapshot that the round reads was made: horizons of tombstones are
-    counted from it, and would have passed before readers saw them. A snapshot ahead of the real clock says nothing."""
+    counted from it, and would have passed before readers saw them. A snapshot ahead of the real clock is ignored."""
     if now_ms < base.at_ms - BEHIND_MS and base.at_ms <= clock_ms:
         raise _refused(f"its now_ms {now_ms} is {base.at_ms - now_ms} ms before snapshot {base.snapshot_id} was made")
 
@@ -287,7 +286,7 @@ def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
 
 
 def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) -> PartitionWork:
-    """Return what a run does to the log, or one with `force`. Raises HeldError if the unit says something else."""
+    """Return what a run does to the log, or one with `force`. Raises HeldError if the unit differs."""
     candidates = [works[work.partition] for works in planned_works if work.partition in works]
     if not candidates:
         raise _refused(f"there is nothing to do in partition {work.partition}")

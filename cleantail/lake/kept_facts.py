@@ -1,4 +1,4 @@
-"""What the metadata of many tables say, for a process that evaluates them one after the other.
+"""Cache of the facts in many tables' metadata, for a process that evaluates them one after the other.
 
 1. A table's metadata never change under one location, so what was read of them is right until the catalog names another
    location. Of a catalog that lists the locations of all its tables they are asked in one call, when the evaluation
@@ -6,7 +6,7 @@
 2. What was read is kept on the disk, in CLEANTAIL_HOME/evaluate/facts.db, and read back topic by topic: of the tables
    only the last one is in memory. A text holds numbers and paths of files, no key and no value of a record: an adopted
    table is not kept where its partitions are made of more than log, offset and time.
-3. Positions of readers and releases change without a commit to the table. They are asked once for each namespace.
+3. Positions of readers and releases change without a commit to the table. They are read once for each namespace.
 4. What is kept decides which topics a run works on, and nothing else: every round is planned from the table itself.
 """
 
@@ -118,7 +118,7 @@ class KeptFacts:
 
 
 class _Namespace:
-    """What the properties of one namespace say of its topics."""
+    """The readers and releases in the properties of one namespace."""
 
     def __init__(self, properties: Mapping[str, str]) -> None:
         self._readers: dict[str, tuple[Reader, ...]]

@@ -58,9 +58,11 @@ class Neighbour:
 
 def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) -> str:
     """Raise TableError if the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
-    where its properties put files outside its location. Returns what could not be looked at, in words, if anything.
-    Tables of `platform.source_catalogs` count. It costs one query of each SQL catalog, and reads the metadata file of
-    every other table, 16 at a time."""
+    where its properties put files outside its location. Returns a text that names what could not be read, if anything.
+
+    Tables of `platform.source_catalogs` count. Costs one query per SQL catalog, and reads the metadata file of every
+    other table, 16 at a time.
+    """
     name, location = ".".join(table.name()[-2:]), table.location()
     require_inner_paths(name, location, table.properties)
     folders = {**locations_of(location, table.properties), **metadata_folder(table.metadata_location)}
@@ -160,8 +162,10 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
 
 
 def _neighbours(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
-    """Return all others of the catalog, and what of it could not be looked at. `own`: the name of the table's catalog
-    if that is this one, whatever this one was opened as."""
+    """Return the catalog's other tables and views, and a text that names what could not be read.
+
+    `own`: the name of the table's catalog if that is this one, even if this one was opened under another name.
+    """
     from pyiceberg.catalog.sql import SqlCatalog
 
     if isinstance(catalog, SqlCatalog):
@@ -209,7 +213,7 @@ def _identifier(table: Table) -> tuple[str, str]:
 
 
 def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
-    """Return what the catalog lists, by one request a namespace and one a table; what it forbids is counted."""
+    """Return the tables that the catalog lists, and count refusals. Costs a request per namespace and one per table."""
     names, refused = _listed(catalog)
     own_name, prefix = (_identifier(table), "") if own else (None, f"{catalog.name}.")
     with ThreadPoolExecutor(READ_THREADS) as pool:
@@ -230,7 +234,7 @@ def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
             if namespace:
                 names += [(".".join(t[:-1]), t[-1]) for t in catalog.list_tables(namespace)]
             waiting += [n for n in catalog.list_namespaces(namespace) if len(n) > len(namespace)]
-        except Exception:  # forbidden, or not offered: each server has its own way to say so
+        except Exception:  # forbidden or not offered: each server answers in its own way
             refused += 1
     return names, refused
 

@@ -42,7 +42,7 @@ _OWNER_JSON: Codec[_Owned] = Codec(_Owned)
 
 
 def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
-    """Read them in one call; there are none if there is no such namespace."""
+    """Read the properties in one call. Empty if the namespace does not exist."""
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     try:
@@ -52,8 +52,10 @@ def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
 
 
 def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str], removals: set[str]) -> None:
-    """Write and remove properties, none of them both. The namespace is made if there is none, and only there: a
-    catalog may forbid it to whoever may change its properties."""
+    """Write and remove properties; no property may be in both sets.
+
+    The namespace is created only if it is missing: a login may change properties but not create namespaces.
+    """
     from pyiceberg.exceptions import NoSuchNamespaceError
 
     def write() -> None:
@@ -191,10 +193,10 @@ def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: It
 
 
 def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
-    """Remove releases of logs whose states were written again, so that none is ever taken for a word about the new
-    state: a task that is cleared has its round's clock, and may leave a quarantine of the very same times.
+    """Remove releases of logs whose states were written again, so that none is applied to the new state.
 
-    One that a person has given meanwhile stays. Nothing that goes wrong here makes a round fail that was published.
+    A cleared task has its round's clock, and may leave a quarantine with the very same times. A release that a user has
+    given meanwhile stays. An error here never fails a round that was published.
     """
     old = {release.partition: release for release in outdated}
     if not old:
@@ -222,8 +224,8 @@ BY_CHARS = 40
 def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
     """Lift the quarantine of one log and return what it was; nothing else of the log's state changes.
 
-    `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError where
-    there is no such table or partition, OvertakenError when rounds were faster every time.
+    `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError if
+    the table or partition does not exist, OvertakenError if rounds were faster every time.
     """
     catalog = open_catalog(topic.platform)
 
@@ -263,6 +265,6 @@ def _states(catalog: Catalog, topic: Topic) -> tuple[dict[int, PartitionState], 
 
 
 def _outdated(releases: Releases, word: Release, states: Mapping[int, PartitionState]) -> list[Release]:
-    """Return the releases of other logs of the topic that lift nothing any more."""
+    """Return the releases of the topic's other logs that no longer lift a quarantine."""
     others = (release for p, release in releases.items() if p != word.partition)
     return [o for o in others if not o.lifts(states.get(o.partition, PartitionState()).quarantine, word.table_uuid)]

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 
 HEADER_BYTES = 1 << 16
-"""A header has no statistics longer than that: writers cut them."""
+"""Maximum length of a page header in bytes: writers truncate the statistics in it."""
 _DICTIONARY, _DATA = 7, {5: 2, 8: 4}
 """Fields of a page's header: of a dictionary, and of data of both versions with the field that has their encoding."""
 _BY_LENGTH = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
@@ -232,7 +232,7 @@ def vector_name(path: str, start: int) -> str:
 
 
 def miscounted(name: str, positions: int, count: int, records: int) -> str:
-    """Return what is wrong with a delete file whose metadata say `count`, of a data file of so many records."""
+    """Return the error text for a delete file with `count` in its metadata, for a data file of this many records."""
     return (
         f"the {name} has {counted(positions, 'position')}, its metadata say {count} of a file of "
         f"{counted(records, 'record')}"
@@ -396,7 +396,7 @@ def bound_deletes() -> None:
 
 
 def _read_deletes(io: FileIO, data_file: Any) -> dict[str, Any]:
-    """Stands for PyIceberg's own. Returns data file -> its deleted positions, those of a whole Puffin file together
+    """Replace PyIceberg's function. Return data file -> its deleted positions, those of a whole Puffin file together
     within the limit."""
     import numpy as np
     import pyarrow as pa

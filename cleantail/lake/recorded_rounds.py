@@ -85,8 +85,10 @@ def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id
 
 
 def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -> list[EvidenceRow]:
-    """Return the rows that have all these values; none where the table is an earlier version's, which has not all of
-    these columns."""
+    """Return the rows that have all these values.
+
+    Empty if an earlier version wrote the table and it lacks one of these columns.
+    """
     from pyiceberg.expressions import And, EqualTo
 
     table = load_evidence(catalog, platform)
@@ -124,7 +126,7 @@ def answered_round(topic: Topic, reference: RoundReference, kind: str) -> Answer
     checked = recorded(topic, reference.round, kind, evidence)
     last = last_compaction(topic, evidence) if kind == COMPACT else None
     of_round = evidence
-    if last is not None and last.retaining is not None:  # it is no part of what was handed on
+    if last is not None and last.retaining is not None:  # it does not belong to what was handed on
         checked = last.checked
         of_round = [row for row in evidence if row.get("outcome") not in CHECKS or row in last.rows]
     require_matching_reference(reference, checked, evidence)
@@ -138,10 +140,11 @@ def recorded_publication(
     topic: Topic, dag_id: str, run_id: str, told_heads: Collection[int] = ()
 ) -> RoundResult | None:
     """Return what became of the last compaction that this run of a DAG has checked: it is on `main`, or nothing of it
-    passed and its failed logs are in quarantine. None else. `told_heads`: the snapshots of the check that the task
-    before has told of, which is another one where the round had to be made again: what it held back is `red_before`.
+    passed and its failed logs are in quarantine. None else. `told_heads`: the snapshots
+    of the check that the previous task reported. If the round had to be repeated, that check is an earlier one, and
+    the logs that it blocked are `red_before`.
 
-    It goes by the evidence and the table alone. Raises TableError, and OutsideError if the catalog is out of reach.
+    Reads only the evidence and the table. Raises TableError, and OutsideError if the catalog is out of reach.
     """
     catalog = kept_catalog(topic.platform)
     table = load_table(catalog, topic)
@@ -159,8 +162,10 @@ def recorded_publication(
 
 
 def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> RoundResult | None:
-    """Return what the topic's table says of a compaction: that it is on `main`, or that its failed logs are in
-    quarantine and nothing passed. None if it says neither."""
+    """Return the result of a compaction by the topic's table; None if the table has none.
+
+    The compaction is on `main`, or nothing passed and its failed logs are in quarantine.
+    """
     checked, retaining = recorded.checked, recorded.retaining
     snapshot_id = _commit_of(table, checked)
     if snapshot_id is None:

@@ -18,9 +18,8 @@ A reclaim rewrites files, and lets snapshots and branches of failed rounds go:
 An upper bound of what a run reads of one topic is estimated from metadata, before anything is ingested:
 
 1. An ingestion reads what is new, and a round may read that again.
-2. A round reads its log from the log start. With what is new, a log may become due that is not yet: where the dirty
-   ratio would be above its minimum if all of it came into this log, or if an unread record
-   may be overdue.
+2. A round reads its log from the log start. With what is new, a log may become due that is not yet: if the dirty
+   ratio would exceed its minimum with all of it in this log, or if an unread record may be overdue.
 3. An expiry reads the logs of which tombstones go, a reclaim the files that it rewrites, and a reconciliation or a
    conversion the whole table.
 """
@@ -50,11 +49,11 @@ _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20
 """Maximum that groups in one task rewrite together."""
 WAIT_PARTS = 10
-"""Snapshots wait for their expiry for one part in so many of their retention, so that several go together."""
+"""Snapshots expire late by one part in this many of their retention, so that several go together."""
 
 
 Group = Sequence[DataFile]
-"""Neighbouring files of one log that become one."""
+"""Neighbouring files of one log that are merged into one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,8 +283,11 @@ class NewInput:
 def due_topic(
     plan: RunPlan, new: NewInput, configs: KafkaConfigs, left_since_ms: int | None = None, force: bool = False
 ) -> DueTopic | None:
-    """Return what is due, None if nothing is. `left_since_ms`: since when runs have left the topic over (Unix ms);
-    `force`: whether a person asks for what is not due by ratio or lag."""
+    """Return what is due, or None if nothing is due.
+
+    `left_since_ms`: since when runs have left the topic unprocessed (Unix ms). `force`: whether a user requests work
+    that is not due by ratio or lag.
+    """
     upkeep = plan.repairs or plan.reclaim.due or plan.reconcile.due
     if not (plan.due or upkeep or new.bytes is not None):
         return None
@@ -301,7 +303,7 @@ def due_topic(
 
 
 def _read_bytes(plan: RunPlan, new: NewInput, configs: KafkaConfigs, force: bool) -> int:
-    """Return what the stations of the topic read, by the rules of the module docstring."""
+    """Return the bytes that the stations of the topic read, by the rules of the module docstring."""
     new_bytes = new.bytes or 0
     planned = {work.partition: work.read_bytes for unit in plan.units for work in unit.partitions}
     may_follow = {log.partition for log in plan.logs if new_bytes and (force or _may_be_due(log, new_bytes, configs))}

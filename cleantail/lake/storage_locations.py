@@ -12,7 +12,7 @@ A table of another catalog is in no listing of ours. Its metadata files show tha
    or `metadata` or of a partition, as `day=1`.
 3. A file that was written before the table's own oldest file is not the table's.
 
-Only the store's listing and the files themselves count: what the table's metadata says of times is its owner's word.
+Only the store's listing and the files themselves count: times in the table's metadata are written by its owner.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Records as a person may see them who has to decide: few, cut short, printable, and read when they are asked for.
+"""Records for a user who has to decide: few, truncated, printable, and read on request.
 
-Nothing of them is kept anywhere: they are read from the snapshot that was checked, through PyIceberg. That is possible
+They are not kept anywhere: they are read from the snapshot that was checked, through PyIceberg. That is possible
 as long as a branch leads to it: while the round waits, while the branch of a failed check is kept
 (`cleantail.failed.branch.retention.ms`), and, for what was published, as long as the record is on `main`.
 """
@@ -103,8 +103,10 @@ class ShownRecord:
 
 
 def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | None:
-    """Return the snapshot in which records of a checked one can be looked at: itself while a branch leads to it,
-    `main` where it was published, else none: what was dropped is not brought back by a look."""
+    """Return the snapshot in which the records of a checked snapshot can be read, or None.
+
+    It is the snapshot itself while a branch leads to it, and `main` if it was published. A dropped one stays dropped.
+    """
     heads = {ref.snapshot_id for ref in table.refs().values()}
     current = table.current_snapshot()
     if snapshot_id in heads and table.snapshot_by_id(snapshot_id) is not None:
