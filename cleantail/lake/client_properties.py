@@ -1,7 +1,7 @@
-"""What Spark's Iceberg catalog and PyIceberg are told of one catalog, secrets apart from the rest. Pure.
+"""Properties of one catalog for Spark's Iceberg catalog and for PyIceberg, with secrets kept separate. Pure.
 
-A catalog that is only read (platform.source_catalogs) is told no login that it does not name by itself, and neither
-client makes or alters tables of a database for it.
+A catalog that is only read (platform.source_catalogs) gets no login except those that it names itself. For it, neither
+client creates or alters tables of a database.
 
 `spark_catalog` may travel on a command line and holds no secret. `secret_variables` says which variable of the
 environment has which property; their values are added inside of the process that opens the catalog.
@@ -69,7 +69,7 @@ NAMES = (
 """Every known property that both clients have under different names."""
 _IMPLIED_BY_JAVA = {"rest.auth.type": {"sigv4": {"rest.sigv4-enabled": "true"}}}
 _IMPLIED_BY_PYICEBERG = {"rest.sigv4-enabled": {"true": {"rest.auth.type": "sigv4"}}}
-"""Name -> value -> what the other client is told instead, where no name stands for the other."""
+"""Name -> value -> properties for the other client, for names without a counterpart."""
 JAVA_ONLY = ("io-impl", "cache-enabled", "clients", "jdbc.", "io.manifest.", "lock.", "lock-impl")
 """Names and prefixes that PyIceberg does not use: Java's classes, caches and connections."""
 PYICEBERG_ONLY = (

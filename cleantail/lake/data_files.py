@@ -40,8 +40,11 @@ DAY_MS = 86_400_000
 
 
 class Statistics:
-    """What the footer of a file has on columns. A column that the file lacks is one value in all its records,
-    unless it is a field of a struct that the file has: where that is null, so is the field."""
+    """The footer's statistics of columns.
+
+    A column that the file lacks has one value in all records. Exception: a field of a struct that the file has is null
+    in each record in which the struct is null.
+    """
 
     def __init__(self, footer: Any, projection: Projection) -> None:
         self._places, self._records = projection.places, footer.num_rows
@@ -258,19 +261,18 @@ Ends = tuple[int, int] | None
 
 
 def _ends_of(name: str, columns: Columns, ends: Callable[[str], Ends]) -> Ends:
-    """Return the range of a column; of partition and offset 0 where no column has them
-    (cleantail.log.adopted_table)."""
+    """Return the range of a column; 0 for a partition or offset that no column has (cleantail.log.adopted_table)."""
     return ends(name) if columns.of(name) else None if name == TIMESTAMP else (0, 0)
 
 
 def _null_keys(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
-    """Return how many keys are null, if known: of a key of several parts it is none where a part is never null."""
+    """Return how many keys are null, if known. A key of several parts is not null if one part never is."""
     parts = [nulls(part_name(KEY, n)) for n in range(len(columns.parts(KEY)))]
     return (0 if 0 in parts else None) if parts else nulls(KEY)
 
 
 def _null_values(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
-    """Return how many values are null, if known; with a mark of deletes no value says what a record is."""
+    """Return how many values are null, if known; 0 if a column marks deletes, since values then do not decide."""
     return 0 if columns.deleted or not columns.of(VALUE) else nulls(VALUE)
 
 
@@ -411,8 +413,8 @@ def _lost_by_log(
 ) -> tuple[int, ...]:
     """Return how many of each part's records are deleted.
 
-    No metadata has that of a file of several logs. The deleted positions and the partitions of its records are read,
-    once in a process.
+    For a file of several logs no metadata has that number. The deleted positions and the partitions of its records are
+    read once in a process.
     """
     records = tuple(part.records for part in parts)
     if len(parts) == 1 or lost in (0, sum(records)):

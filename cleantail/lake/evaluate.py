@@ -50,9 +50,11 @@ def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
 
 
 def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
-    """Raise CleantailError if a run is asked to begin by another clock than the real one, and the platform does
-    not say that it may. A clock behind is no more harmless than one ahead: horizons of tombstones and the memory of
-    late versions are counted from it, and branches that are kept for a while are named by it."""
+    """Raise CleantailError if a run is to begin by another clock than the real one, unless the platform allows it.
+
+    A clock that is behind also does harm. Horizons of tombstones and the memory of late versions are counted from it,
+    and branches that are kept for a while are named by it.
+    """
     require_past(platform, now_ms, clock_ms)
     if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
         raise CleantailError(

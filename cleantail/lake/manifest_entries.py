@@ -1,4 +1,4 @@
-"""Adapter: what manifests say of files: the delete files, each with the data file whose records it deletes, and the
+"""Adapter: facts about files in manifests: delete files, each with the data file whose records it deletes, and the
 row lineage of data files, which PyIceberg 0.12 does not read (cleantail.log.adopted_table).
 
 A data file's first row id is in its manifest's entry, or follows from that of the manifest, which the manifest list
@@ -93,8 +93,10 @@ class ForeignDelete:
 
 
 def deletes_of(table: Table, manifest: ManifestFile, *, pass_foreign: bool = False) -> Iterator[DeleteFile]:
-    """Yield the delete files of a manifest. Those that are not of one data file are passed over, as if their records
-    were still there, where `pass_foreign` says so. Raises TableError for them else."""
+    """Yield the delete files of a manifest. Those that are not of one data file raise TableError.
+
+    With `pass_foreign` they are skipped, as if their records were still there.
+    """
     for delete in entries_of_deletes(table, manifest):
         if isinstance(delete, ForeignDelete):
             if pass_foreign:
@@ -226,8 +228,10 @@ def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lin
 
 
 def spans_of(table: Table, file: Any) -> Spans:
-    """Return what a file has itself of lineage, by its manifest, else by those columns, which are read once in a
-    process."""
+    """Return the row lineage in the file itself: from its manifest, else from its lineage columns.
+
+    A process reads these columns once.
+    """
     path = str(file.file_path)
     if (known := _spans_by_file.get(path)) is None:
         metrics = (file.null_value_counts or {}, file.lower_bounds or {}, file.upper_bounds or {})

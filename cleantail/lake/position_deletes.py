@@ -1,17 +1,17 @@
 """Delete files of one data file: deletion vectors, and the position deletes of format version 2.
 
-Which data file they are of, and which positions it has lost. The owner of a table writes these files: 1 MB of them can
-name billions of positions. Therefore:
+Finds the data file of each, and the positions that it has lost. The owner of a table writes these files:
+1 MB of them can name billions of positions. Therefore:
 
-1. A delete file is refused before it is read if its footer or its pages say more than `deletes.max.bytes`.
+1. A delete file is refused before it is read if its footer or its pages declare more than `deletes.max.bytes`.
 2. It is read in batches. Of a batch only the positions of the data file in question stay, as a compressed set.
 3. A position at or behind the data file's end is an error, as is a vector with another number of positions than its
    metadata say.
 4. PyIceberg reads delete files by these functions, too (`bound_deletes`).
 
-pyarrow allocates what the header of a page says, up to 2 GiB, whatever the footer says of the column: a page of zeros
-is a few kilobytes in the file. So the headers themselves are read, which costs a few bytes of each page. Two encodings
-of texts, by the length of each, unpack in memory to any size: they are refused.
+pyarrow allocates the size in a page's header, up to 2 GiB, regardless of the column's size in the footer. A page of
+zeros is a few kilobytes in the file. So the headers themselves are read, which costs a few bytes of each page.
+Two encodings of texts, by the length of each, unpack in memory to any size: they are refused.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Adapter: what a rollback, of rounds or of an ingestion, would do, from metadata by PyIceberg, and what one has done.
-Changes nothing.
-"""
+"""Adapter: previews and results of rollbacks, of rounds or of an ingestion, by PyIceberg. Changes nothing."""
 
 from __future__ import annotations
 
@@ -70,7 +68,7 @@ def preview(topic: Topic, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, 
 
 
 def done_already(topic: Topic, request: str) -> Commit | None:
-    """Return the rollback in main's history that the same request asked for."""
+    """Return the rollback in main's history that the same request caused."""
     table = load_table(open_catalog(topic.platform), topic)
     return answer_to(list(history_of(table)), request) if table is not None else None
 

@@ -1,5 +1,6 @@
-"""Where tables lie, in a form in which two folders can be compared however they are written. Pure, but for links
-and what other tables' metadata say.
+"""Locations of tables, in a form in which two folders can be compared regardless of their spelling.
+
+Pure, except that it follows links and reads other tables' metadata.
 
 `file:/a`, `file:///a/`, `/a` and `/b/../a` are one folder, and so are `s3a://b/x` and `s3://b/x`; links of local
 folders are followed. What is deleted below a table's location must be the table's own: two tables of which one lies in
@@ -337,7 +338,7 @@ def location_of(location: str) -> StorageLocation:
 
 
 VIEW = "\0view"
-"""Begins the path of a folder that is known by a mount of ViewFs alone."""
+"""Prefix of the path of a folder that is known only by a mount of ViewFs."""
 
 
 def _is_access_point(authority: str) -> bool:

@@ -288,8 +288,10 @@ def history_of(table: Table) -> Iterator[Commit]:
 
 
 class _SnapshotsById:
-    """What PyIceberg's walk asks of a table's metadata. The metadata's own answer looks through all snapshots for
-    each, which takes 0.7 s for 5,000 of them where this takes 5 ms."""
+    """Lookup of snapshots for PyIceberg's walk through a table's history.
+
+    The metadata's own lookup scans all snapshots each time: 0.7 s for 5,000 snapshots, where this takes 5 ms.
+    """
 
     def __init__(self, table: Table) -> None:
         self.snapshot_by_id = {s.snapshot_id: s for s in table.metadata.snapshots}.get
@@ -326,8 +328,7 @@ def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
 
 
 def snapshot_id_of(table: Table, text: str) -> int:
-    """Return the snapshot that a person names: its id, or a branch or tag that is at it. Raises TableError for
-    neither."""
+    """Return the snapshot that a user names by its id, a branch or a tag. Raises TableError if the name is unknown."""
     if (number := whole_number(text.removeprefix("-"))) is not None:
         return -number if text.startswith("-") else number
     if (ref := table.metadata.refs.get(text)) is None:

@@ -179,7 +179,7 @@ class Projection:
 
     @property
     def lacks_all(self) -> bool:
-        """Return whether nothing has to be read of the file."""
+        """Return whether nothing in the file needs to be read."""
         return not self.read
 
     def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
     """Return partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
 
-    A late record below it is in a file, but not in the log. The properties say what is so now: an older snapshot is
+    A late record below it is in a file, but not in the log. The properties hold the current state: an older snapshot is
     read as it was.
     """
     current = table.current_snapshot()

@@ -1,4 +1,4 @@
-"""Columns of an adopted table as Arrow in those of a topic table, as cleantail.log.adopted_table says it for Spark.
+"""Arrow: an adopted table's columns as those of a topic table, by the rules that cleantail.log.adopted_table has.
 
 A table property holds the mapping of an adopted table's columns. It is there from the adoption on,
 so every owner of the table has the mapping. If the topic's YAML has another mapping, nothing is done until the table
@@ -234,7 +234,7 @@ def _types() -> dict[str, pa.DataType]:
 
 
 def whole_numbers(stored: pa.Array) -> pa.Array:
-    """Return what an order has: whole numbers, or the microseconds since 1970 of timestamps."""
+    """Return the values of an order: whole numbers, or the microseconds since 1970 of timestamps."""
     import pyarrow as pa
 
     times = pa.types.is_timestamp(stored.type)
