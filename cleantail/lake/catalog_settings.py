@@ -44,9 +44,11 @@ OWN_OVERHEAD_MIB = 512
 
 
 def jars(platform: Platform) -> list[Path]:
-    """Return the jars that `cleantail jars` or `make setup` fetched once, so that no job resolves packages when it
-    starts: those that are listed (spark_jobs/conf/jars.txt), and no other; none where the cluster has them. Raises
-    CleantailError if one has another size than is listed."""
+    """Return the listed jars (spark_jobs/conf/jars.txt) that `cleantail jars` or `make setup` fetched.
+
+    Fetched once, so that no job resolves packages when it starts. Empty if the cluster has the jars. Raises
+    CleantailError if one has another size than is listed.
+    """
     return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform))
 
 
@@ -74,10 +76,11 @@ def _catalogs(platform: Platform) -> tuple[Catalog, ...]:
 
 
 def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]:
-    """Return settings of a Spark application: catalog, jars, plans. The platform's own `spark.conf` wins, but no file
-    can be read by SQL that names its path: that stays switched off.
+    """Return settings of a Spark application: catalog, jars, plans.
 
-    `records`: how many the application is going to read, where that is known (SMALL_RECORDS).
+    The platform's own `spark.conf` wins, with one exception: SQL can never read a file by its path.
+
+    `records`: how many records the application will read, if known (SMALL_RECORDS).
 
     Raises CleantailError for a master that strangers could command (cleantail.config.platform) and for a jar that
     is not the one that was listed.
@@ -96,7 +99,7 @@ def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        # else every function of a column asks the JVM six questions, so that an error can name the line that called it
+        # otherwise each column function makes six calls to the JVM, so that an error can name the line that called it
         "spark.python.sql.dataFrameDebugging.enabled": "false",
         # through TCP every Python task waits 40 ms for an acknowledgement that its system delays
         "spark.python.unix.domain.socket.enabled": "true",
@@ -112,7 +115,7 @@ def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]
         **authentication(platform.spark.master),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
-        "spark.sql.runSQLOnFiles": "false",  # no SQL reads a file by its path, whoever wrote it: always
+        "spark.sql.runSQLOnFiles": "false",  # always: no SQL reads a file by its path
     }
 
 

@@ -91,7 +91,7 @@ def open_catalog(platform: Platform) -> Catalog:
             if type(error).__name__ not in _LOST_RACES:
                 raise
             return opened(name, properties, platform.limits)
-    except Exception as e:  # whatever the driver raises means the same to a person
+    except Exception as e:  # every error of the driver means the same to a user
         raise unreachable(platform, e) from None
 
 
@@ -120,7 +120,7 @@ def kept_catalog(platform: Platform) -> Catalog:
     """
     # a connection must not be used on both sides of a fork
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform).items()))
-    # who has it need not wait while another catalog is opened, which may be out of reach
+    # an open catalog is returned without waiting for another one to open, which may be out of reach
     if kept := _kept(platform, settings):
         return kept
     with _opening:
@@ -164,8 +164,10 @@ _DAMAGE = (
 
 
 def load_any(catalog: Catalog, name: str, platform: Platform) -> Table | None:
-    """Return a table of any owner, or None if the catalog has none of the name. Raises TableError for damaged
-    metadata, OutsideError if the catalog is out of reach."""
+    """Return a table of any owner, or None if the catalog has no table of this name.
+
+    Raises TableError for damaged metadata, OutsideError if the catalog is out of reach.
+    """
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
@@ -192,8 +194,10 @@ def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str
 
 
 def load_table(catalog: Catalog, topic: Topic) -> Table | None:
-    """Return the topic's table, or None if there is none yet. Raises TableError if it is not this topic's,
-    OutsideError if the catalog is out of reach."""
+    """Return the topic's table, or None if it does not exist yet.
+
+    Raises TableError if it is not this topic's, OutsideError if the catalog is out of reach.
+    """
     table = load_any(catalog, topic.table, topic.platform)
     if table is None:
         return None
@@ -210,8 +214,10 @@ def load_table(catalog: Catalog, topic: Topic) -> Table | None:
 
 
 def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
-    """Return `namespace.table` -> location of its metadata, in one query; empty for a catalog that has no such list.
-    `platform`: whose catalog it is. Raises OutsideError if it is out of reach."""
+    """Return `namespace.table` -> location of its metadata, in one query; empty if the catalog has no such list.
+
+    `platform`: the owner of the catalog. Raises OutsideError if it is out of reach.
+    """
     from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
     from sqlalchemy import select
     from sqlalchemy.exc import SQLAlchemyError

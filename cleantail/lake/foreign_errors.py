@@ -208,7 +208,7 @@ def _text(error: Exception) -> str:
 
 
 def _of_file(text: str) -> str | None:
-    """Return what a Python worker says of a file that it could not open, None if it failed of something else."""
+    """Return a Python worker's message about a file that it could not open; None if it failed for another reason."""
     found = _FILE_ERROR.search(text)
     return f"a task of Spark: {found[0][:_CHARS]}" if found else None
 

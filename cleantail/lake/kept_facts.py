@@ -66,8 +66,8 @@ FACTS_JSON: Codec[TableFacts] = Codec(TableFacts)
 
 
 class KeptFacts:
-    """Reads the metadata of one platform's tables, for one evaluation. Where a catalog is out of reach, or a table is
-    not usable, it raises what read_facts raises."""
+    """Reads the metadata of one platform's tables, for one evaluation. If a catalog is out of reach or a table is
+    not usable, it raises the errors of read_facts."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -127,14 +127,16 @@ class _Namespace:
         self._releases: Mapping[str, Releases] = releases_in(properties)
 
     def applied(self, topic: Topic, facts: TableFacts) -> TableFacts:
-        """Return the facts with the topic's readers and releases. Raises TableError for a position of a reader of the
-        topic that is none."""
+        """Return the facts with the topic's readers and releases.
+
+        Raises TableError for a property of a reader of the topic that is not a position.
+        """
         if topic.topic in self._broken:
             raise TableError(self._broken[topic.topic])
         return facts.with_namespace(self._readers.get(topic.topic, ()), self._releases.get(topic.topic, NO_RELEASES))
 
 
 def _key(topic: Topic, location: str) -> str:
-    """Return what the facts follow from: this code, whose table it is and which columns it has, and its metadata."""
+    """Return the inputs that determine the facts: this code, the topic, table, columns and metadata."""
     owner = topic.model_dump_json(include={"topic", "table", "columns"})
     return f"{hashlib.sha256(f'{code_digest()} {owner}'.encode()).hexdigest()[:32]} {location}"

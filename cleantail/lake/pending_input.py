@@ -131,7 +131,7 @@ _ANOTHER_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class OwnPosition:
-    """Describes one moment of the topic's own table. `text` is the position as it stands, None if there is none."""
+    """Describes one moment of the topic's own table. `text` is the current position, None if it has no position."""
 
     text: str | None = None
     position: SnapshotPosition | None = None
@@ -164,7 +164,7 @@ def is_table_read(topic: Topic, now_ms: int) -> bool:
 
 
 def own_position(topic: Topic) -> OwnPosition:
-    """Return where the topic's table is. Raises SourceError for one that was read from Kafka."""
+    """Return the position of the topic's table. Raises SourceError if the table was read from Kafka."""
     return _own_position(topic, load_table(kept_catalog(topic.platform), topic))
 
 
@@ -183,8 +183,10 @@ def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
 
 
 def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPosition | None) -> None:
-    """Raise SourceError if files have brought what is still to come from the source: it may have been cleaned
-    since, and would come a second time."""
+    """Raise SourceError if files have already brought records that the source still has to deliver.
+
+    They may have been cleaned since, and would arrive a second time.
+    """
     known = position.next_offsets if position else {}
     beyond = {p: end for p, end in sorted(log_ends(table).items()) if end > known.get(p, 0)}
     if beyond:
@@ -215,7 +217,7 @@ def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], 
 
 
 def _gone_folder(topic: Topic) -> Path | None:
-    """Return the folder in which source.path begins to look, if there is none."""
+    """Return the folder in which the search of source.path starts, if that folder does not exist."""
     folder = folder_of(topic.source.path or "", topic.platform.home)
     return None if folder.is_dir() else folder
 

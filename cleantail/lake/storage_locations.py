@@ -197,7 +197,7 @@ def _around(location: str) -> list[str]:
     if not separator and rest.startswith("file:"):
         prefix, rest = "file:", rest.removeprefix("file:")
     parts = rest.rstrip("/").split("/")
-    lowest = 2 if separator and not rest.startswith("/") else 1  # a bucket or host is no folder
+    lowest = 2 if separator and not rest.startswith("/") else 1  # a bucket or host is not a folder
     below = [n for n in range(lowest, len(parts)) if parts[n] in ("data", "metadata") or "=" in parts[n]]
     return [f"{prefix}{'/'.join([*parts[:n], 'metadata'])}" for n in reversed(below)]
 
@@ -244,9 +244,11 @@ def _uuid_of(file: _Listed) -> str | None:
 
 
 def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
-    """Return the UUID of the table that a metadata file is of, None if the file does not say: half of one, which a
-    killed writer has left, belongs to no table that can be read. None also if the file is gone. Raise TableError if it
-    cannot be read: each store has errors of its own."""
+    """Return the UUID of the table that a metadata file is of, None if the file has no UUID.
+
+    A truncated file of a killed writer belongs to no readable table. None also if the file was deleted. Raises
+    TableError if it cannot be read: each store has errors of its own.
+    """
     try:
         with opened() as stream:
             head = stream.read(HEAD_BYTES)
@@ -455,7 +457,7 @@ def known_locations(properties: Mapping[str, str], metadata_location: str) -> Ma
     broken table blocks only its own folder. `properties`: of the catalog, for its FileIO."""
     try:
         return _locations_in(tuple(sorted(properties.items())), metadata_location)
-    except Exception:  # whatever a store or a broken file leads to
+    except Exception:  # any error of a store or of a broken file
         folder = posixpath.dirname(metadata_location)
         root = posixpath.dirname(folder) if posixpath.basename(folder) == "metadata" else folder
         return metadata_folder(metadata_location) | {root: folder_location(root)}

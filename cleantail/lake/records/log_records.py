@@ -97,7 +97,7 @@ def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa
             for batch in parquet.iter_batches(BATCH_RECORDS, columns=projection.read, use_threads=False):
                 yield table_of(batch, True)
             return
-        # a file without records has no batch, and one that has none of the columns has nothing to be read
+        # a file without records has no batch, and a file with none of the columns is not read
         for at in range(0, max(records, 1), BATCH_RECORDS):
             yield table_of(pa.record_batch({"": pa.nulls(min(BATCH_RECORDS, records - at))}), False)
 
@@ -172,7 +172,7 @@ def records_with_offsets(
 def _with_deletes(
     table: Table, paths: Sequence[str], tasks: Iterable[FileScanTask]
 ) -> Iterable[tuple[Any, pa.Table, pa.Array]]:
-    """Yield (data file, its records, which of them live)."""
+    """Yield (data file, its records, mask of the live ones)."""
     import numpy as np
     import pyarrow as pa
     from pyiceberg.io.pyarrow import _read_all_delete_files
@@ -250,7 +250,7 @@ def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id
 def adopted_records(
     table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
 ) -> pa.Table:
-    """Return live records of an adopted table, at least those of a log."""
+    """Return live records of an adopted table: those of a log, and possibly others."""
     import pyarrow as pa
 
     scan = table.scan(snapshot_id=snapshot_id)
