@@ -92,8 +92,7 @@ def of_java(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def of_pyiceberg(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties under PyIceberg's names. It knows client.region too, of which Glue's client reads
-    its region."""
+    """Return the properties under PyIceberg's names. client.region stays, because Glue's client reads it."""
     translated = {row.pyiceberg: row.to_pyiceberg(properties[row.java]) for row in NAMES if row.java in properties}
     theirs = {row.java for row in NAMES} - {"client.region"}
     untranslated = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, JAVA_ONLY)}

@@ -214,8 +214,10 @@ def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ..
 
 
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
-    """Return the one log that the manifest's bounds and the file's partition tell of; None if they say that there
-    are several logs, or leave something open that the file tells."""
+    """Return the single log in the manifest's bounds and the file's partition.
+
+    None if there are several logs, or if the file itself has to be read.
+    """
     layout = _layout(table, columns)
     ids = {name: path.leaf.id for name, path in layout.items()}
     constants, counts = dict(constants_of(table, file)), file.null_value_counts or {}
@@ -241,7 +243,7 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     if logs is None or offsets is None or values is None or (keys is None and not columns.parts(KEY)):
         return None
     if columns.timestamp and stamps is None and nulls(TIMESTAMP) != file.record_count:
-        return None  # PyIceberg writes no bounds of nested columns: the footer tells the timestamps
+        return None  # PyIceberg writes no bounds of nested columns: the footer has the timestamps
     return _one_log(logs, offsets, _in_ms(table, columns, stamps), file.record_count, values, keys)
 
 
@@ -293,8 +295,10 @@ def _one_log(logs: Ends, offsets: Ends, stamps: Ends, records: int, values: int,
 
 
 def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
-    """Return the one log that the footer's statistics tell of; None if the footer has no statistics of a column, or
-    they say that there are several logs."""
+    """Return the single log in the footer's statistics.
+
+    None if the footer has no statistics of a column, or if there are several logs.
+    """
     statistics = footer_statistics(table, file, columns.paths)
 
     def ends(name: str) -> Ends:

@@ -258,7 +258,7 @@ def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
     real clock.
 
     Raises HeldError if the one that was handed over has other bounds, another name, a snapshot that `main` never was
-    at, or a clock at which that was not there: the configuration has changed since, or somebody has changed the unit.
+    at, or a clock at which that was not there: the configuration or the unit was changed since.
     """
     base, facts = _base(topic, unit.base_snapshot_id)
     if not topic.platform.allow_clock:

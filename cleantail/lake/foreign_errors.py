@@ -2,7 +2,7 @@
 
 1. Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and
    go on into logs, Airflow's database and alerts.
-2. So a message is repeated only where its exception is one that tells of files, hosts, plans or settings.
+2. So a message is repeated only if its exception is about files, hosts, plans or settings.
 3. Of any other exception the names alone are shown, and CLEANTAIL_DEBUG=1 shows the stack.
 4. For a catalog that cannot be reached, the text gives the cause: refused, host, login, missing. The driver's own text
    is dropped, because it may contain the address with a password.

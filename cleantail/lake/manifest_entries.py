@@ -121,7 +121,7 @@ def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteF
     """Yield all delete files of a manifest.
 
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
-    vector belongs to; its own schema of version 3 has it. Of position deletes (version 2) the bounds tell it, too.
+    vector belongs to; its own schema of version 3 has it. For position deletes (version 2) the bounds contain it.
     """
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntry
     from pyiceberg.manifest import DataFile as IcebergFile

@@ -2,14 +2,14 @@
 
 PyIceberg opens the files of a table by the properties of the catalog, and over them those of the table. There
 `py-io-impl` names a callable, which is called with the login of the catalog and of the store, and `s3.endpoint` names
-the server that gets signed requests. Whoever writes a table could so run code, or get the keys. Therefore:
+the server that gets signed requests. A writer of a table could so run code, or get the keys. Therefore:
 
 1. A FileIO is built from the properties of the catalog alone, and with a REST catalog also from what its server sends
    with the table: configuration and credentials of the store.
 2. The server names no code: what it says of that is dropped, and what the platform says of it stays.
 3. A table whose properties name code that a writer would load is committed by no catalog (`require_data_alone`).
 
-Bounds what PyIceberg reads of a table's metadata: whoever writes a table writes these files too.
+Bounds what PyIceberg reads of a table's metadata: a table's writer also writes these files.
 
 1. PyIceberg reads a metadata file whole, and what it unpacks to whole: 10 MB of a `.gz` file are 10 GB of memory. Here
    a file is unpacked piece by piece, and reading ends at the limit. So it does for the answer of a REST catalog.
@@ -223,7 +223,7 @@ def opened(name: str, properties: Mapping[str, Any], limits: LimitConfigs) -> Ca
 
 
 def require_data_alone(table: str, names: Iterable[str]) -> None:
-    """Raise TableError if one of the table's properties names code, or a store, to whoever writes the table."""
+    """Raise TableError if one of the table's properties names code, or a store, for the table's writers."""
     if named := sorted(name for name in names if NAMES_CODE.fullmatch(name)):
         raise TableError(
             f"table {table} has the property {one_line(named[0])}, which names code or a store for its writers: "

@@ -1,7 +1,7 @@
 """Adapter: checks that a table shares its folder with no other, and that its metadata names only its own files.
 
 What Iceberg deletes for a table goes by the table's own metadata: files that no snapshot knows below its location, and
-files that expired snapshots name wherever they are. Both are in the hands of whoever writes the table, and are deleted
+files that expired snapshots name wherever they are. Every writer of the table controls both, and they are deleted
 with Cleantail's rights. So this is checked before anything is deleted, and before a table is adopted.
 """
 

@@ -207,7 +207,7 @@ def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
         removals = {_property_of(release) for p, release in old.items() if now.get(p) == release}
         if removals:
             write_properties(catalog, topic.own_namespace, {}, removals)
-    except Exception as e:  # whatever the catalog's driver raises
+    except Exception as e:  # any error of the catalog's driver
         release_logger.warning("releases of %s are left for later, and lift nothing: %s", sorted(old), type(e).__name__)
 
 

@@ -93,7 +93,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
         raise unreachable(reading, e) from None
     except (ValueError, ValidationError, NotImplementedError) as e:  # no retry helps
         raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
-    except Exception as e:  # whatever the driver raises
+    except Exception as e:  # any error of the driver
         raise unreachable(reading, e) from None
 
 

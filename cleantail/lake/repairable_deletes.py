@@ -9,7 +9,7 @@ Deletion vectors that make a table unreadable, or will:
 
 Deletes that a round cannot replace, and that `convert-deletes` can:
 
-1. Equality deletes: they name values of columns, and are of whatever data file has such records.
+1. Equality deletes: they name values of columns, and apply to every data file with such records.
 2. Position deletes of several data files in one file.
 """
 

@@ -20,7 +20,7 @@ An upper bound of what a run reads of one topic is estimated from metadata, befo
 1. An ingestion reads what is new, and a round may read that again.
 2. A round reads its log from the log start. With what is new, a log may become due that is not yet: if the dirty
    ratio would exceed its minimum with all of it in this log, or if an unread record may be overdue.
-3. An expiry reads the logs of which tombstones go, a reclaim the files that it rewrites, and a reconciliation or a
+3. An expiry reads the logs that lose tombstones, a reclaim the files that it rewrites, and a reconciliation or a
    conversion the whole table.
 """
 

@@ -200,7 +200,7 @@ def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) ->
 def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
     """Return the files; those without timestamps get the time of their append, by its sequence number.
 
-    A snapshot that has expired was older than the next one that is kept, whatever branch it is on.
+    A snapshot that has expired was older than the next one that is kept, on any branch.
     """
     files = tuple(files)
     if all(file.min_timestamp_ms >= 0 for file in files):
@@ -232,7 +232,7 @@ def _arrived(
     table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
 ) -> tuple[DataFile, ...]:
     """Return the files with records that each log's last round had not seen. A file that was merged since counts as
-    new where the snapshots are gone that tell which of its records are: that costs a cleaning and loses nothing."""
+    new if the snapshots that show its new records have expired: that costs a cleaning and loses nothing."""
     # 1. files above the round's sequence number came later
     last_round = {p: s.known_sequence_number for p, s in states.items()}
     newer = [f for f in files if f.data_sequence_number > last_round.get(f.partition, 0)]
@@ -241,7 +241,7 @@ def _arrived(
     merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
     if not merged:
         return tuple(newer)
-    # 3. of logs with merged files the appends since then tell what was really new
+    # 3. for logs with merged files, the appends since then show what was really new
     history = _added_since(table, snapshot, min(last_round.get(f.partition, 0) for f in merged))
     if history is None:
         return tuple(newer)

@@ -1,4 +1,4 @@
-"""Records of a topic's table as Arrow, in the columns of a topic table, whatever the table's own columns are.
+"""Records of a topic's table as Arrow, in the columns of a topic table, regardless of the table's own columns.
 
 Data files of an adopted table are read through PyIceberg's metadata and cleantail.lake.records.projection, as tasks on
 Spark read them.
@@ -313,7 +313,7 @@ def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
 
 def stored_records(table: Table, columns: Columns, names: Sequence[str], file: Any) -> Iterator[pa.Table]:
     """Yield the named columns of all records in a data file, deleted ones too, in batches: a file of 400 kB may have
-    50 million records. Offsets that no column has are 0 here: a file's lineage tells them."""
+    50 million records. Offsets that no column has are 0 here: they follow from lineage."""
     import pyarrow as pa
 
     paths = list(dict.fromkeys(path for name in names for path in _read(columns, name)))

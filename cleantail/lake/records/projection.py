@@ -8,8 +8,8 @@ their path. A field is found by its id; in a file without any ids by the names t
 2. its `initial-default`;
 3. null.
 
-A field of a struct is null where the struct is, whatever its default; and null if the file lacks the struct, unless
-the struct itself has a default. Values have the table's type: narrower types of the file are promoted.
+A field of a struct is null if the struct is, regardless of its default. It is also null if the file lacks the struct,
+unless the struct itself has a default. Values have the table's type: narrower types of the file are promoted.
 """
 
 from __future__ import annotations

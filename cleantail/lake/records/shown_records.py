@@ -165,7 +165,6 @@ def _text(data: bytes, is_cut: bool) -> str | None:
 
 
 def _quoted(text: str) -> str:
-    """Return the text in JSON's quotes, and whatever is not printable (line breaks, marks of direction) as an
-    escape."""
+    """Return the text in JSON's quotes, with unprintable characters (line breaks, marks of direction) escaped."""
     quoted = json.dumps(text, ensure_ascii=False)
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in quoted)
