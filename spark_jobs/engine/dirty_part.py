@@ -27,12 +27,11 @@ from spark_jobs.engine.task_records import Records, records_of
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
 FLAGS_FOR_EACH = 8
-"""Up to so many bytes for each offset a table of flags is kept: it takes no more than the offsets themselves."""
+"""Maximum bytes of flags for each offset of a set: the flags then take no more memory than the offsets."""
 
 
 class OffsetSet:
-    """Says of offsets whether they are in the set: by a flag for each offset of its range, or by search where those of
-    the set lie far apart."""
+    """A set of offsets: one flag for each offset of its range, or a sorted array if the offsets lie far apart."""
 
     def __init__(self, offsets: Longs) -> None:
         """`offsets`: in any order."""
@@ -88,12 +87,12 @@ class DirtyOffsets:
             self.records[log] = self.records.get(log, 0) + len(offsets)
 
     def __or__(self, other: DirtyOffsets) -> DirtyOffsets:
-        """Return this and what another task has collected of other files."""
+        """Return the union with the offsets that another task has collected from other files."""
         records = Counter(self.records) + Counter(other.records)
         return DirtyOffsets(self.offsets | other.offsets, self.repeated | other.repeated, dict(records))
 
     def packed(self) -> DirtyOffsets:
-        """Return the same, with neighbouring offsets as runs: a dirty part has few gaps."""
+        """Pack neighbouring offsets as runs, in place: a dirty part has few gaps."""
         for offsets in self.offsets.values():
             offsets.run_optimize()
         return self
@@ -115,7 +114,7 @@ class DirtyOffsets:
 
 
 def arrival(file: LogFile) -> tuple[int, int, str, int]:
-    """Return what files are ordered by, in the order in which they came."""
+    """Return the key that sorts files in the order of their arrival."""
     return file.arrived, -1 if file.first_row_id is None else file.first_row_id, file.path, file.piece
 
 
@@ -136,7 +135,7 @@ class Copies:
         return {log for log, _, _ in (*self.earlier, *self.repeated)}
 
     def of(self, file: LogFile) -> CopiesInFile:
-        """Return what tells the copies of a file whose records are gone through in their order."""
+        """Return the copies in one file. Its records must be passed to it in their order."""
         return CopiesInFile(
             {log: _longs(bits) for (log, *name), bits in self.earlier.items() if name == [file.hash, file.piece]},
             {log: _longs(bits) for (log, *name), bits in self.repeated.items() if name == [file.hash, file.piece]},
@@ -149,7 +148,7 @@ def _longs(bits: BitMap64) -> Longs:
 
 @dataclass(slots=True)
 class CopiesInFile:
-    """Tells the later copies of one file. It remembers which of the offsets that the file repeats it has met."""
+    """The later copies of one file. It remembers which repeated offsets it has already met."""
 
     earlier: Mapping[int, Longs]
     repeated: Mapping[int, Longs]
@@ -174,16 +173,16 @@ FileName = tuple[int, int]
 
 
 def name_of(file: LogFile) -> FileName:
-    """Return by what a file is known in this task."""
+    """Return the key of a file (or of a piece of it) within this task."""
     return file.hash, file.piece
 
 
 @dataclass(frozen=True, slots=True)
 class LastRecords:
-    """The last dirty record of each key, where that alone says which record wins: by `offset`.
+    """The last dirty record of each key, for logs in which it always wins (strategy `offset`).
 
-    `offsets`: by the key's number; `winners`: the same, to be asked. `files`: the dirty records of each file that has
-    no others by its bounds, without their keys, so that nobody reads it again to see which of them win.
+    `offsets`: by the key's number. `winners`: the same offsets as a set. `files`: the dirty records, without keys, of
+    each file whose bounds allow only dirty records. Such a file need not be read again to find its winners.
     """
 
     offsets: Longs
@@ -204,22 +203,22 @@ class DirtyPart:
 
     @property
     def best(self) -> Ranks | None:
-        """Return the best rank of each touched key, where it is known."""
+        """Return the best rank of each touched key, or None if it is unknown."""
         return None if self.last is None else ranks_by_offset(self.last.offsets)
 
     def decides(self, file: LogFile, keep: Booleans) -> bool:
-        """Return whether it is known which records of a file win: all that `keep` has are dirty, and were met."""
+        """Return whether the winners of a file are known: all records of `keep` are dirty and were read."""
         met = None if self.last is None else self.last.files.get(name_of(file))
         return met is not None and sum(map(len, met)) == np.count_nonzero(keep)
 
     def may_touch(self, file: LogFile) -> bool:
-        """Return whether the file can have a touched key, by its bounds. Where several logs have one task their keys
-        begin with the log, and bounds say nothing of them."""
+        """Return whether the file can have a touched key, by its bounds. If several logs share a task, always true:
+        their keys begin with the log, so bounds do not apply."""
         return len(self.task.works) > 1 or file.may_hold_keys(self.touched.low, self.touched.high)
 
 
 def read_dirty_part(task: LogTask, io: FileIO, keys: TaskKeys) -> DirtyPart:
-    """Read the dirty part, [first dirty offset, end) of each log, and numbers its keys."""
+    """Read the dirty part, [first dirty offset, end) of each log, and number its keys."""
     first = _FirstPass(task, io)
     touched = keys.number(first.batches())
     if task.max_keys is not None and first.last_keyed >= 0:
@@ -235,7 +234,7 @@ def read_dirty_part(task: LogTask, io: FileIO, keys: TaskKeys) -> DirtyPart:
 
 
 class _FirstPass:
-    """Reads the dirty records once, and keep what later steps ask of them.
+    """Reads the dirty records once, and keeps what later steps need.
 
     `last_keyed`: the highest offset of a record with a key, where the map may be full; -1 without any. `by_offset`: the
     last dirty record of each key wins. `files`: as LastRecords has them.
@@ -264,8 +263,8 @@ class _FirstPass:
 
 
 def _by_offset(task: LogTask) -> bool:
-    """Return whether the last dirty record of a key wins, and its offset names it, as far as the task tells: in one
-    log, by `offset`, with no remembered deletions and no map that may be full before the end."""
+    """Return whether the task allows LastRecords: one log, strategy `offset`, no remembered deletions, and no limit
+    on the map's keys."""
     by_offset = task.configs.compaction_strategy == "offset" and not task.remembered.files
     return by_offset and len(task.works) == 1 and task.max_keys is None
 
@@ -280,7 +279,7 @@ def decided_records(
     dirty: DirtyPart, io: FileIO, file: LogFile, keep: Booleans, tombstones: bool = False
 ) -> Iterator[tuple[Records, Booleans]]:
     """Yield the records of a file that the dirty part decides, without their keys, and which of them win. The file is
-    read again only where it has `tombstones` that are asked for."""
+    read again only if `tombstones` is set and the file may have some."""
     assert dirty.last is not None, "decides(file, keep) was asked"
     met: Iterable[Records] = dirty.last.files[name_of(file)]
     if tombstones and file.null_values != 0:

@@ -1,10 +1,10 @@
-"""What one task counts of its logs once a round is on its branch: violations of the rules, and the new state.
+"""The check of one task's logs after the round is on its branch: counts rule violations and the new state.
 
-1. The winners are found again, on the base, and every record of the base is looked at: whether the branch has it, and
-   whether it should.
+1. The check finds the winners again, on the base. For every record of the base it compares whether the branch has it
+   with whether it should.
 2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
    were: they were proven unique when they were cleaned. A full proof (measures.prove_keys) starts from nothing.
-3. A file that could not change, and has not, is counted by its metadata; of its tombstones alone it is read.
+3. A file that could not change, and has not, is counted by its metadata. It is read only for its tombstones.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from spark_jobs.engine.task_records import (
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 
 UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
-"""Strategy -> the measure that counts dirty records which it cannot rank by what they have, where there are such."""
+"""Strategy -> the measure that counts dirty records whose version it cannot use."""
 
 
 def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Return, for each log of the task, the counts of LogMeasure. `task.files` know what base and branch have
-    deleted. `properties`: of PyIceberg's FileIO."""
+    """Return, for each log of the task, the counts of LogMeasure. `task.files` carry the deletes of
+    base and branch. `properties`: of PyIceberg's FileIO."""
     io = load_file_io(dict(properties), task.location)
     with task_keys(task) as keys:
         dirty = read_dirty_part(task, io, keys)
@@ -114,8 +114,8 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
 
 
 def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:
-    """Count what depends on a record alone. `missing_winners` counts every record that is gone here; those that had to
-    go are taken off by judge_touched."""
+    """Count what depends on a record alone. `missing_winners` counts every record that is gone. judge_touched then
+    subtracts those that had to go."""
     head = records.offset >= bounds.end[records.log]
     past = records.offset < bounds.start[records.log]
     keyless = records.keyless & ~head
@@ -157,7 +157,7 @@ def judge_touched(
 def _count_decided(
     dirty: DirtyPart, io: FileIO, tally: Tally, file: LogFile, keep: Booleans, alive_after: Booleans
 ) -> None:
-    """Count the records of a file that is dirty as a whole, whose keys were read with the dirty part."""
+    """Count the records of a file whose records are all dirty and whose winners the dirty part decides."""
     for records, wins in decided_records(dirty, io, file, keep, tombstones=True):
         live, everyone = alive_after[records.pos], np.ones(len(records), np.bool_)
         tally.add_tombstones(records, live)
@@ -172,8 +172,8 @@ def _count_decided(
 
 
 def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> None:
-    """Count the records of a file that is as it was, all of them below the end, by its metadata: once for all of its
-    pieces."""
+    """Count the records of an unchanged file by its metadata, once for all of its pieces. All of them lie below the
+    end."""
     assert file.log is not None, "a file of several logs is read"
     [place] = [i for i, work in enumerate(tally.task.works) if work.partition == file.log]
     counts, records = tally.logs[place].counts, int(np.count_nonzero(keep))
@@ -188,7 +188,7 @@ def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> No
 
 
 def _count_foreign(io: FileIO, tally: Tally, file: LogFile, foreign: Booleans) -> None:
-    """Count records that only the branch has: deleted in the base, and back again."""
+    """Count records that are deleted in the base, but live on the branch."""
     if not foreign.any():
         return
     for records in records_of(io, tally.task, file, foreign, keys=False):
