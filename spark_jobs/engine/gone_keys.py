@@ -1,18 +1,18 @@
 """Finds the keys of a bucket that are alive in the table and gone at the brokers, and judges what a round has removed.
 
-A key is alive in the table where its last record below the round's end has a value. It is there at its source where the
-brokers have any record of it from that end on, whatever it is, or where their last one below has a value. So a key that
-was written again meanwhile survives, and one whose deletion is still to be read is left to that.
+A key is alive in the table if its last record below the round's end has a value. It is present at the brokers if they
+have any record of it from that end on, or if their last record below it has a value. So a key that was written again
+meanwhile survives. A key whose tombstone the table has not read yet is left to that tombstone.
 
-Below the brokers' log start nothing is known: what was cut off there (a topic's earlier retention, deleted records) was
-not deleted by key. A key whose last record lies there is left as it is, and counted.
+Records below the brokers' log start were cut off by retention or DeleteRecords, not deleted by key. A key whose last
+record lies there is kept, and counted.
 
 The check takes nothing from the round but its bounds: it reads the topic in Kafka a second time and finds for itself
-which keys are alive in the table and gone there. The brokers go on meanwhile, so two things are no error:
+which keys are alive in the table and gone there. The brokers change meanwhile, so two differences are not errors:
 
-1. A removed key of which they have a record now only from where the round's own reading ended on: that record takes the
-   place of what went.
-2. A key that is left and has gone since, where the time between allows it: their delete.retention.ms. The round starts
+1. The brokers have a record of a removed key, but only from the end of the round's own reading on. That record
+   replaces the removed ones.
+2. A kept key has gone since the round, and more than the brokers' delete.retention.ms has passed. The round starts
    over.
 """
 
@@ -65,8 +65,8 @@ LEFT = "gone_at_source_left"
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """Says of one log what a comparison goes by: the table's records below `end`, the brokers' from `source_start` on.
-    What the brokers have from `seen_to` on the round could not know of; a check that looks later sees it."""
+    """The bounds of one log's comparison: the table's records below `end`, the brokers' from `source_start` on.
+    The round did not read the brokers' records from `seen_to` on; its later check reads them."""
 
     end: int
     source_start: int

@@ -1,6 +1,6 @@
-"""The records of a task's files as columns: log, offset, key, position, and what the round needs beside them.
+"""The records of a task's files as columns: log, offset, key, position, and what else the round needs.
 
-Of those that have a touched key it says which win: the second half of a round, and of its check.
+The second half of a round, and of its check, decides here which records of touched keys win.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ VERSION_COLUMN = {"timestamp": (TIMESTAMP,), "header": (HEADERS,), "order": (ORD
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Holds some records of one file. `log`: the place of each record's log among the task's works. `key` is None where
-    it was not asked for; where a task has several logs, it begins with the log, so that equal keys of two logs differ.
+    """Some records of one file. `log`: the place of each record's log among the task's works. `key`: None if it was
+    not read. If a task has several logs, each key begins with its log, so that equal keys of two logs differ.
     """
 
     log: Numbers
@@ -107,15 +107,15 @@ def records_of(
 
 
 def require_place(arrays: Mapping[str, pa.Array], file: LogFile) -> None:
-    """Raise TableError for records that no column puts into a log: the file lacks it, and nothing stands for it."""
+    """Raise TableError for records that no column assigns to a log or an offset: the file lacks that column."""
     read = (OFFSET,) if file.log is not None else (OFFSET, PARTITION)
     if any(name not in arrays or (len(arrays[name]) and arrays[name].null_count == len(arrays[name])) for name in read):
         raise TableError(f"{file.path} has no column for the offset or the partition, by the table's field ids")
 
 
 def _tombstone_columns(file: LogFile, tombstones: bool) -> Sequence[str]:
-    """Return what has to be read to know tombstones: nothing if the metadata say that the file has none, and no
-    value where each record says by itself what it is."""
+    """Return the columns that identify tombstones: none if the file has none by its metadata, and not the value if
+    each record is marked."""
     if not tombstones or file.null_values == 0:
         return ()
     return (TOMBSTONE,) if file.marked else (VALUE,)
@@ -136,7 +136,7 @@ def _records(
 
 
 def _logs(task: LogTask, file: LogFile, partitions: pa.Array | None, records: int) -> Any:
-    """Return the place of each record's log among the works; -1 where it is none of the task's."""
+    """Return the place of each record's log among the works; -1 for a log of another task."""
     known: Longs = np.array([work.partition for work in task.works], np.int64)
     if partitions is None:
         [place] = np.flatnonzero(known == file.log)
@@ -165,8 +165,8 @@ def _prefixes(log: Numbers) -> pa.Array:
 
 
 def _tombstones(file: LogFile, arrays: dict[str, pa.Array], records: int) -> Booleans:
-    """Return which records are tombstones: by the column that says so, else by values that are null; none where the
-    metadata say so, or where the mapping of an adopted table has no value."""
+    """Return which records are tombstones: by the column that marks them, else by null values. None are if the
+    metadata exclude them, or if the mapping of an adopted table has no value."""
     if file.null_values == 0:
         return np.zeros(records, np.bool_)
     if TOMBSTONE in arrays:
@@ -192,7 +192,7 @@ REMEMBERED = pa.schema([FIELDS[0], FIELDS[1], *VERSION_FIELDS])
 
 
 def schema_of(task: LogTask) -> pa.Schema:
-    """Return the columns of records that are compared with the touched keys: without versions where the strategy has
+    """Return the columns of records that are compared with the touched keys: without versions if the strategy has
     none."""
     return pa.schema(FIELDS + (VERSION_FIELDS if versioned(task) else []))
 
@@ -202,7 +202,7 @@ def versioned(task: LogTask) -> bool:
 
 
 def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, versions: Versions) -> pa.RecordBatch:
-    """Return the records as a batch of schema_of. `place` says log and file in one number."""
+    """Return the records as a batch of schema_of. `place` combines log and file in one number."""
     place = records.log * len(task.files) + file_number
     arrays = [records.key, records.offset, place.astype(np.int32), records.pos, flags.astype(np.uint8)]
     if versioned(task):
@@ -211,8 +211,8 @@ def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, 
 
 
 def flags_of(task: LogTask, past: Booleans) -> Numbers:
-    """Return which records compete for their key. By offset all do, as what is dirty is above all else; by a version
-    those below the log start do not."""
+    """Return which records compete for their key. By offset all do, as dirty records have the highest offsets. By a
+    version, those below the log start do not."""
     return np.where(past & versioned(task), 0, COMPETES)
 
 
@@ -239,12 +239,12 @@ class TouchedRecords:
 
 
 def touched_records(task: LogTask, keys: KeyNumbers, batches: Iterable[pa.RecordBatch]) -> TouchedRecords:
-    """Return those of the records whose key is touched. `batches`: of schema_of."""
+    """Return the records whose key is touched. `batches`: of schema_of."""
     return collected(list(keys.numbered(schema_of(task), batches)))
 
 
 def collected(parts: Sequence[Rows]) -> TouchedRecords:
-    """Put columns together that came in parts."""
+    """Concatenate the columns of the parts."""
 
     def column(name: str, kind: Any) -> Any:
         arrays = [part[name] for part in parts]
@@ -262,8 +262,8 @@ def collected(parts: Sequence[Rows]) -> TouchedRecords:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Says of each touched record whether its key has a winner at all, whether it has the winner's rank, and whether a
-    remembered deletion beats that, so that the key keeps no record."""
+    """For each touched record: whether its key has a winner, whether the record has the winner's rank, and whether a
+    remembered deletion beats that rank. If it does, the key keeps no record."""
 
     known: Booleans
     best: Booleans
@@ -276,10 +276,10 @@ class Verdict:
 
 
 def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None) -> Verdict:
-    """Says which of the records win (cleantail.log.winners).
+    """Return which of the records win (cleantail.log.winners).
 
-    `count`: of keys. `remembered`: rank by key, where some are. `best`: the best rank of each key, where it is known
-    already, and every key is touched.
+    `count`: of keys. `remembered`: rank by key, if any. `best`: the best rank of each key, if it is already known. Then
+    every key is touched.
     """
     touched = np.ones(count, np.bool_)
     if best is None:

@@ -1,9 +1,8 @@
 """The driver's side: it makes tasks of the logs of a unit, and runs them on Spark.
 
-1. The footers of Parquet files say of their logs what Iceberg's metadata do not, as with some sinks.
-2. A large log is dealt out to shares of its files. Where records of two shares are never compared, a share is a task
-   like any other, which knows its own files only (run_apart). Else spark_jobs.engine.shared_logs brings together what
-   has to be compared.
+1. Some sinks write no bounds to Iceberg's metadata. Tasks then read them from the footers of the Parquet files.
+2. The files of a large log are split into shares. If records of two shares are never compared, each share is a task
+   with its own files only (run_apart). Otherwise spark_jobs.engine.shared_logs merges what must be compared.
 """
 
 from __future__ import annotations
@@ -71,8 +70,8 @@ def run_apart(
 
 
 def tasks_of_shares(task: LogTask) -> list[LogTask]:
-    """Return one task for each share. It reads its own files; beside them it has those that reach above the clean
-    point, where an expiry looks for records that a tombstone still guards their key against."""
+    """Return one task for each share. It reads its own files. It also has those that reach above the clean
+    point: there an expiry finds records that a tombstone still guards their key against."""
     if task.shares == 1:
         return [task]
     end = min(work.end_offset for work in task.works)
@@ -86,7 +85,7 @@ def tasks_of_shares(task: LogTask) -> list[LogTask]:
 
 
 def _name(file: LogFile) -> tuple[int, int]:
-    """Return what tells a piece of a file from all others of the table."""
+    """Return the key of a piece of a file, unique in the table."""
     return file.hash, file.piece
 
 
@@ -222,8 +221,8 @@ def map_size(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
 
 
 def with_footers(table: TopicTable, files: Sequence[LogFile], layout: Layout, logs: set[int]) -> list[LogFile]:
-    """Return the files of the logs; of those of an adopted table whose metadata have no bounds, with what their
-    footers say. Spark tasks read these, once for a file: it never changes."""
+    """Return the files of the logs. If an adopted table's metadata have no bounds, add what the footers have.
+    Spark tasks read each footer once: a file never changes."""
     place = repr(sorted(layout.items()))
     silent = {_of_footer(f, place) for f in files if f.lower_offset is None or f.upper_offset is None}
     # held here: another thread may forget what all have read
@@ -304,7 +303,7 @@ def stored_work(
     work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], met: KindsMet | None = None
 ) -> StoredWork[T, R]:
     """Return the work with the properties by which its tasks open files."""
-    # in the function, not in the data: what is handed to tasks as data may lie in a file on the way
+    # in the function, not in the data: Spark may write a task's data to a file on the way
     return StoredWork(partial(_done_or_failed, work, store, met))
 
 
@@ -326,7 +325,7 @@ def require_python(context: SparkContext, platform: Platform) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """What a task raised that a person can mend. Any other error Spark tells, after it has tried the task again."""
+    """An error of a task that a person can fix. Spark retries a task after any other error, then reports it."""
 
     error: CleantailError
 
