@@ -130,9 +130,9 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
             evaluate_topic(two.find("damage-hurt"), now_ms=NOW, kept=kept)
         outcomes = {o.topic: o for o in run_pack(spark, platform, PackRequest(ASKED, now_ms)).topics}
         assert not outcomes["damage-well"].error and "is broken" in outcomes["damage-hurt"].error
-        assert load_latest(two.find("damage-well"), platform, now_ms).to_arrow() is not None
+        assert load_latest(two.find("damage-well"), now_ms).to_arrow() is not None
         with pytest.raises(TableError, match="is broken"):
-            load_latest(two.find("damage-hurt"), platform, now_ms).to_arrow()
+            load_latest(two.find("damage-hurt"), now_ms).to_arrow()
         catalog = open_catalog(platform)
         with pytest.raises(TableError, match="is broken"):
             set_position(catalog, two.find("damage-hurt"), "r", 0, 1)

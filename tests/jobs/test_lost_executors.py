@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -52,12 +52,17 @@ def test_the_error_names_master_jobs_time_and_what_happened():
 
 @contextmanager
 def restarted_at_work(address, directory):
-    """Kills the master once an executor is at work, and starts one at its address that knows nothing."""
-    over, restarted = threading.Event(), list[subprocess.Popen[bytes]]()
+    """Kill the master once an executor is at work, and start one at its address that does not know the application.
+
+    The executor's Python processes are stopped first, so that the job cannot end before."""
+    over, restarted, stopped = threading.Event(), list[subprocess.Popen[bytes]](), list[int]()
 
     def restart():
-        while not processes_of(directory, "pyspark.daemon") and not over.wait(0.1):
+        while not (at_work := processes_of(directory, "pyspark.daemon")) and not over.wait(0.02):
             pass
+        for pid in at_work:
+            os.kill(pid, signal.SIGSTOP)
+            stopped.append(pid)
         pid = master_of(address)
         command, environment = (
             (Path(f"/proc/{pid}") / name).read_bytes().rstrip(b"\0").split(b"\0") for name in ("cmdline", "environ")
@@ -75,6 +80,9 @@ def restarted_at_work(address, directory):
     finally:
         over.set()
         thread.join()
+        for pid in stopped:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def master_of(address):
@@ -88,7 +96,7 @@ def master_of(address):
 
 @pytest.mark.integration
 def test_a_driver_whose_master_forgot_it_fails_with_what_it_saw_and_its_next_try_goes_on(workshop, tmp_path):
-    topic = workshop.topic("forgotten")
+    topic = workshop.topic("lost-executors")
     lines = [record(i, f"k{i % 5}", "x") for i in range(20)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
     directory = tmp_path / "cluster"

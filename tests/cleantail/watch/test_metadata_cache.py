@@ -69,12 +69,12 @@ def test_the_catalog_is_not_asked_at_each_look(orders_table, clock):
 
 
 def test_a_topic_without_a_table_has_no_facts(orders_table):
-    absent = Topic(topic="absent", table="cleantail.absent")
+    absent = Topic(topic="absent", table="cleantail.absent").on(orders_table.platform)
     assert MetadataCache(orders_table.platform).observe([absent], WAIT_S) == {"absent": ObservedTable()}
 
 
 def test_an_unreadable_table_is_its_own_problem_and_is_tried_again(orders_table, reads, clock):
-    foreign = Topic(topic="foreign", table="cleantail.orders")
+    foreign = Topic(topic="foreign", table="cleantail.orders").on(orders_table.platform)
     cache = MetadataCache(orders_table.platform, clock)
     found = cache.observe([foreign, orders_table.topic], WAIT_S)
     assert found["foreign"].error.startswith("table cleantail.orders is not the table of topic foreign")

@@ -58,7 +58,7 @@ def test_a_topic_that_takes_its_brokers_too_long_is_left_to_the_next_run_and_hol
     request = PackRequest((slow, quick), int(time.time() * 1000) + 60_000)
     first, second = run_pack(spark, workshop.platform(), request).topics
     assert (first.ok, first.station, first.may_retry) == (False, "ingest", False), first.error
-    assert "not read to its end within 5000 ms: what was appended stays" in first.error
+    assert "not read to its end within 5000 ms: appended records stay" in first.error
     assert "ingest.max.ms" in first.error and len(landed(slow)) == 1
     assert (second.error, second.ingested is not None and second.ingested.records) == ("", 1)
 

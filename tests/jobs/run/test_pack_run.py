@@ -221,7 +221,7 @@ def test_topics_are_worked_on_side_by_side_and_each_gets_its_part_of_the_cores(w
     real = topic_run.compact_round
 
     def compact(running, plan, checked):
-        masters.add(running.platform.spark.master)
+        masters.add(running.table.platform.spark.master)
         met.wait()  # raises where no other topic is at its round at the same time
         return real(running, plan, checked)
 

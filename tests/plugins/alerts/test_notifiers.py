@@ -46,8 +46,8 @@ class Channels:
         self.runs += 1
         look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
         self.book = observed(self.book, look)
-        load_platform(self.site.config)
-        return tell(self.topic, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
+        topic = self.topic.on(load_platform(self.site.config))
+        return tell(topic, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
 
     def load(self) -> Book:
         return self.book

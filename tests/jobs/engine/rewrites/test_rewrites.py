@@ -372,7 +372,7 @@ def test_a_type_that_icebergs_writers_do_not_write_is_refused():
     [
         pytest.param({"write.parquet.bloom-filter-enabled.column.key": "true"}, "bloom-filter", id="a filter"),
         pytest.param({"write.parquet.compression-codec": "brotli"}, "brotli", id="a codec"),
-        pytest.param({"write.target-file-size-bytes": "much"}, "no number", id="no number"),
+        pytest.param({"write.target-file-size-bytes": "much"}, "not a number", id="no number"),
     ],
 )
 def test_a_table_that_asks_for_something_else_is_refused(properties, asked):

@@ -262,7 +262,7 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
     published_ms = int(table_of(topic).load().currentSnapshot().timestampMillis())
     argv = ["--to", "last", "--by=anna", "--request=manual__1", "--asked-ms"]
     code, result = call("rollback", topic, *argv, published_ms - 1)
-    assert (code, "was published after the rollback was asked for" in result["error"]) == (5, True)
+    assert (code, "was published after the rollback was requested" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [1]
     monkeypatch.setenv("AIRFLOW_CTX_DAG_RUN_ID", "manual__1")
     code, result = call("rollback", topic, *argv, published_ms)
@@ -270,7 +270,7 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
     monkeypatch.setattr(undo, "done_already", lambda *_: None)  # its snapshot has expired
     workshop.ok("compact", topic, "--now", NOW + 1, "--force")
     code, result = call("rollback", topic, *argv, published_ms + 3_600_000)
-    assert (code, "run manual__1 has rolled back before" in result["error"]) == (5, True)
+    assert (code, "run manual__1 has already rolled back" in result["error"]) == (5, True)
     assert offsets(workshop.read(topic)) == [1]
 
 
