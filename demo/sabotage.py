@@ -14,7 +14,7 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
-from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.loading import find_topic
 from cleantail.config.topic_table import OFFSET
 from cleantail.home.process import run_process
 from cleantail.rounds.checked_round import UNIT
@@ -50,7 +50,6 @@ def main(argv: Sequence[str]) -> int:
         arguments = parse_args(argv)
         branch = json.loads(Path(arguments.result).read_text())["branch"]
         topic = find_topic(arguments.topic, arguments.config)
-        load_platform(arguments.config)
         table = TopicTable.of(SparkSession.active(), topic)
         delete_where(table, branch, f"t.`{OFFSET}` % {EVERY} = 0")
     return code

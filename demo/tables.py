@@ -58,13 +58,13 @@ class Audit:
 
 def live_records(platform: Platform, topic: str) -> list[Record]:
     """Returns all records of `main`, in offset order, partition by partition."""
-    table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir))
+    table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir).on(platform))
     return [] if table is None else list(read_records(table, live_partitions(table, None)))
 
 
 def log_starts(platform: Platform, topic: str) -> dict[int, int]:
     """Returns partition -> the first offset that a reader may see."""
-    facts = read_facts(find_topic(topic, platform.config_dir))
+    facts = read_facts(find_topic(topic, platform.config_dir).on(platform))
     return {p: state.log_start_offset or 0 for p, state in facts.states.items()} if facts else {}
 
 
@@ -78,13 +78,13 @@ def is_clean(platform: Platform, topic: str, now_ms: int) -> bool:
 
 
 def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
-    named = find_topic(topic, platform.config_dir)
+    named = find_topic(topic, platform.config_dir).on(platform)
     return log_states(named, read_facts(named), now_ms)
 
 
 def ingested(platform: Platform, topic: str) -> Ingested:
     """Returns what all ingestions have appended, before any round."""
-    table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir))
+    table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir).on(platform))
     snapshots = table.metadata.snapshots if table else []
     summaries = [s.summary for s in snapshots if s.summary and s.summary[OPERATION] == INGEST]
     return Ingested(*(sum(int(s[name] or 0) for s in summaries) for name in ("added-records", "added-files-size")))
