@@ -1,6 +1,7 @@
 """What is written in YAML arrives: each field of each model that a file is read as, by introspection."""
 
 import json
+import pickle
 
 import pytest
 
@@ -145,3 +146,15 @@ def test_what_is_kept_of_an_adopted_topic_is_in_cleantails_own_namespace(written
     assert topic.model_copy(update={"owner": "x"}).own_namespace == "lake"
     (written / "topics" / "own.yaml").write_text("topic: own\ntable: another.own\n")
     assert find_topic("own", written).own_namespace == "lake"
+
+
+def test_the_environment_of_a_topics_platform_is_in_no_text_and_no_pickle(written):
+    env = {"CLEANTAIL_CATALOG_TOKEN": "th1s-is-secret"}
+    (written / "topics" / "own.yaml").write_text("topic: own\n")
+    topic = find_topic("own", written, env)
+    assert topic.platform.env is env
+    copies = pickle.dumps(topic), pickle.dumps(topic.platform)
+    assert not [copy for copy in copies if b"th1s-is-secret" in copy]
+    assert pickle.loads(copies[0]).platform.env == {}
+    shown = (repr, str, lambda value: value.model_dump_json(), lambda value: repr(value.model_dump()))
+    assert not [show for show in shown for value in (topic, topic.platform) if "th1s-is-secret" in show(value)]

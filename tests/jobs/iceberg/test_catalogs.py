@@ -12,6 +12,8 @@ import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
+from cleantail.config.catalog import Catalog
+from cleantail.config.platform import Platform
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import require_separate_folder
 from cleantail.lake.own_namespace import current_releases
@@ -93,20 +95,19 @@ def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
         assert {"PyIceberg"} < catalog.door.agents.keys() and catalog.door.delegations == {"vended-credentials"}
 
 
-def test_first_clients_of_a_new_database_open_it_at_once(shop, catalog):
+def test_first_clients_of_a_new_database_open_it_at_once(tmp_path):
     """Each of them creates the catalog's tables that it misses."""
-    if catalog.kind != "postgres":
-        pytest.skip("the race is of a database's tables")
-    platform = shop.platform()
-    for _ in range(5):
-        open_catalog(platform).destroy_tables()
-        together = Barrier(6)
+    with site("postgres") as started, ThreadPoolExecutor(6) as clients:
+        platform = Platform(catalog=Catalog(**started.catalog), home=tmp_path, config_dir=tmp_path)
+        platform = platform.with_env(started.env)
+        for _ in range(5):
+            open_catalog(platform).destroy_tables()
+            together = Barrier(6)
 
-        def first(_, together=together):
-            together.wait()
-            return open_catalog(platform).list_namespaces()
+            def first(_, together=together):
+                together.wait()
+                return open_catalog(platform).list_namespaces()
 
-        with ThreadPoolExecutor(6) as clients:
             assert [*clients.map(first, range(6))] == [[]] * 6
 
 
