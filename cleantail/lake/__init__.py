@@ -1,1 +1,1 @@
-"""Iceberg through PyIceberg, without Spark: catalogs, metadata, files and what lies beside a table."""
+"""Iceberg through PyIceberg, without Spark: catalogs, metadata, data files and neighbouring tables."""

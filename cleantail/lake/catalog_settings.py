@@ -25,13 +25,13 @@ CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
 """File next to the jars, made by cleantail_cli/class_archive.py. It saves a JVM loading and verifying classes."""
 QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
-"""Silences warnings about classes that cannot be archived and about an archive that is not used."""
+"""Suppress warnings about classes that cannot be archived and about an archive that is not used."""
 AS_ARCHIVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
-"""The archive lies where it was made for: else every start of a JVM rewrites all addresses in it."""
+"""Valid because the archive stays where it was made. Without it, every start of a JVM rewrites all addresses in it."""
 
 JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
 SMALL_RECORDS = 100_000
-"""Up to this number of records, a run ends before generated code pays for its compilation."""
+"""A run of up to this many records ends before the compilation of generated code pays off."""
 SMALL_RUN = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -40,14 +40,14 @@ SMALL_RUN = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
 }
 OWN_OVERHEAD_MIB = 512
-"""Memory of an executor outside its heap without our tasks: the JVM's own, and Python's modules."""
+"""Memory of an executor outside its heap, without our tasks: the JVM's own and Python's modules."""
 
 
 def jars(platform: Platform) -> list[Path]:
     """Return the listed jars (spark_jobs/conf/jars.txt) that `cleantail jars` or `make setup` fetched.
 
-    Fetched once, so that no job resolves packages when it starts. Empty if the cluster has the jars. Raises
-    CleantailError if one has another size than is listed.
+    They are fetched once, so that no job resolves packages when it starts. Empty if the cluster has the jars. Raises
+    CleantailError if the size of a jar differs from the list.
     """
     return [] if platform.spark.jars_of_cluster else on_class_path(jars_directory(platform))
 
@@ -58,7 +58,7 @@ def jars_directory(platform: Platform) -> Path:
 
 
 def needs_s3(platform: Platform) -> bool:
-    """Return whether tables are on an object store, whose clients are in jars of their own, as is that of Glue."""
+    """Return whether the jars of S3 are needed: for tables in S3, or for Glue's client, which is in the same jars."""
     catalogs = _catalogs(platform)
     locations = [platform.warehouse, *(catalog.warehouse or "" for catalog in catalogs)]
     by_client = any(c.type == "glue" or c.properties.get("io-impl", "").endswith("S3FileIO") for c in catalogs)
@@ -66,24 +66,24 @@ def needs_s3(platform: Platform) -> bool:
 
 
 def needs_mysql(platform: Platform) -> bool:
-    """Return whether a catalog is in MySQL, whose driver is a jar of its own."""
+    """Return whether a catalog is in MySQL, whose driver is in a separate jar."""
     return any(catalog.type == "mysql" for catalog in _catalogs(platform))
 
 
 def _catalogs(platform: Platform) -> tuple[Catalog, ...]:
-    """Return the platform's own catalog, and those that topics read."""
+    """Return the platform's own catalog and the catalogs that topics read."""
     return (platform.catalog, *platform.source_catalogs.values())
 
 
 def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]:
-    """Return settings of a Spark application: catalog, jars, plans.
+    """Return the settings of a Spark application: catalog, jars, plans.
 
     The platform's own `spark.conf` wins, with one exception: SQL can never read a file by its path.
 
-    `records`: how many records the application will read, if known (SMALL_RECORDS).
+    `records`: number of records that the application will read, if known (SMALL_RECORDS).
 
-    Raises CleantailError for a master that strangers could command (cleantail.config.platform) and for a jar that
-    is not the one that was listed.
+    Raises CleantailError for a master that strangers could command (cleantail.config.platform), and for a jar that is
+    not the listed one.
     """
     if allowed := network_problem(platform.spark.master, platform.spark.conf, platform.spark.insecure):
         raise CleantailError(f"platform.spark.master {platform.spark.master} is not allowed: {allowed}")
@@ -99,9 +99,9 @@ def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        # otherwise each column function makes six calls to the JVM, so that an error can name the line that called it
+        # without this, each column function makes six calls to the JVM, so that an error can name the line of the call
         "spark.python.sql.dataFrameDebugging.enabled": "false",
-        # through TCP every Python task waits 40 ms for an acknowledgement that its system delays
+        # over TCP every Python task waits 40 ms for an acknowledgement that its system delays
         "spark.python.unix.domain.socket.enabled": "true",
         "spark.sql.shuffle.partitions": "8",
         "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
@@ -115,13 +115,16 @@ def spark_conf(platform: Platform, records: int | None = None) -> dict[str, str]
         **authentication(platform.spark.master),
         **(SMALL_RUN if records is not None and records <= SMALL_RECORDS else {}),
         **platform.spark.conf,
-        "spark.sql.runSQLOnFiles": "false",  # always: no SQL reads a file by its path
+        "spark.sql.runSQLOnFiles": "false",  # wins over spark.conf: no SQL reads a file by its path
     }
 
 
 def _worker_settings(platform: Platform) -> dict[str, str]:
-    """Return Spark's settings for Python workers. Local ones are forked from a daemon that has made the imports;
-    an executor elsewhere gets the memory that its tasks take outside of the JVM, on top of Spark's own share."""
+    """Return Spark's settings for Python workers.
+
+    Local workers are forked from a daemon that has already done the imports. Other executors get extra memory for what
+    their tasks use outside the JVM, in addition to Spark's own share.
+    """
     if platform.spark.master.startswith("local"):
         return {"spark.python.daemon.module": "spark_jobs.engine.workers.daemon"}
     cores = int(platform.spark.conf.get("spark.executor.cores", DEFAULT_CORES))
@@ -130,8 +133,10 @@ def _worker_settings(platform: Platform) -> dict[str, str]:
 
 
 def _class_path(platform: Platform) -> dict[str, str]:
-    """Return the jars on the driver's class path, where classes can come from the archive; executors fetch theirs.
-    Where the cluster has them it returns nothing."""
+    """Return the jars as the driver's class path, so that classes can come from the archive.
+
+    Executors fetch their jars. Empty if the cluster has the jars.
+    """
     if platform.spark.jars_of_cluster:
         return {}
     paths = [str(jar) for jar in jars(platform)]
@@ -140,9 +145,9 @@ def _class_path(platform: Platform) -> dict[str, str]:
 
 
 def _default_options(platform: Platform) -> str:
-    """Return options that leave spark.driver.extraJavaOptions to the user.
+    """Return JVM options, so that spark.driver.extraJavaOptions stays free for the user.
 
-    Logging is set up by an option, since the JVM takes no class archive with a directory of files on the class path.
+    An option sets up logging, because the class archive does not allow a directory of files on the class path.
     """
     if platform.env.get(CONF_DIR_VARIABLE):
         return ""
@@ -152,7 +157,7 @@ def _default_options(platform: Platform) -> str:
 
 
 def spark_secrets(platform: Platform) -> dict[str, str]:
-    """Return credentials from the environment as Spark settings; only ever set inside the driver."""
+    """Return credentials from the environment as Spark settings. Only set them inside the driver."""
     prefix = f"spark.sql.catalog.{platform.catalog.name}"
     secrets = {f"{prefix}.{key}": value for key, value in client_properties.spark_secrets(platform).items()}
     return secrets | (

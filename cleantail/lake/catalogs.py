@@ -1,9 +1,10 @@
-"""Adapter: the catalog and a topic's table in it, through PyIceberg, and whether that table is the topic's.
+"""Adapter: open the catalog, load a topic's table through PyIceberg, and check that the table is the topic's.
 
-Side tables of a topic hold versions of deleted keys, records without a key, and those that it cannot hold.
+Side tables of a topic hold versions of deleted keys, records without a key, and records that the topic table cannot
+hold.
 
-Rows leave them by DELETE, which leaves the bytes in older snapshots, as it does in a topic table: `reclaim` lets those
-go.
+A DELETE removes their rows but leaves the bytes in older snapshots, as in a topic table. `reclaim` expires those
+snapshots.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX)
 
 
 def side_tables(topic: Topic) -> dict[str, Table]:
-    """Return suffix -> side table, for the side tables that exist and belong to the topic."""
+    """Return suffix -> side table for each existing side table that belongs to the topic."""
     catalog, tables = open_catalog(topic.platform), {}
     for suffix in SUFFIXES:
         table = load_any(catalog, f"{topic.table}{suffix}", topic.platform)
@@ -60,7 +61,7 @@ def side_tables(topic: Topic) -> dict[str, Table]:
 
 
 def side_due(topic: Topic, now_ms: int) -> bool:
-    """Return whether a side table has snapshots past cleantail.snapshot.retention.ms that no reader sees."""
+    """Return whether a side table has superseded snapshots that are past cleantail.snapshot.retention.ms."""
     oldest_kept_ms = now_ms - topic.config.cleantail_snapshot_retention_ms
     return any(
         snapshot.timestamp_ms < oldest_kept_ms and snapshot != table.current_snapshot()
@@ -74,7 +75,7 @@ _LOST_RACES = {"IntegrityError", "ProgrammingError"}
 
 
 def open_catalog(platform: Platform) -> Catalog:
-    """Return the platform's catalog, with the secrets of its environment.
+    """Return the platform's catalog, opened with the secrets of its environment.
 
     Raises OutsideError, without credentials in its text, if the catalog cannot be reached, and TableError if the file
     is not a catalog.
@@ -83,7 +84,7 @@ def open_catalog(platform: Platform) -> Catalog:
     try:
         if platform.catalog.type == "sqlite":
             make_home(platform.home)
-            with exclusive(platform.home, "catalog"):  # two first clients would both create its tables
+            with exclusive(platform.home, "catalog"):  # two first clients would both create the catalog's tables
                 return opened(name, properties, platform.limits)
         try:
             return opened(name, properties, platform.limits)
@@ -98,13 +99,13 @@ def open_catalog(platform: Platform) -> Catalog:
 LOGIN_LIVES_S = 60.0
 """How long a REST catalog is kept open. Some of its clients do not notice that a token has expired."""
 MOST_KEPT = 8
-"""How many catalogs a process keeps open: its own, and those whose tables topics read."""
+"""How many catalogs a process keeps open: its own, and the catalogs of tables that topics read."""
 _opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
 _opening = threading.Lock()
 
 
 def _renew_lock() -> None:
-    """Give a forked process a lock of its own: a thread that it does not have may have held its parent's."""
+    """Give a forked process its own lock: in the parent, a thread that the fork does not have may hold the old one."""
     global _opening
     _opening = threading.Lock()
 
@@ -113,14 +114,14 @@ os.register_at_fork(after_in_child=_renew_lock)
 
 
 def kept_catalog(platform: Platform) -> Catalog:
-    """Return the catalog that this process has opened before with the same settings, or open it.
+    """Return the catalog that this process has already opened with the same settings, or open it.
 
     Opening reads the catalog's own tables, which takes longer than loading a topic's table. If several threads call
     this, one of them opens the catalog.
     """
-    # a connection must not be used on both sides of a fork
+    # the two sides of a fork must not use one connection
     settings = (os.getpid(), platform.catalog.name, *sorted(pyiceberg_properties(platform).items()))
-    # an open catalog is returned without waiting for another one to open, which may be out of reach
+    # return an open catalog without waiting for another catalog to open, which may be out of reach
     if kept := _kept(platform, settings):
         return kept
     with _opening:
@@ -140,7 +141,7 @@ def _kept(platform: Platform, settings: tuple[object, ...]) -> Catalog | None:
 
 
 def is_outdated(platform: Platform, opened_s: float, now_s: float) -> bool:
-    """Return whether a catalog that was opened then is to be opened again."""
+    """Return whether a catalog that was opened at `opened_s` has to be opened again."""
     return platform.catalog.type == "rest" and now_s - opened_s >= LOGIN_LIVES_S
 
 
@@ -187,7 +188,7 @@ def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str
         raise TableError(f"table {name} is broken: its metadata is missing: {error}. {_DAMAGE}") from None
     if isinstance(error, PermissionError | IsADirectoryError):
         raise TableError(f"table {name} is broken: its metadata cannot be read: {error}. {_DAMAGE}") from None
-    if isinstance(error, (*_DAMAGED_METADATA, ValidationError)):  # with the whole text in it
+    if isinstance(error, (*_DAMAGED_METADATA, ValidationError)):  # the text of these errors contains the whole metadata
         require_known_types(name, error)
         kind = type(error).__name__
         raise TableError(f"table {name} is broken: its metadata {file()} cannot be read: {kind}. {_DAMAGE}") from None
@@ -214,9 +215,9 @@ def load_table(catalog: Catalog, topic: Topic) -> Table | None:
 
 
 def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
-    """Return `namespace.table` -> location of its metadata, in one query; empty if the catalog has no such list.
+    """Return `namespace.table` -> location of its metadata, in one query. Empty if the catalog has no such list.
 
-    `platform`: the owner of the catalog. Raises OutsideError if it is out of reach.
+    `platform`: the owner of the catalog. Raises OutsideError if the catalog is out of reach.
     """
     from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
     from sqlalchemy import select
@@ -235,8 +236,7 @@ def metadata_locations(catalog: Catalog, platform: Platform) -> dict[str, str]:
 
 
 def require_known_types(table: str, error: Exception) -> None:
-    """Raise TableError if PyIceberg could not read a table's metadata because of the type of a column, in any schema
-    that the metadata keeps."""
+    """Raise TableError if PyIceberg cannot read a column's type, in any schema that the metadata keeps."""
     if kinds := sorted(set(re.findall(r"Unsupported field type: '([\w(), ]{1,80})'", str(error)))):
         raise TableError(
             f"table {table} has, or had, a column of type {', '.join(kinds)}, which PyIceberg cannot read. Have its "
@@ -263,8 +263,11 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
 
 
 def require_usable(topic: Topic) -> None:
-    """Raise, before anything is read or changed, OutsideError when the catalog is out of reach, TableError when the
-    table is not the topic's, and when a commit to an adopted one would delete metadata files that are not its own."""
+    """Raise an error if a job could not work on the topic, before anything is read or changed.
+
+    OutsideError: the catalog is out of reach. TableError: the table is not the topic's, or a commit to an adopted table
+    would delete metadata files that are not its own.
+    """
     table = load_table(kept_catalog(topic.platform), topic)
     if table is not None:
         require_data_alone(topic.table, table.properties)
@@ -275,11 +278,11 @@ def require_usable(topic: Topic) -> None:
 def file_io_properties(topic: Topic) -> dict[str, str]:
     """Return the properties with which a process opens the table's files through PyIceberg.
 
-    They include the store's secrets, also those that a REST catalog gives with the table. They do not include what
-    opens the catalog, whose address may have a password. The class of the file IO is included, because a warehouse
-    that is only a name does not identify a store.
+    They include the store's secrets, also those that a REST catalog gives with the table. They exclude what opens the
+    catalog, because its address may have a password. They include the class of the file IO: a warehouse that is only a
+    name does not identify a store.
 
-    A round needs them several times, so they are remembered for a while, except with a REST catalog.
+    A round needs them several times, so they are cached for a while, except with a REST catalog.
     """
     catalog, now_s = kept_catalog(topic.platform), time.monotonic()
     asked_s, stores = _stores.get(catalog, (float("-inf"), {}))
@@ -294,13 +297,13 @@ def file_io_properties(topic: Topic) -> dict[str, str]:
 
 
 STORES_LIVE_S = 60.0
-"""How long the result of file_io_properties is remembered. It is bounded because a table's properties may change."""
+"""How long the result of file_io_properties is cached. Bounded because a table's properties may change."""
 _stores: WeakKeyDictionary[Catalog, tuple[float, dict[str, dict[str, str]]]] = WeakKeyDictionary()
-"""Catalog -> (monotonic seconds when it was started, table -> result of file_io_properties)."""
+"""Catalog -> (monotonic seconds of the cache's start, table -> result of file_io_properties)."""
 
 
 def store_properties(table: Table) -> dict[str, str]:
-    """Return what a process needs to open a table's files, as file_io_properties does."""
+    """Return what a process needs to open a table's files, like file_io_properties."""
     kept = {k: v for k, v in table.io.properties.items() if isinstance(v, str) and k.startswith(OF_FILES)}
     kind = type(table.io)
     limit = {DELETES_PROPERTY: str(most_delete_bytes(table.io))}

@@ -1,18 +1,18 @@
 """Properties of one catalog for Spark's Iceberg catalog and for PyIceberg, with secrets kept separate. Pure.
 
-A catalog that is only read (platform.source_catalogs) gets no login except those that it names itself. For it, neither
-client creates or alters tables of a database.
+A catalog that is only read (platform.source_catalogs) gets no login except those that it names itself. Neither client
+creates or alters database tables for it.
 
-`spark_catalog` may travel on a command line and holds no secret. `secret_variables` says which variable of the
-environment has which property; their values are added inside of the process that opens the catalog.
+`spark_catalog` may travel on a command line and holds no secret. `secret_variables` maps each property to its
+environment variable. The process that opens the catalog adds the values.
 
 Iceberg's Java library and PyIceberg call some properties of catalogs and stores by different names:
 
-1. Most properties have one name in both (s3.endpoint, oauth2-server-uri, scope, glue.id, header.…): each client gets
+1. Most properties have one name in both (s3.endpoint, oauth2-server-uri, scope, glue.id, header.…). Each client gets
    them as they are written.
-2. One that stands in the table is written by either name, and goes to the other client by that one's, with its value
-   as that one takes it. Where both names are written, each client has what was written for it.
-3. What only one of them knows (py-io-impl, jdbc.…) goes to it alone.
+2. A property in NAMES may be written by either name. The other client gets it under its own name, with the value
+   converted. If both names are written, each client gets the value of its own name.
+3. A property that only one client supports (py-io-impl, jdbc.…) goes to that client alone.
 """
 
 from __future__ import annotations
@@ -46,8 +46,10 @@ def _milliseconds(seconds: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PropertyName:
-    """Describes one row: what a property is called in Java and in PyIceberg, and how a value goes from the one to the
-    other, which `note` says to people."""
+    """One row of NAMES: a property's name in Java and in PyIceberg, and how its value is converted.
+
+    `note` describes the conversion in the documentation.
+    """
 
     java: str
     pyiceberg: str
@@ -84,7 +86,7 @@ PYICEBERG_ONLY = (
 
 
 def of_java(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties under the names of Spark's Iceberg catalog."""
+    """Return the properties under the names that Spark's Iceberg catalog uses."""
     translated = {row.java: row.to_java(properties[row.pyiceberg]) for row in NAMES if row.pyiceberg in properties}
     theirs = {row.pyiceberg for row in NAMES}
     untranslated = {k: v for k, v in properties.items() if k not in theirs and not _begins(k, PYICEBERG_ONLY)}
@@ -123,27 +125,29 @@ S3_SESSION_TOKEN = "CLEANTAIL_S3_SESSION_TOKEN"
 """For temporary credentials of the store."""
 
 LOCK_WAIT_S = 30
-"""How long a client waits for SQLite's lock: the defaults (3 s and 5 s) are shorter than a busy commit."""
+"""How long a client waits for SQLite's lock. The defaults (3 s and 5 s) are shorter than a busy commit."""
 DELEGATION = "header.X-Iceberg-Access-Delegation"
-"""What a REST catalog is asked for: credentials of the store with each table. PyIceberg asks by itself, Java's client
-does not; a catalog that has none to give leaves them out."""
+"""Requests credentials of the store with each table from a REST catalog.
+
+PyIceberg sends this header by default; Java's client does not. A catalog without such credentials leaves them out.
+"""
 MARGIN_S = 10
-"""How long before its end a token is renewed."""
+"""How many seconds before its expiry a token is renewed."""
 _SERVICES = {
     "rest": {"type": "rest", DELEGATION: "vended-credentials"},
     "glue": {"type": "glue"},
     "hive": {"type": "hive"},
 }
-"""Settings that both clients share, of catalogs other than databases."""
+"""Settings that both clients share, for catalogs that are not databases."""
 _DATABASES = ("postgres", "mysql")
 _PY_DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
-"""SQLAlchemy's name of a database together with its driver."""
+"""SQLAlchemy's name of a database, together with its driver."""
 
 
 def spark_catalog(platform: Platform) -> dict[str, str]:
-    """Return the properties of Spark's catalog, without `spark.sql.catalog.NAME.` before them."""
+    """Return the properties of Spark's catalog, without the prefix `spark.sql.catalog.NAME.`."""
     catalog = platform.catalog
-    # by the version the client would bring an older database up to it
+    # with a version, the client upgrades an older database; a catalog that is only read must not change
     version = {} if isinstance(catalog, SourceCatalog) else {"jdbc.schema-version": "V1"}
     if catalog.type == "sqlite":
         kind = {"type": "jdbc", "uri": _sqlite_jdbc(platform), **version}
@@ -151,15 +155,15 @@ def spark_catalog(platform: Platform) -> dict[str, str]:
         kind = {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", **version}
     else:
         kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
-    # cache-enabled=false: a cached table hides the commits of other processes, and its next delete may fail
+    # cache-enabled=false: a cached table hides the commits of other processes, so its next delete may fail
     shared = {**_warehouse(platform), "cache-enabled": "false"}
     return {**kind, **shared, **of_java(catalog.properties)}
 
 
 def pyiceberg_properties(platform: Platform) -> dict[str, str]:
-    """Return the same catalog for PyIceberg's load_catalog, with its secrets."""
+    """Return the properties of the same catalog for PyIceberg's load_catalog, with its secrets."""
     catalog = platform.catalog
-    # a connection that is kept may have been closed by a database that was restarted
+    # a database that was restarted may have closed the connection
     ping = {"pool_pre_ping": "true"} if catalog.type in _DATABASES else {}
     if catalog.type == "sqlite" or catalog.type in _DATABASES:
         as_it_is = {"init_catalog_tables": "false"} if isinstance(catalog, SourceCatalog) else {}
@@ -171,8 +175,10 @@ def pyiceberg_properties(platform: Platform) -> dict[str, str]:
 
 
 def with_renewed_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return the properties by which PyIceberg gets a new token before the last one expires, as Java's client does:
-    by the credential alone it gets one, and no other. It takes that the token's address is known."""
+    """Return properties that make PyIceberg renew its token before it expires, as Java's client does.
+
+    With the credential alone, PyIceberg requests only one token. Unchanged if the token's address is unknown.
+    """
     client, colon, secret = properties.get("credential", "").partition(":")
     token_url = properties.get("oauth2-server-uri")
     if not (colon and token_url) or properties.get("token"):
@@ -184,12 +190,12 @@ def with_renewed_tokens(properties: Mapping[str, str]) -> dict[str, Any]:
 
 
 def spark_secrets(platform: Platform) -> dict[str, str]:
-    """Return the secrets of Spark's catalog, without `spark.sql.catalog.NAME.` before them: for the driver only."""
+    """Return the secrets of Spark's catalog, without the prefix `spark.sql.catalog.NAME.`. For the driver only."""
     return of_java(secret_properties(platform))
 
 
 def secret_properties(platform: Platform) -> dict[str, str]:
-    """Return the properties whose values the environment has."""
+    """Return the secret properties whose environment variables are set."""
     return {
         name: platform.env[variable]
         for name, variable in secret_variables(platform).items()
@@ -198,9 +204,11 @@ def secret_properties(platform: Platform) -> dict[str, str]:
 
 
 def secret_variables(platform: Platform) -> dict[str, str]:
-    """Return property -> the variable that has its value: those of every platform of this type, and those that
-    platform.catalog.secrets names. Of a catalog that is only read none but the latter: its server is not who the
-    platform's own login is for."""
+    """Return property -> environment variable with its value.
+
+    These are the variables of every platform of this type, and those that platform.catalog.secrets names. A catalog
+    that is only read gets the latter alone: the platform's own login is not for its server.
+    """
     if isinstance(platform.catalog, SourceCatalog):
         return dict(platform.catalog.secrets)
     kind = platform.catalog.type
@@ -224,14 +232,16 @@ def _sqlite_jdbc(platform: Platform) -> str:
 
 
 def _plain(uri: str | None) -> str:
-    """Return the address without the driver that SQLAlchemy reads in it: postgresql://…, as JDBC knows it."""
+    """Return the address as JDBC writes it (postgresql://…), without the driver that SQLAlchemy reads in it."""
     scheme, _, rest = (uri or "").partition("://")
     return f"{scheme.split('+')[0]}://{rest}"
 
 
 def _sql_uri(platform: Platform) -> str:
-    """Return the address of the database for SQLAlchemy, of a server with user and password. It is never shown, so
-    quoting is all it needs."""
+    """Return the database's address for SQLAlchemy, with user and password if it is a server.
+
+    It is never shown, so quoting is enough.
+    """
     if platform.catalog.type == "sqlite":
         return f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}"
     scheme, _, rest = _plain(platform.catalog.uri).partition("://")

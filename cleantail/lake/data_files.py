@@ -1,9 +1,9 @@
-"""Adapter: Iceberg's metadata of a data file, as the logs in it.
+"""Adapter: turn Iceberg's metadata of a data file into the logs in that file.
 
 A file of Cleantail's own holds one log, and its manifest has all bounds. A file of an adopted table may hold several
-logs, and some sinks leave bounds out of the manifest. Then the bounds come from the Parquet footer. If the
-footer lacks them, the partition and offset columns are read. A data file never changes, so a process reads it once.
-Offsets that no column holds are bounded by row lineage.
+logs, and some sinks leave bounds out of the manifest. Then the bounds come from the Parquet footer. If the footer lacks
+them, the partition and offset columns are read. A data file never changes, so a process reads it once. If no column
+holds offsets, row lineage bounds them.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ DAY_MS = 86_400_000
 
 
 class Statistics:
-    """The footer's statistics of columns.
+    """Column statistics of the footer.
 
-    A column that the file lacks has one value in all records. Exception: a field of a struct that the file has is null
-    in each record in which the struct is null.
+    A column that the file lacks has one value in all records. Exception: a struct's missing field is null in each
+    record in which the struct is null.
     """
 
     def __init__(self, footer: Any, projection: Projection) -> None:
@@ -58,7 +58,7 @@ class Statistics:
         self._chunks = {name: chunks[path] for name, path in in_file.items() if path is not None}
 
     def range(self, column: str) -> tuple[Any, Any] | None:
-        """Return the lowest and the highest value; None if they are unknown or no value exists."""
+        """Return the lowest and the highest value. None if they are unknown or there is no value."""
         if column not in self._places:
             return None
         if column not in self._chunks:
@@ -70,7 +70,7 @@ class Statistics:
         return min(each.min for each in of_column), max(each.max for each in of_column)
 
     def nulls(self, column: str) -> int | None:
-        """Return how many records have a null; None if that is not known."""
+        """Return how many records have a null. None if unknown."""
         if column not in self._places:
             return None
         if column not in self._chunks:
@@ -84,7 +84,7 @@ class Statistics:
         return sum(int(each.null_count) for each in of_column)
 
     def millis(self, column: str) -> tuple[int, int] | None:
-        """Return the bounds of times in Unix ms; whole numbers count them."""
+        """Return the bounds of times in Unix ms. Whole numbers are taken as Unix ms."""
         if column not in self._chunks:
             ends = self.range(column)
             return None if ends is None else (_constant_ms(ends[0]), _constant_ms(ends[1]))
@@ -108,7 +108,7 @@ def _raw_in_ms(raw: int, kind: Any) -> int:
 
 
 def _constant_ms(value: Any) -> int:
-    """Return a constant: a timestamp, or whole Unix ms."""
+    """Convert a constant to Unix ms: a timestamp, or whole Unix ms."""
     if isinstance(value, int):
         return value
     import pyarrow as pa
@@ -119,7 +119,7 @@ def _constant_ms(value: Any) -> int:
 def null_count(table: Table, file: Any, path: str) -> int | None:
     """Return the number of records with a null in the column, from the manifest, the partition or the footer.
 
-    None if none of them has it.
+    None if all three lack it.
     """
     counted = layout_of_paths(table, [path])[path].null_count(file.null_value_counts or {})
     if counted is not None:
@@ -128,7 +128,7 @@ def null_count(table: Table, file: Any, path: str) -> int | None:
 
 
 def footer_statistics(table: Table, file: Any, paths: Mapping[str, str]) -> Statistics:
-    """Return the footer's statistics of columns. `paths`: name -> path."""
+    """Return the footer's column statistics. `paths`: name -> path."""
     import pyarrow.parquet as pq
 
     by_path = layout_of_paths(table, paths.values())
@@ -146,15 +146,16 @@ def columns_in(group: Any) -> Iterator[Any]:
 
 
 CACHED_FILES = 100_000
-"""Maximum number of files whose content is remembered."""
+"""Maximum number of files whose content is cached."""
 _parts_by_file: dict[tuple[str, str, int, str | None], tuple[Part, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One log's share of a file; both offset bounds are inclusive, times are Unix ms.
+    """One log's share of a file. Both offset bounds are inclusive, times are Unix ms.
 
-    `nulls`: tombstones, `null_keys`: records without a key, if known."""
+    `nulls`: number of tombstones; `null_keys`: number of records without a key. Both None if unknown.
+    """
 
     partition: int
     lower_offset: int
@@ -167,28 +168,30 @@ class Part:
 
 
 def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_LINEAGES) -> tuple[Part, ...]:
-    """Return the logs in an adopted table's file: from the manifest, else its footer, else its records. Raises
-    TableError if records have neither offsets nor row ids."""
+    """Return the logs in an adopted table's file: from the manifest, else its footer, else its records.
+
+    Raises TableError if records have neither offsets nor row ids.
+    """
     if not columns.has_offsets:
         return _by_lineage(table, file, columns, lineages)
     return _by_offset(table, file, columns)
 
 
 def _by_lineage(table: Table, file: Any, columns: Columns, lineages: Lineages) -> tuple[Part, ...]:
-    """Return the logs with the file's bounds of offsets, which are those of each of its logs."""
+    """Return the file's logs. Each gets the offset bounds of the whole file, which row lineage gives."""
     lineage = require_row_ids(lineages.get(file.file_path), file.file_path)
     low, high = offset_range(file.record_count, lineage, file.file_path, spans_of(table, file))
     return tuple(replace(part, lower_offset=low, upper_offset=high) for part in _by_offset(table, file, columns))
 
 
 def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
-    """Return the logs; what they have of offsets is 0 where the table has none."""
+    """Return the file's logs. Their offset bounds are 0 if the table has no offset column."""
     mapping = str(table.properties.get(PROPERTY_COLUMNS, property_of_columns(columns)))
     key = (file.file_path, mapping, table.schema().schema_id, table.properties.get(NAME_MAPPING))
     if (known := _parts_by_file.get(key)) is None:
         single = _from_manifest(table, file, columns) or _from_footer(table, file, columns)
         if single and single.null_keys is None:
-            single = None  # only the records show which of them have no key
+            single = None  # only the records show which of them lack a key
         parts = (single,) if single else tuple(_from_records(table, file, columns))
         if len(_parts_by_file) >= CACHED_FILES:
             _parts_by_file.clear()
@@ -205,8 +208,10 @@ def _require_times(file: Any, columns: Columns, parts: Iterable[Part]) -> None:
 
 
 def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """Return the parts with how many records are marked as deletes, by reading that column: of several logs each is
-    taken to have its share, as with deleted records."""
+    """Return the parts with the number of records marked as deletes, from the marking column.
+
+    If the file has several logs, the number is split by their shares, as with deleted records.
+    """
     from cleantail.lake.records.log_records import marked_records
 
     shares = split(marked_records(table, file, columns), [part.records for part in parts])
@@ -214,7 +219,7 @@ def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ..
 
 
 def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
-    """Return the single log in the manifest's bounds and the file's partition.
+    """Return the single log, from the manifest's bounds and the file's partition.
 
     None if there are several logs, or if the file itself has to be read.
     """
@@ -243,19 +248,21 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
     if logs is None or offsets is None or values is None or (keys is None and not columns.parts(KEY)):
         return None
     if columns.timestamp and stamps is None and nulls(TIMESTAMP) != file.record_count:
-        return None  # PyIceberg writes no bounds of nested columns: the footer has the timestamps
+        return None  # PyIceberg writes no bounds of nested columns: the timestamps are in the footer
     return _one_log(logs, offsets, _in_ms(table, columns, stamps), file.record_count, values, keys)
 
 
 def _layout(table: Table, columns: Columns) -> Layout:
-    """Return where the files have the columns, and parts of one, of the mapping."""
+    """Return where the files have the mapping's columns, and the parts of such a column."""
     by_path = layout_of_paths(table, columns.paths.values())
     return {name: by_path[path] for name, path in columns.paths.items()}
 
 
 def _whole(bound: bytes) -> int:
-    """Return the number of a bound in Iceberg's single-value serialization, whose length is the type's when the file
-    was written."""
+    """Decode a whole-number bound in Iceberg's single-value serialization.
+
+    Its length is that of the column's type when the file was written.
+    """
     return int.from_bytes(bound, "little", signed=True)
 
 
@@ -263,23 +270,25 @@ Ends = tuple[int, int] | None
 
 
 def _ends_of(name: str, columns: Columns, ends: Callable[[str], Ends]) -> Ends:
-    """Return the range of a column; 0 for a partition or offset that no column has (cleantail.log.adopted_table)."""
+    """Return the range of a column. (0, 0) if the table has no partition or offset column
+    (cleantail.log.adopted_table).
+    """
     return ends(name) if columns.of(name) else None if name == TIMESTAMP else (0, 0)
 
 
 def _null_keys(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
-    """Return how many keys are null, if known. A key of several parts is not null if one part never is."""
+    """Return how many keys are null, None if unknown. A key of several parts is not null if one part never is."""
     parts = [nulls(part_name(KEY, n)) for n in range(len(columns.parts(KEY)))]
     return (0 if 0 in parts else None) if parts else nulls(KEY)
 
 
 def _null_values(columns: Columns, nulls: Callable[[str], int | None]) -> int | None:
-    """Return how many values are null, if known; 0 if a column marks deletes, since values then do not decide."""
+    """Return how many values are null, None if unknown. 0 if a column marks deletes: then values do not decide."""
     return 0 if columns.deleted or not columns.of(VALUE) else nulls(VALUE)
 
 
 def _in_ms(table: Table, columns: Columns, stamps: Ends) -> Ends:
-    """Return bounds of the timestamp column in Unix ms."""
+    """Convert the bounds of the timestamp column to Unix ms."""
     if stamps is None or columns.timestamp is None:
         return None
     kind = layout_of_paths(table, [columns.timestamp])[columns.timestamp].kind
@@ -295,9 +304,9 @@ def _one_log(logs: Ends, offsets: Ends, stamps: Ends, records: int, values: int,
 
 
 def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
-    """Return the single log in the footer's statistics.
+    """Return the single log, from the footer's statistics.
 
-    None if the footer has no statistics of a column, or if there are several logs.
+    None if the footer lacks the statistics of a column, or if there are several logs.
     """
     statistics = footer_statistics(table, file, columns.paths)
 
@@ -317,7 +326,7 @@ def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
 
 
 def _together(measured: Sequence[tuple[str, str]], some: Any, more: Any) -> Any:
-    """Return the combined figures of two sets of records."""
+    """Combine the figures of two sets of records."""
     import pyarrow as pa
 
     of_all = pa.concat_tables([some, more]).group_by(PARTITION).aggregate(measured)
@@ -325,8 +334,10 @@ def _together(measured: Sequence[tuple[str, str]], some: Any, more: Any) -> Any:
 
 
 def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
-    """Yield one part for each log, by reading what says where records are; keys only where some are null, values only
-    where neither manifest nor footer counts the null ones."""
+    """Yield one part for each log, from the file's partition, offset and timestamp columns.
+
+    Keys are read only if some may be null, values only if neither manifest nor footer counts their nulls.
+    """
     import pyarrow.compute as pc
 
     from cleantail.lake.records.log_records import stored_records
@@ -367,10 +378,10 @@ def data_files_of(
 ) -> list[DataFile]:
     """Return one DataFile for every log in the file of a manifest entry.
 
-    `deletes` are the delete files of that file, `lineages` those of the snapshot's files, in an adopted table without
-    offsets. Each log has the records that it lost itself: they decide about its start, its segments and its retention.
-    Bytes and tombstones of a file of several logs are dealt out by numbers of records; their sums are exact. Raises
-    TableError for a file that is not Parquet.
+    `deletes`: the delete files of that file. `lineages`: those of the snapshot's files, in an adopted table without
+    offsets. Each log gets the number of records that it lost itself: they decide about its start, segments and
+    retention. Bytes and tombstones of a file of several logs are split by numbers of records; their sums are exact.
+    Raises TableError for a file that is not Parquet.
     """
     require_parquet(entry.data_file.file_path, entry.data_file.file_format)
     columns = columns_of_properties(table.properties)
@@ -417,8 +428,8 @@ def _lost_by_log(
 ) -> tuple[int, ...]:
     """Return how many of each part's records are deleted.
 
-    For a file of several logs no metadata has that number. The deleted positions and the partitions of its records are
-    read once in a process.
+    No metadata has that number for a file of several logs. A process reads the deleted positions and the partitions of
+    the file's records once.
     """
     records = tuple(part.records for part in parts)
     if len(parts) == 1 or lost in (0, sum(records)):
@@ -472,5 +483,5 @@ def _long(bound: bytes | None, path: str) -> int:
 
 
 def _millis(bound: bytes | None) -> int:
-    """Return a bound in Kafka's milliseconds: Iceberg keeps microseconds."""
+    """Convert a bound from Iceberg's microseconds to Kafka's milliseconds."""
     return NO_TIMESTAMP_MS if bound is None else int(struct.unpack("<q", bound)[0]) // 1000

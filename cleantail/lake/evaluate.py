@@ -1,17 +1,18 @@
 """What a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing.
 
-A decision goes by the real clock, or by `now_ms`, which a person may give for a run:
+A decision uses the real clock, or `now_ms`, which a user may set for a run:
 
-1. A run may not begin by a clock ahead of the real one: snapshots, tombstones and segments would go before their time.
-2. It may not begin by a clock behind the real one either, but for what two machines differ by: horizons (semantics.md
-   1.5) are counted from it, and would be past before readers saw their tombstones.
-3. The plan of a run reaches a job through Airflow's database, with its clock. Editors of the DAG may write there.
-   A job refuses a clock from before its run began: that time is Airflow's own, and no task can set it.
-4. Snapshots and branches expire, which cannot be undone, by the real clock where `now_ms` is ahead of it.
-5. `platform.allow_clock` lifts all of them, for trials.
+1. A run must not begin with a clock ahead of the real one: snapshots, tombstones and segments would be removed too
+   early.
+2. Its clock must not be behind the real one either, except for the difference between two machines. Horizons
+   (semantics.md 1.5) are counted from it, and would be past before readers saw their tombstones.
+3. The plan of a run, with its clock, reaches a job through Airflow's database. Editors of the DAG may write there. A
+   job refuses a clock from before its run began: that time is Airflow's own, and no task can set it.
+4. Expiry of snapshots and branches cannot be undone. It uses the real clock if `now_ms` is ahead of it.
+5. `platform.allow_clock` lifts all these limits, for trials.
 
-The work unit that compact is handed came through Airflow's database, where every editor of the DAG may write. Only the
-choice of logs is taken from it, and no bound. The unit is planned again from the table's own metadata.
+The work unit that compact receives also came through Airflow's database, where every editor of the DAG may write.
+Compact takes only the choice of logs from it, and no bound. It plans the unit again from the table's own metadata.
 """
 
 from __future__ import annotations
@@ -44,16 +45,18 @@ OLDEST_MS = 3_600_000
 
 
 def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
-    """Return the clock by which snapshots and branches expire: the one that is given, and never ahead of the real one,
-    which `clock_ms` reads. With platform.allow_clock the one that is given."""
+    """Return the clock for the expiry of snapshots and branches.
+
+    It is `now_ms`, but never ahead of the real clock, which `clock_ms` reads. With platform.allow_clock it is `now_ms`.
+    """
     return now_ms if platform.allow_clock else min(now_ms, clock_ms)
 
 
 def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
-    """Raise CleantailError if a run is to begin by another clock than the real one, unless the platform allows it.
+    """Raise CleantailError if a run would begin with another clock than the real one, unless the platform allows it.
 
-    A clock that is behind also does harm. Horizons of tombstones and the memory of late versions are counted from it,
-    and branches that are kept for a while are named by it.
+    A clock that is behind also does harm: horizons of tombstones and of remembered late versions are counted from it.
+    Its time is also in the names of branches that are kept for a while.
     """
     require_past(platform, now_ms, clock_ms)
     if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
@@ -65,7 +68,7 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
 
 
 def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:
-    """Raise CleantailError if a run is to use a clock ahead of the real one, unless the platform allows it."""
+    """Raise CleantailError if a run would use a clock ahead of the real one, unless the platform allows it."""
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
             f"now_ms {now_ms} is {now_ms - clock_ms} ms ahead of the clock: snapshots, tombstones and segments would "
@@ -75,8 +78,11 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
 
 
 def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_ms: int) -> None:
-    """Raise CleantailError if the clock of a plan is ahead of the real one, and HeldError if it is from before
-    its run began. `began_ms`: when Airflow began the run; None for a job that was started by hand."""
+    """Raise an error if the clock of a plan is wrong for its run.
+
+    CleantailError: it is ahead of the real clock. HeldError: it is from before the run began. `began_ms`: when Airflow
+    began the run; None if a job was started by hand.
+    """
     require_past(platform, now_ms, clock_ms, SKEW_MS)
     earliest_ms = clock_ms - OLDEST_MS if began_ms is None else began_ms - SKEW_MS
     if now_ms < earliest_ms and not platform.allow_clock:
@@ -99,10 +105,12 @@ def evaluate_topic(
     kept: KeptFacts | None = None,
     unconverted: bool = False,
 ) -> RunPlan:
-    """Plan a run of one topic at `now_ms`. `reconcile`: a user requests a reconciliation; `later_round`: as in
-    resolve_due_work; `kept`: what is kept of tables that have not changed, where many topics are evaluated;
-    `unconverted`: as in read_facts. Snapshots and branches expire by the real clock where `now_ms` is ahead of it.
-    Raises TableError when catalog or table is not usable."""
+    """Plan a run of one topic at `now_ms`.
+
+    `reconcile`: a user requests a reconciliation. `later_round`: as in resolve_due_work. `kept`: cached facts of
+    unchanged tables, if many topics are evaluated. `unconverted`: as in read_facts. Snapshots and branches expire by
+    the real clock if `now_ms` is ahead of it. Raises TableError if the catalog or the table is not usable.
+    """
     facts = kept.of(topic) if kept is not None and not unconverted else read_facts(topic, unconverted)
     return plan_run(
         topic,
@@ -118,9 +126,11 @@ def evaluate_topic(
 
 
 def read_facts(topic: Topic, unconverted: bool = False) -> TableFacts | None:
-    """Fetch the table's metadata as it stands, with what its namespace says of it: positions of readers, and
-    releases. Returns None if nothing was ingested yet. `unconverted`: deletes that a run has still to convert are
-    passed over, so that what they delete counts as if it were there."""
+    """Fetch the table's current metadata, with the readers' positions and the releases of its namespace.
+
+    Returns None if nothing was ingested yet. `unconverted`: skip deletes that a run has still to convert, so that what
+    they delete counts as present.
+    """
     catalog = kept_catalog(topic.platform)
     table = load_table(catalog, topic)
     if table is None:
@@ -160,8 +170,11 @@ def plan_run(
     later_round: bool = False,
     until_ms: int | None = None,
 ) -> RunPlan:
-    """Plan a run from the table's metadata, the pure half of evaluate_topic; `until_ms` is the clock of expiry,
-    `now_ms` where none is given. Raises TableError for a partition that the table does not have."""
+    """Plan a run from the table's metadata, the pure half of evaluate_topic.
+
+    `until_ms`: the clock of expiry, by default `now_ms`. Raises TableError for a partition that the table does not
+    have.
+    """
     require_partition(topic, partition, facts.partitions if facts else [])
     logs = tuple(s for s in log_states(topic, facts, now_ms) if partition in (None, s.partition))
     readers = facts.readers if facts else ()
@@ -197,22 +210,24 @@ def plan_run(
 
 
 def _share_files(files: Sequence[DataFile]) -> bool:
-    """Return whether a data file has records of several logs: then it is there once for each."""
+    """Return whether a data file has records of several logs. Such a file is listed once for each log."""
     return len({file.path for file in files}) < len(files)
 
 
 def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
-    """Return what is to be done, most urgent first; logs of which only retention is due come last, without those whose
-    round a person has rejected."""
+    """Return the work on each log, most urgent first. Logs with only retention due come last.
+
+    Of these, logs whose round a user has rejected are left out.
+    """
     starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
     by_partition = {s.partition: s for s in logs}
     works = []
     for p in [*work.compact, *work.retain]:
-        # 1. the bounds: never below the log start that retention moves to, nor above where the round ends
+        # 1. the bounds: at or above the log start that retention moves to, at or below the end of the round
         log, end = by_partition[p], work.ends[p]
         first = max(log.first_dirty_offset, starts[p])
         files = facts.files_of(p) if facts else ()
-        # 2. what lies between them, by the metadata of the files
+        # 2. what lies between them, from the metadata of the files
         due = PartitionWork(
             partition=p,
             first_dirty_offset=min(first, end),
@@ -246,7 +261,7 @@ CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
 
 
 def parsed_unit(text: str) -> WorkUnit:
-    """Parse the unit that compact was handed. Raises HeldError if the text is not a unit."""
+    """Parse the unit that compact received. Raises HeldError if the text is not a unit."""
     try:
         return WORK_UNIT_JSON.value(text, "the work unit")
     except TableError as e:
@@ -254,11 +269,10 @@ def parsed_unit(text: str) -> WorkUnit:
 
 
 def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
-    """Return the unit that evaluate has planned, planned once more at the snapshot that it read; `clock_ms` reads the
-    real clock.
+    """Plan the unit of evaluate again, at the snapshot that evaluate read. `clock_ms` reads the real clock.
 
-    Raises HeldError if the one that was handed over has other bounds, another name, a snapshot that `main` never was
-    at, or a clock at which that was not there: the configuration or the unit was changed since.
+    Raises HeldError if the configuration or the unit was changed since. Signs of that are other bounds, another name, a
+    snapshot that was never on `main`, or a clock from before that snapshot.
     """
     base, facts = _base(topic, unit.base_snapshot_id)
     if not topic.platform.allow_clock:
@@ -267,15 +281,17 @@ def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
 
 
 def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
-    """Raise HeldError for a clock long before the snapshot that the round reads was made: horizons of tombstones are
-    counted from it, and would have passed before readers saw them. A snapshot ahead of the real clock is ignored."""
+    """Raise HeldError if the clock is long before the snapshot that the round reads was made.
+
+    Horizons of tombstones are counted from the clock, and would pass before readers saw the tombstones. A snapshot
+    ahead of the real clock is ignored.
+    """
     if now_ms < base.at_ms - BEHIND_MS and base.at_ms <= clock_ms:
         raise _refused(f"its now_ms {now_ms} is {base.at_ms - now_ms} ms before snapshot {base.snapshot_id} was made")
 
 
 def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
-    """Return the unit as the metadata plan it, the pure half of planned_unit; `facts` are of the snapshot that was
-    read."""
+    """Plan the unit from the metadata, the pure half of planned_unit. `facts` are of the snapshot that was read."""
     plans = [plan_run(topic, facts, now_ms=unit.now_ms, force=force) for force in (False, True)]
     planned_works = [{w.partition: w for planned in plan.units for w in planned.partitions} for plan in plans]
     if unit.round != plans[0].round:
@@ -288,7 +304,7 @@ def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
 
 
 def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) -> PartitionWork:
-    """Return what a run does to the log, or one with `force`. Raises HeldError if the unit differs."""
+    """Return the work on the log that a run plans, with or without `force`. Raises HeldError if the unit differs."""
     candidates = [works[work.partition] for works in planned_works if work.partition in works]
     if not candidates:
         raise _refused(f"there is nothing to do in partition {work.partition}")

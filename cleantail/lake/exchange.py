@@ -1,8 +1,7 @@
 """Small documents between an Airflow task and a remote Spark driver: the request and the report.
 
 They are under platform.spark.exchange, which both sides reach with the store's login. All tries of a task share one
-folder, so a retry reads the report of the previous driver. Documents hold numbers and names, no records and no
-secrets.
+folder, so a retry reads the report of the previous driver. Documents hold numbers and names, no records and no secrets.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "D
 
 
 def is_address(text: str) -> bool:
-    """Return whether a document's place is an address in a store rather than a path."""
+    """Return whether a document's place is an address in a store. Otherwise it is a local path."""
     return "://" in text
 
 
@@ -28,7 +27,7 @@ def folder_of(exchange: str, identity: Sequence[object]) -> str:
 
 
 def write_document(platform: Platform, address: str, text: str) -> None:
-    """Write a document. An existing one is replaced."""
+    """Write a document, replacing an existing one."""
     from pyiceberg.io import load_file_io
 
     with load_file_io(_store(platform), address).new_output(address).create(overwrite=True) as stream:
@@ -36,7 +35,7 @@ def write_document(platform: Platform, address: str, text: str) -> None:
 
 
 def read_document(platform: Platform, address: str) -> str | None:
-    """Return a document, or None if it does not exist."""
+    """Return a document. None if it does not exist."""
     from pyiceberg.io import load_file_io
 
     try:

@@ -1,9 +1,9 @@
 """Readable texts for errors of disks, networks, Java and missing files.
 
-1. Messages of Spark, Arrow and Python quote what they were working on, which may be a key or a value of a record, and
-   go on into logs, Airflow's database and alerts.
+1. Messages of Spark, Arrow and Python may quote the key or value of a record. They end up in logs, Airflow's database
+   and alerts.
 2. So a message is repeated only if its exception is about files, hosts, plans or settings.
-3. Of any other exception the names alone are shown, and CLEANTAIL_DEBUG=1 shows the stack.
+3. For any other exception only the names are shown. CLEANTAIL_DEBUG=1 shows the stack.
 4. For a catalog that cannot be reached, the text gives the cause: refused, host, login, missing. The driver's own text
    is dropped, because it may contain the address with a password.
 """
@@ -43,7 +43,7 @@ _KINDS = (
     (NOT_THERE, {"NoSuchNamespaceError", "NoSuchWarehouseError", "NoSuchTableError"}),
     (NO_CATALOG, {"JSONDecodeError", "ValidationError"}),
 )
-"""Names of exception classes, of sockets, requests, urllib3 and PyIceberg: the first that occurs decides."""
+"""Names of exception classes of sockets, requests, urllib3 and PyIceberg. The first that occurs decides."""
 _TEXTS = (
     (UNKNOWN_HOST, "could not translate host name|Name or service not known|Failed to resolve|nodename nor servname"),
     (
@@ -98,7 +98,7 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 DEBUG_VARIABLE = "CLEANTAIL_DEBUG"
-"""Set in the environment: errors from outside keep their stack, with messages that may quote records."""
+"""If set in the environment, errors from outside keep their stack, with messages that may quote records."""
 _FOREIGN = ("py4j.", "pyspark.", "pyiceberg.", "pyarrow.", "sqlalchemy.", "botocore.", "requests.", "urllib3.")
 _QUOTING = ("pyspark.", "pyarrow.")
 _OF_PLANS = ("AnalysisException", "IllegalArgumentException", "ParseException", "UnsupportedOperationException")
@@ -117,7 +117,7 @@ _OF_FILES = (
     "org.sqlite.",
     "software.amazon.",
 )
-"""Java's exceptions whose messages are of files, hosts and tables, also where a task of Spark raises them."""
+"""Java's exceptions whose messages are about files, hosts and tables, even if raised in a task of Spark."""
 _OF_DRIVER = (
     *_OF_FILES,
     "java.lang.Illegal",
@@ -126,10 +126,10 @@ _OF_DRIVER = (
 )
 _JAVA = r"([a-z]\w*(?:\.\w+)*\.[A-Z][\w$]*)"
 _CONDITION = r"\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] "
-"""Spark's name of an error, with which its message begins."""
+"""Spark's name of an error, which begins the message."""
 _OF_JAVA = re.compile(rf"{_JAVA}(?:: {_CONDITION})?")
 _OF_TASK = re.compile(rf"\(TID \d+\) \([^)]*\): (?:{_JAVA}(?:: {_CONDITION})?)?")
-"""Of `Job aborted …: Lost task 0.0 in stage 1.0 (TID 2) (host executor 1): java.io.IOException: …`."""
+"""Matches `Job aborted …: Lost task 0.0 in stage 1.0 (TID 2) (host executor 1): java.io.IOException: …`."""
 _OF_PYTHON = re.compile(r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception))(?=:|$)", re.MULTILINE)
 """The last line of a Python worker's stack begins with the exception's name."""
 _CHARS = 500
@@ -145,7 +145,7 @@ FULL_DISK = (
 
 
 def explained(error: Exception) -> CleantailError | None:
-    """Return the error as a Cleantail error, or None if it is a defect of Cleantail: then the stack is needed."""
+    """Return the error as a Cleantail error. None if it is a defect of Cleantail: then the stack is needed."""
     if os.environ.get(DEBUG_VARIABLE):
         return None
     if _FULL.search(_whole_text(error)):
@@ -163,8 +163,11 @@ def explained(error: Exception) -> CleantailError | None:
 
 
 def stack_of(error: BaseException) -> str:
-    """Return the frames of an error, and of those that led to it, with their names and without a message that may
-    quote a record: ours are kept. The first one that was raised comes first, as Python prints them."""
+    """Return the frames of an error and its causes, with exception names and without their messages.
+
+    A message may quote a record; those of Cleantail's own errors are kept. The exception that was raised first comes
+    first, as Python prints them.
+    """
     chain: list[BaseException] = []
     last: BaseException | None = error
     while last is not None and last not in chain:
@@ -194,8 +197,10 @@ def _os_text(error: OSError) -> str:
 
 
 def _text(error: Exception) -> str:
-    """Return what may be shown of an error: of a Java exception its own message, not the name of the call that met
-    it."""
+    """Return the part of an error that may be shown.
+
+    For a Java exception this is its own message, not the name of the Python call that received it.
+    """
     java = getattr(error, "java_exception", None)
     if java is not None:
         return _java_text(str(java.toString()))
@@ -208,14 +213,16 @@ def _text(error: Exception) -> str:
 
 
 def _of_file(text: str) -> str | None:
-    """Return a Python worker's message about a file that it could not open; None if it failed for another reason."""
+    """Return a Python worker's message about a file that it could not open. None if it failed for another reason."""
     found = _FILE_ERROR.search(text)
     return f"a task of Spark: {found[0][:_CHARS]}" if found else None
 
 
 def _java_text(text: str) -> str:
-    """Return what may be shown of a Java exception. `text`: class and message, as Java prints an exception. Where a
-    task of Spark failed, what it failed of counts: nothing of a record can stand before the name of that."""
+    """Return the part of a Java exception that may be shown. `text`: class and message, as Java prints them.
+
+    If a task of Spark failed, the exception in the task counts. Text of a record can only follow that exception's name.
+    """
     task, alone = _OF_TASK.search(text), _OF_JAVA.match(text)
     kept = str(task[1]).startswith(_OF_FILES) if task else bool(alone and alone[1].startswith(_OF_DRIVER))
     if kept:
