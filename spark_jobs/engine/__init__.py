@@ -1,1 +1,1 @@
-"""One round over the records of its logs: which of them go, and what was done. By columns, in Spark's tasks."""
+"""Decide which records a round removes, and check what it has done, by columns in Spark's tasks."""

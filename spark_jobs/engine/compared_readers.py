@@ -1,16 +1,18 @@
 """Compare Cleantail's reader of data files with Spark's Iceberg reader, once for each kind of files (file_columns).
 
-A round decides by the columns that its tasks read by themselves (spark_jobs.iceberg.log_files). Iceberg's own reader is
-the reference (docs/architecture.md, decision 10). Before a round stages its removals:
+A round decides by the columns that its tasks read by themselves (spark_jobs.iceberg.log_files). Iceberg's own reader
+is the reference (docs/architecture.md, decision 10). Before a round stages its removals:
 
-1. The tasks have noted the kinds of the files that they opened. Kinds that the table remembers are not compared again.
-2. Both readers read up to three files of each other kind, up to 10,000 live records of each. Spark computes a digest of
-   each column by its own plan (cleantail.log.adopted_table). Tasks compute it from the rounds' columns (records_of). A
-   record's number among the live ones of its file is part of its digest, so that an exchange of two values counts.
+1. The tasks have recorded the kinds of the files that they opened. Kinds that the table remembers are not compared
+  again.
+2. Both readers read up to three files of each other kind, up to 10,000 live records of each. Spark computes a digest
+  of each column by its own plan (cleantail.log.adopted_table). Tasks compute it from the rounds' columns
+  (records_of). The digest includes a record's number among the live ones of its file, so two exchanged values count
+  as a difference.
 3. If the digests differ, nothing is removed from the logs that have such files. Their check is red, with file and
-   columns.
+  columns.
 4. If they are equal, the round's commit adds the kind to a property of the table. Another version of Cleantail's
-   reader, Spark, Iceberg or PyArrow, another schema, mapping or strategy voids the property.
+  reader, Spark, Iceberg or PyArrow, another schema, mapping or strategy voids the property.
 
 A conversion of equality deletes needs no such comparison, because it compares every position with Spark's reader.
 """
@@ -49,7 +51,7 @@ from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import FILE, PLACE, TopicTable
 
 PROPERTY_COMPARED = "cleantail.compared.files"
-"""Property of a table: the kinds of its files that were compared, and the version of the readers."""
+"""Table property with the kinds of files that were compared, and the version of the readers."""
 RECORDS = 10_000
 """Maximum number of records that are compared in a file."""
 MOST_KINDS = 64
@@ -60,12 +62,13 @@ NEXT_STEP = (
     "again: CALL system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
 )
 _equal: set[tuple[str, str]] = set()
-"""(readers, kind) that were equal in this process: topics of a pack have files of the same kinds."""
+"""(readers, kind) of the comparisons without a difference in this process: topics of a pack have files of the same
+kinds."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReaderComparison:
-    """The result for a work unit. `blocked`: partition -> why nothing is removed from it. `properties`: those that the
+    """The result for a work unit. `blocked`: partition -> why nothing is removed from it. `properties`: what the
     round's commit sets."""
 
     blocked: Mapping[int, str] = field(default_factory=dict)
@@ -114,7 +117,7 @@ def forget(table: TopicTable) -> None:
 
 
 def readers_of(table: TopicTable, files: SnapshotFiles) -> str:
-    """Return a digest of everything else that decides how files are read, in addition to their kind."""
+    """Return a digest of everything that decides how files are read, apart from their kind."""
     iceberg, configs = files.iceberg, table.topic.config
     return digest(
         _source_of_reader(),
@@ -135,7 +138,7 @@ def _source_of_reader() -> str:
 
 
 def _remembered(text: str | None, readers: str) -> list[str]:
-    """Return the kinds that the table remembers. None, if another version or a user has written the property."""
+    """Return the kinds that the table remembers: none if another version or a user has written the property."""
     try:
         known = json.loads(text or "{}")
         return [str(kind) for kind in known["kinds"]] if known.get("readers") == readers else []
@@ -150,7 +153,7 @@ Differences = dict[str, tuple[frozenset[str], str]]
 def _differing(
     table: TopicTable, unit: WorkUnit, files: SnapshotFiles, tasks: Sequence[LogTask], kinds: Kinds
 ) -> tuple[Differences, frozenset[str]]:
-    """Return the kinds that the readers see differently, and those without a compared record."""
+    """Return the kinds for which the readers differ, and those without a compared record."""
     by_path = {file.path: (task, file) for task in tasks for file in task.files}
     wanted = [
         (kind, path)
@@ -175,7 +178,7 @@ def _differing(
 
 
 def _compared_file(works: Sequence[PartitionWork], task: LogTask, file: log_files.LogFile) -> LogTask:
-    """Return a task for this whole file alone. For a file that several logs share, it has all logs of the unit."""
+    """Return a task for this whole file only. For a file that several logs share, the task has all logs of the unit."""
     of_file = sorted((w for w in works if file.log in (None, w.partition)), key=lambda work: work.partition)
     whole = replace(file, piece=0, pieces=1)
     return replace(task, works=tuple(of_file), files=(whole,), shares=1, share=None)

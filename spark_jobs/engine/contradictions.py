@@ -2,11 +2,12 @@
 
 1. A compaction compares the live records of its dirty part that share an offset.
 2. It also compares late records with those that earlier rounds have hidden at their offsets.
-3. An expiry compares in the spans of due tombstones: a removed one must not have hidden another record. It does so only
-   if the check's tasks found an offset twice, or if a log is several tasks, which do not compare with each other.
+3. An expiry compares in the spans of due tombstones: a removed one must not have hidden another record. It does so
+  only if the check's tasks found an offset twice, or if a log has several tasks, which do not compare with each
+  other.
 4. A proof of the topic compares everything that readers see.
-5. If records are many, values are read only if an offset occurs twice, and only in the range of such offsets. One task
-   compares few records (spark_jobs.iceberg.snapshot_files) with their values at once.
+5. If there are many records, values are read only if an offset occurs twice, and only in the range of such offsets.
+  If there are few (spark_jobs.iceberg.snapshot_files), one task compares them with their values at once.
 6. Records are compared by digests (cleantail.log.rules). The shuffle sends a value's SHA-256, whatever its length.
 """
 
@@ -71,7 +72,7 @@ def contradicting(records: DataFrame) -> DataFrame:
 
 
 def _digest(name: str) -> Column:
-    """Return a text that is equal for equal fields only. A null has the empty text."""
+    """Return a text that is equal only for equal fields. A null has the empty text."""
     column = F.col(name)
     text = {
         KEY: F.sha2(column, 256),
@@ -90,7 +91,7 @@ def first_by_log(contradictions: DataFrame) -> DataFrame:
 
 Spans = Mapping[int, Sequence[tuple[int, int]]]
 LateFiles = Sequence[tuple[int, int, Sequence[str]]]
-"""[from, to) of offsets of a log that an earlier round has read, and the files that were added after it."""
+"""Ranges [from, to) of a log's offsets that an earlier round has read, and the files that were added after it."""
 
 
 def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradiction]:
@@ -115,9 +116,12 @@ def all_candidates(records: DataFrame) -> DataFrame:
 
 
 def with_parts(records: DataFrame, passed: Column) -> DataFrame:
-    """Mark the part of each record in a comparison: deleted ones are hidden, others that an earlier round has read
-    (`passed`) are live, and the rest are candidates. `records`: with `_deleted`."""
-    # with a literal Spark would drop `_deleted`, and Iceberg returns deleted records only if that column is read
+    """Mark the part of each record in a comparison.
+
+    Deleted records are hidden. Others that an earlier round has read (`passed`) are live. The rest are candidates.
+    `records`: with `_deleted`.
+    """
+    # not a literal: Spark would drop `_deleted`, and Iceberg returns deleted records only if that column is read
     part = F.when(F.col(DELETED), HIDDEN).when(passed, LIVE).otherwise(CANDIDATE)
     return records.withColumn(PART, part).select(*COLUMNS)
 
@@ -182,8 +186,8 @@ def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, in
 
 
 def _hidden_by_rounds(table: TopicTable, snapshot_id: int, spans: Spans, passed: Column) -> DataFrame:
-    """Return the records that were hidden at a snapshot, at offsets without a live record. Where one lived, another
-    engine has deleted it since, and that engine's record is the record of the offset."""
+    """Return the records that were hidden at a snapshot, at offsets without a live record. If an offset had a live
+    record, another engine has deleted it since. Then that engine's record is the record of the offset."""
     records = table.with_hidden_at(snapshot_id).where(_inside(spans)).where(passed)
     alive = records.where(~F.col(DELETED)).select(PARTITION, OFFSET)
     return records.where(F.col(DELETED)).join(alive, [PARTITION, OFFSET], "left_anti")

@@ -1,7 +1,7 @@
-"""The ledger of deleted versions: what an expired tombstone's rank was, for as long as late records may come.
+"""The ledger of deleted versions: the rank of each expired tombstone, kept as long as late records may arrive.
 
-A side table of (partition, key) with the rank of the tombstone that has gone. While the round's clock is before
-`forget_at_ms`, a record that ranks below it does not come back to life (semantics.md 2, hazard 2).
+It is a side table of (partition, key) with the rank of the removed tombstone. Until the round's clock reaches
+`forget_at_ms`, a late record with a lower rank does not bring the key back (semantics.md 2, hazard 2).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def ledger_table(table: TopicTable) -> str:
 
 
 def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
-    """Return the side table's files of these logs. A task knows by each row whether it is still in force."""
+    """Return the side table's files of these logs. Some rows may be out of force: a task checks each row's time."""
     name = ledger_table(table)
     if not table.topic.config.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(name):
         return Remembered()
@@ -54,10 +54,10 @@ def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
 
 
 def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:
-    """Write the ranks of the tombstones that an expiry is about to publish as gone.
+    """Write the ranks of the tombstones that an expiry is about to remove by its publish.
 
-    A crash before that publish leaves entries of tombstones that are still there: they are not above themselves, so
-    nothing is lost by it.
+    A crash before that publish leaves entries for tombstones that the table still has. These entries do no harm: a
+    tombstone does not rank below its own entry.
     """
     configs = table.topic.config
     if not configs.cleantail_tombstone_lateness_ms:
@@ -71,7 +71,7 @@ def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> N
 
 
 def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
-    """Return the tombstones that the base has and the unit's branch no longer has."""
+    """Return the tombstones that are in the base and no longer on the unit's branch."""
     works = [w for w in unit.partitions if w.partition in green]
     before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
     after = with_position(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
@@ -96,20 +96,20 @@ def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_
 
 
 def ensure_ledger(table: TopicTable) -> None:
-    """Make the side table if there is none."""
+    """Create the side table if it does not exist."""
     columns = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
     properties = "'format-version'='2', 'commit.retry.num-retries'='20'"
     table.ensure_side_table(ledger_table(table), columns, properties)
 
 
 def forget_all(table: TopicTable) -> None:
-    """Drop all entries: the tombstones that they are of may never have been in what the table has now."""
+    """Drop all entries: the table's present content may never have had their tombstones."""
     if table.spark.catalog.tableExists(ledger_table(table)):
         _drop_where(table, "content = 0")
 
 
 def _forget(table: TopicTable, now_ms: int) -> None:
-    """Drop the files whose rows are all past their time: a write gives its rows one time."""
+    """Drop the files whose rows are all past their time. All rows of one write have the same time."""
     ensure_ledger(table)
     _drop_where(table, f"content = 0 AND readable_metrics.forget_at_ms.upper_bound <= {now_ms:d}")
 

@@ -1,10 +1,11 @@
-"""The dirty part of a task's logs: which keys it touches, which records are copies, and where the map is full.
+"""Read the dirty part of a task's logs: which keys it touches, which records are copies, and where the map is full.
 
-Copies are records of one log at one offset, of which the one that came first survives (semantics.md 3.5). Records come
-in the order of their files, and in a file in its own. A file comes before another by its data sequence number, which a
-rewrite keeps, then by the row id of its first record, then by its name. So of each file it is enough to know which of
-its offsets an earlier file has, too: a few bits for each record, as offsets have few gaps. The pieces of a file that
-several tasks read are as files of their own.
+Copies are records of one log at one offset. The first to arrive survives (semantics.md 3.5). Records arrive in the
+order of their files, and within a file in the order of its rows. Files are ordered by data sequence number, which a
+rewrite keeps, then by the row id of their first record, then by name.
+
+So each file needs only the set of its offsets that an earlier file also has. Such a set takes few bits a record,
+because offsets have few gaps. The pieces of a file that several tasks read count as files of their own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ FLAGS_FOR_EACH = 8
 
 
 class OffsetSet:
-    """A set of offsets: one flag for each offset of its range, or a sorted array if the offsets lie far apart."""
+    """A set of offsets: one flag for each offset of its range, or a sorted array if the offsets are sparse."""
 
     def __init__(self, offsets: Longs) -> None:
         """`offsets`: in any order."""
@@ -59,13 +60,13 @@ class OffsetSet:
 
 
 FileOfLog = tuple[int, int, int]
-"""The place of a log among a task's works, the hash of a file's name, and the number of its piece."""
+"""Key of a set of offsets: place of the log among a task's works, hash of the file's name, number of its piece."""
 
 
 @dataclass(slots=True)
 class DirtyOffsets:
-    """Collects the offsets of records by log and file: of the dirty ones in a round, of those in which tombstones may
-    be due in an expiry. `repeated`: those that one file has more than once."""
+    """The offsets of records by log and file: a round collects dirty records, an expiry those where tombstones may be
+    due. `repeated`: offsets that one file has more than once."""
 
     offsets: dict[FileOfLog, BitMap64] = field(default_factory=dict)
     repeated: dict[FileOfLog, BitMap64] = field(default_factory=dict)
@@ -98,7 +99,7 @@ class DirtyOffsets:
         return self
 
     def copies(self, files: Iterable[LogFile]) -> Copies:
-        """Return which records are later copies. `files`: all that were added."""
+        """Return which records are later copies. `files`: all files whose records were added."""
         seen: dict[int, BitMap64] = {}
         earlier: dict[FileOfLog, BitMap64] = {}
         ordered = [(file.hash, file.piece) for file in sorted(files, key=arrival)]
@@ -120,8 +121,8 @@ def arrival(file: LogFile) -> tuple[int, int, str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The offsets at which a file's records are later copies: `earlier` of a record of another file, `repeated`
-    of one in the file itself."""
+    """The offsets at which a file's records are later copies. `earlier`: another file has the first record. `repeated`:
+    the file itself has it."""
 
     earlier: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
     repeated: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
@@ -155,7 +156,8 @@ class CopiesInFile:
     _met: dict[int, set[int]] = field(default_factory=dict)
 
     def among(self, records: Records, dirty: Booleans) -> Booleans:
-        """Return which of the records are later copies. `dirty`: which lie in the dirty part; others are none."""
+        """Return which of the records are later copies. `dirty`: which lie in the dirty part; no other record is a
+        copy."""
         copies = np.zeros(len(records), np.bool_)
         for log, offsets in self.earlier.items():
             copies |= (records.log == log) & np.isin(records.offset, offsets)
@@ -192,8 +194,11 @@ class LastRecords:
 
 @dataclass(frozen=True, slots=True)
 class DirtyPart:
-    """What the first pass over a task's files has found. `task` is as it was given, with the ends at which its
-    maps are full. `touched`: the keys, which TaskKeys has. `last`: None where more has to be compared."""
+    """The result of the first pass over a task's files.
+
+    `task`: the task as given, but with earlier ends for logs whose map is full. `touched`: the keys, which TaskKeys
+    has. `last`: None if records must be compared again to find the winners.
+    """
 
     task: LogTask
     touched: TouchedKeys
@@ -236,8 +241,8 @@ def read_dirty_part(task: LogTask, io: FileIO, keys: TaskKeys) -> DirtyPart:
 class _FirstPass:
     """Reads the dirty records once, and keeps what later steps need.
 
-    `last_keyed`: the highest offset of a record with a key, where the map may be full; -1 without any. `by_offset`: the
-    last dirty record of each key wins. `files`: as LastRecords has them.
+    `last_keyed`: the highest offset of a record with a key, if the map's keys are limited; -1 without any.
+    `by_offset`: the last dirty record of each key wins. `files`: as in LastRecords.
     """
 
     def __init__(self, task: LogTask, io: FileIO) -> None:
@@ -246,7 +251,7 @@ class _FirstPass:
         self._task, self._io = task, io
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the keys and the offsets of the records, as TaskKeys takes them."""
+        """Yield the keys and offsets of the records, as TaskKeys takes them."""
         for file, records in dirty_records(self._task, self._io):
             if len(records):
                 self._keep(file, records)

@@ -3,8 +3,8 @@
 Tombstones that guard a key stay. Shares of a log's files are independent, because tombstones are not compared.
 
 1. By offset no tombstone guards: every record above it beats it.
-2. By timestamp or header a record above the clean point may have a lower rank. Without the tombstone that record would
-   bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
+2. By timestamp or header a record above the clean point may have a lower rank. Without the tombstone that record
+  would bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
 3. The lateness bound protects against records that are not in the log yet.
 """
 
@@ -100,7 +100,7 @@ def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> R
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:
-        # the files of all shares: a tombstone guards its key against any of their records
+        # files of all shares: a tombstone guards its key against each of their records
         for number, file in enumerate(task.files):
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
                 keep = alive(file.records, read_deletes_in_task(io, file.before, file))

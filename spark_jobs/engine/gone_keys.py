@@ -1,19 +1,19 @@
-"""Finds the keys of a bucket that are alive in the table and gone at the brokers, and judges what a round has removed.
+"""Find the keys of a bucket that are alive in the table and gone at the brokers, and judge what a round has removed.
 
-A key is alive in the table if its last record below the round's end has a value. It is present at the brokers if they
-have any record of it from that end on, or if their last record below it has a value. So a key that was written again
-meanwhile survives. A key whose tombstone the table has not read yet is left to that tombstone.
+A key is alive in the table if its last record below the round's end has a value. It is present at the brokers if
+they have any record of it from that end on, or if their last record below it has a value. So a key that was written
+again meanwhile survives. If the table has not yet read a key's tombstone, that tombstone deletes the key later.
 
 Records below the brokers' log start were cut off by retention or DeleteRecords, not deleted by key. A key whose last
 record lies there is kept, and counted.
 
-The check takes nothing from the round but its bounds: it reads the topic in Kafka a second time and finds for itself
-which keys are alive in the table and gone there. The brokers change meanwhile, so two differences are not errors:
+The check takes only the bounds from the round. It reads the topic in Kafka a second time, and finds again which keys
+are alive in the table and gone there. The brokers change meanwhile, so two differences are not errors:
 
 1. The brokers have a record of a removed key, but only from the end of the round's own reading on. That record
-   replaces the removed ones.
-2. A kept key has gone since the round, and more than the brokers' delete.retention.ms has passed. The round starts
-   over.
+  replaces the removed ones.
+2. A kept key was deleted at the brokers after the round, and more than their delete.retention.ms has passed. The
+  round starts over.
 """
 
 from __future__ import annotations
@@ -59,14 +59,14 @@ from spark_jobs.iceberg.log_files import BATCH_RECORDS
 from spark_jobs.iceberg.tables import TopicTable
 
 GONE = "gone_at_source"
-"""The reason for which a reconciliation removes records, and the beginning of the measure's name."""
+"""Why a reconciliation removes records, and the prefix of the measure's name."""
 LEFT = "gone_at_source_left"
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """The bounds of one log's comparison: the table's records below `end`, the brokers' from `source_start` on.
-    The round did not read the brokers' records from `seen_to` on; its later check reads them."""
+    """Bounds of one log's comparison: the table's records below `end`, the brokers' from `source_start` on. The round
+    has read the brokers' records below `seen_to`; its later check also reads those above."""
 
     end: int
     source_start: int
@@ -76,7 +76,7 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class GoneKeys:
-    """What is gone, by log: `keys` how many, `cut_off` how many are below the brokers' log start. `positions`:
+    """The gone keys by log. `keys`: their number. `cut_off`: the number below the brokers' log start. `positions`:
     (log, hash of the file's name) -> the records' positions, as a serialized BitMap64."""
 
     positions: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
@@ -87,7 +87,7 @@ class GoneKeys:
 def find_gone(
     bounds: Mapping[int, LogBounds], memory_bytes: int, messages: Iterator[tuple[int, Message]]
 ) -> Iterator[Any]:
-    """Yield what is gone of one bucket, and before it what went wrong where the messages were made."""
+    """Yield the GoneKeys of one bucket. Before them, yield the errors of the tasks that made the messages."""
     with task_database(1, memory_bytes) as database:
         results = _fill(database, bounds, messages)
         yield from results
@@ -101,8 +101,8 @@ def find_gone(
 def judge_gone(
     bounds: Mapping[int, LogBounds], memory_bytes: int, messages: Iterator[tuple[int, Message]]
 ) -> Iterator[Any]:
-    """Yield the counts of one bucket that depend on keys, one LogCounts a log; before them, what was counted where the
-    messages were made, or went wrong there."""
+    """Yield the counts of one bucket that depend on keys, one LogCounts for each log. Before them, yield the counts or
+    errors of the tasks that made the messages."""
     with task_database(1, memory_bytes) as database:
         yield from _fill(database, bounds, messages)
         database.execute(_ALIVE)
@@ -111,7 +111,7 @@ def judge_gone(
 
 
 def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
-    """Return what all buckets have found."""
+    """Return the union of what all buckets have found."""
     positions: dict[tuple[int, int], BitMap64] = {}
     keys, cut_off = Counter[int](), Counter[int]()
     for part in parts:
@@ -123,8 +123,8 @@ def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
 
 
 def _fill(database: Any, bounds: Mapping[int, LogBounds], messages: Iterable[tuple[int, Message]]) -> Sequence[Any]:
-    """Put the messages into the tables `source` and `archive`, and return the results among them. The database goes
-    to disk where they are larger than its memory."""
+    """Insert the messages into the tables `source` and `archive`, and return the results among them. The database goes
+    to disk if they exceed its memory."""
     rows = [(log, b.end, b.source_start, b.seen_to, b.checked_start) for log, b in bounds.items()]
     names = ("log", "end_offset", "source_start", "seen_to", "checked_start")
     columns = {name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate(names)}
@@ -174,7 +174,8 @@ LEFT JOIN (
     FROM source s JOIN bound b ON b.log = s.log GROUP BY s.log, s.key
 ) s ON s.log = a.log AND s.key = a.key
 """
-"""The keys that are alive in the base. `present`: the brokers have it; `known`: the round could know that they do."""
+"""The keys that are alive in the base. `present`: the brokers have the key. `known`: the round's own reading has shown
+that."""
 _GONE_KEYS = """
 SELECT log, count(*) FILTER (WHERE last >= source_start), count(*) FILTER (WHERE last < source_start)
 FROM alive WHERE NOT present GROUP BY log
@@ -227,7 +228,7 @@ def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedU
 
 
 def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> None:
-    """Raise ConflictError if what is left may have gone between the round and its check: its branch is dropped."""
+    """Raise ConflictError, and drop the branch, if a kept key may have been deleted between the round and its check."""
     configs = source.brokers.cleaner_configs(table.topic.kafka_topic)
     passed_ms = int(time.time() * 1000) - (unit.began_ms or 0)
     if configs is not None and passed_ms > configs.delete_retention_ms:
@@ -239,7 +240,8 @@ def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit)
 
 
 def tally_of(task: LogTask) -> tuple[Counting, Callable[[], list[LogCounts]]]:
-    """Return what counts, batch by batch, all that does not depend on the brokers' keys, and what gives the counts."""
+    """Return two functions: one counts a batch's measures that do not depend on the brokers' keys, one returns the
+    counts."""
     tally, bounds = Tally(task, {}), Bounds.of(task)
 
     def count(_: LogTask, records: Records, before: Booleans, after: Booleans) -> None:

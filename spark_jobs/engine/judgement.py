@@ -1,10 +1,11 @@
-"""The check of one task's logs after the round is on its branch: counts rule violations and the new state.
+"""Check one task's logs after the round is on its branch: count rule violations and the new state.
 
 1. The check finds the winners again, on the base. For every record of the base it compares whether the branch has it
-   with whether it should.
-2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
-   were: they were proven unique when they were cleaned. A full proof (measures.prove_keys) starts from nothing.
-3. A file that could not change, and has not, is counted by its metadata. It is read only for its tombstones.
+  with whether it should.
+2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as
+  they were: they were proven unique when they were cleaned. A full proof (measures.prove_keys) starts from nothing.
+3. An unchanged file that the round had no reason to change is counted by its metadata. It is read only for its
+  tombstones.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from spark_jobs.engine.task_records import (
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 
 UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
-"""Strategy -> the measure that counts dirty records whose version it cannot use."""
+"""Strategy -> the measure of dirty records with a version that the strategy cannot use."""
 
 
 def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
@@ -58,8 +59,8 @@ def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> lis
 def read_share(
     dirty: DirtyPart, io: FileIO, ledgers: Ledgers
 ) -> tuple[Iterator[pa.RecordBatch], Callable[[], list[LogCounts]]]:
-    """Return what a share finds: records whose key decides, and, once they are read, the counts of all others. The
-    dirty records are counted by the first share alone."""
+    """Return the records that need a decision by key, and a function that returns all other counts once they are read.
+    Only the first share counts the dirty records."""
     tally = Tally(dirty.task, ledgers)
     if dirty.task.is_first_share:
         tally.count_dirty(dirty.records)
@@ -82,7 +83,7 @@ def decide_bucket(
 
 
 def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordBatch]:
-    """Yield the records with a key that are below the end, and count all that does not depend on keys."""
+    """Yield the records with a key that are below the end, and count everything that does not depend on keys."""
     task, bounds = dirty.task, Bounds.of(dirty.task)
     for number, file in task.numbered_files():
         before = read_deletes_in_task(io, file.before, file)
@@ -114,8 +115,8 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
 
 
 def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:
-    """Count what depends on a record alone. `missing_winners` counts every record that is gone. judge_touched then
-    subtracts those that had to go."""
+    """Count what depends on a record alone. `missing_winners` counts every removed record. judge_touched then subtracts
+    those that had to be removed."""
     head = records.offset >= bounds.end[records.log]
     past = records.offset < bounds.start[records.log]
     keyless = records.keyless & ~head
@@ -197,7 +198,7 @@ def _count_foreign(io: FileIO, tally: Tally, file: LogFile, foreign: Booleans) -
 
 
 def _as_it_was(file: LogFile, dirty: DirtyPart) -> bool:
-    """Return whether the metadata show that the round has changed nothing in the file, and had nothing to change."""
+    """Return whether, by the metadata, the round has changed nothing in the file and had no reason to."""
     if file.log is None or file.before != file.after or file.lost or file.null_keys != 0 or dirty.copies:
         return False
     [work] = [work for work in dirty.task.works if work.partition == file.log]

@@ -39,7 +39,7 @@ from spark_jobs.iceberg.log_files import BATCH_RECORDS
 BITS_PER_KEY = 16
 """Bits of the filter for each key. About one other key of sixteen passes, and the bucket recognizes it."""
 MOST_BITS = 1 << 31
-"""256 MiB. A full filter lets more other keys pass."""
+"""Maximum size of a filter, 256 MiB. A full filter lets more other keys pass."""
 Hashes = npt.NDArray[np.uint64]
 
 
@@ -59,7 +59,7 @@ class KeyFilter:
         np.bitwise_or.at(self.bits, byte, bit)
 
     def lets_through(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Return which keys may have been added: all added ones, and few others."""
+        """Return which keys may have been added: all added ones, and a few others."""
         byte, bit = self._place(hashes)
         through: npt.NDArray[np.bool_] = (self.bits[byte] & bit) != 0
         return through
@@ -157,7 +157,7 @@ def to_buckets(
 
 
 def hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield the batches without records that have no key, with `h`, a hash of the key."""
+    """Yield the batches without keyless records, and with `h`, a hash of the key."""
     with reading(database, "record", schema, batches):
         rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
         yield from (batch for batch in rows.to_arrow_reader(BATCH_RECORDS) if batch.num_rows)

@@ -20,9 +20,9 @@ from spark_jobs.iceberg.file_columns import Layout
 from spark_jobs.iceberg.log_files import LogFile
 
 NOTHING = -1
-"""Below every offset."""
+"""Sentinel below every offset."""
 SMALL_RECORDS, SMALL_KEY_BYTES = 100_000, 16 << 20
-"""A task whose files have no more than these is small."""
+"""Limits of a small task: the records and the key bytes of its files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +138,8 @@ class LogRemovals:
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """Tombstones of one entry of the ledger (its end; None above the last): in base and branch, and due ones that guard
-    a key, the first of them at `guard_from`."""
+    """Tombstones of one entry of the ledger: in base and branch, and due ones that guard a key, the first at
+    `guard_from`. `end`: of the entry; None above the last."""
 
     before: int = 0
     after: int = 0

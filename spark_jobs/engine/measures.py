@@ -54,7 +54,7 @@ from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable, below_end
 
 LATE_LIMIT = 2_000
-"""Maximum number of late tombstones with a horizon of their own. Beyond it all tombstones of the log get a new one."""
+"""Maximum number of late tombstones with a horizon of their own. Above it all tombstones of the log get a new one."""
 
 
 def ledgers_of(
@@ -142,8 +142,8 @@ NO_COUNTS = LogCounts(-1, {}, {})
 
 
 def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: Any = None) -> list[LogMeasure]:
-    """Return the measures of each log of the unit: violations of each rule, and values of its new state. `iceberg`:
-    the table, if it was loaded for this round's check before."""
+    """Return the measures of each log of the unit: violations of each rule, and values of its new state. `iceberg`: the
+    table, if this round's check has loaded it before."""
     iceberg = iceberg or table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
@@ -259,7 +259,7 @@ def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, Partiti
 
 
 def _all_dirty(work: PartitionWork) -> bool:
-    """Return whether the round reads the whole log as dirty, and so proves every key by itself."""
+    """Return whether the round reads the whole log as dirty. Such a round proves every key by itself."""
     return work.first_dirty_offset <= work.log_start_offset
 
 
@@ -285,7 +285,8 @@ def measure_of_log(
 
 
 def with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
-    """Add the records that further registrations of files repeat, `before` and `after` the round: none may be left."""
+    """Add the numbers of records that further registrations of files repeat, before and after the round. `after` must
+    be 0."""
     return replace(
         measure,
         records_in=measure.records_in + before,

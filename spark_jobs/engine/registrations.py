@@ -21,11 +21,12 @@ from spark_jobs.iceberg.log_files import FileDeletes, LogFile, alive, read_delet
 from spark_jobs.iceberg.tables import TopicTable
 
 REGISTERED_TWICE = "registered_twice"
-"""The reason for records that a round removes with further registrations of a file."""
+"""Reason of records that a round removes together with a further registration of their file."""
 
 
 def registered_twice(tasks: Sequence[LogTask], held: Collection[int] = ()) -> list[LogFile]:
-    """Return the files of the tasks that a round registers once, without those of `held` (blocked) logs alone."""
+    """Return the files of the tasks that the round must register only once. Leave out those that only `held` (blocked)
+    logs have."""
     files = {}
     for task in tasks:
         logs = {work.partition for work in task.works}

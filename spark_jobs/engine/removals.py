@@ -1,6 +1,6 @@
 """Find the records that a round removes, in one task.
 
-A record goes by the first of these reasons (semantics.md 1.4, 3.5, 3.7):
+A record is removed for the first of these reasons that applies (semantics.md 1.4, 3.5, 3.7):
 
 1. `retention`: it is below the log start, and the policy deletes.
 2. `copies`: an earlier record of the same offset survives.
@@ -159,9 +159,10 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
 
 
 def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds, planned_end: int) -> bool:
-    """Return whether the file can hold a record that goes, or one that blocks its log, by its metadata.
+    """Return whether, by its metadata, the file can hold a record that is removed or that blocks its log.
 
-    A record without a key blocks its log before the first of several rounds, also beyond the end of that round.
+    If a log takes several rounds, a keyless record blocks it before the first, even if it lies beyond that round's
+    end.
     """
     return (
         file.may_hold(0, int(bounds.retained.max()))

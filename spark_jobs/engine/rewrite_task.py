@@ -2,12 +2,12 @@
 
 Small logs share a task, which rewrites one group of files after the other.
 
-1. The files are read batch by batch, one after the other, and live records are kept. Nothing is sorted: the files must
-   follow each other in offset order, and each must be in that order itself.
+1. The files are read batch by batch, one after the other, and live records are kept. Nothing is sorted: the files
+  must follow each other in offset order, and so must the records of each file.
 2. New files have the table's columns by its field ids, its codec and its sizes. In format version 3 each record also
-   carries its row id and the sequence number of its last change, as Iceberg's specification requires.
+  carries its row id and the sequence number of its last change, as Iceberg's specification requires.
 3. A task that cannot do this is refused with a reason, and leaves no files. Then Spark rewrites the files
-   (spark_jobs.round.staged_rewrites).
+  (spark_jobs.round.staged_rewrites).
 """
 
 from __future__ import annotations
@@ -48,15 +48,15 @@ STREAM_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A file that is rewritten. `updated`: its file sequence number, which records inherit as that of their last
+    """A file that is rewritten. `updated`: its file sequence number. Records inherit it as the number of their last
     change."""
 
     file: LogFile
     updated: int
 
     def lineage(self, positions: Longs) -> dict[str, pa.Array]:
-        """Return the inherited row ids and sequence numbers of the records at these positions. They are null in a file
-        from before format version 3: then the commit assigns new ones."""
+        """Return the inherited row ids and sequence numbers of the records at these positions. A file from before
+        format version 3 has null ones: then the commit assigns new ones."""
         if self.file.first_row_id is None:
             return dict.fromkeys((ROW_ID, LAST_UPDATED), pa.nulls(len(positions), pa.int64()))
         updated = np.full(len(positions), self.updated, np.int64)
@@ -64,7 +64,7 @@ class Source:
 
 
 class OffsetOrder:
-    """Checks that offsets never go down, from batch to batch and from file to file."""
+    """Checks that offsets never decrease, from batch to batch and from file to file."""
 
     def __init__(self) -> None:
         self._last = -1
@@ -151,7 +151,7 @@ class RewriteTask:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """The new files, in offset order, and the number of live records in the old ones; or the reason of a refusal."""
+    """The new files, in offset order, and the number of live records in the old ones; or the reason for a refusal."""
 
     files: tuple[WrittenFile, ...] = ()
     live_records: int = 0
@@ -159,8 +159,8 @@ class Rewritten:
 
 
 def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> list[Rewritten]:
-    """Rewrite several groups of files, one after the other. A refusal ends it, and is the last result. After an error
-    no new file is left."""
+    """Rewrite several groups of files, one after the other. Stops at a refusal, which is the last result. After an
+    error no new file is left."""
     done: list[Rewritten] = []
     try:
         for task in tasks:
@@ -176,7 +176,7 @@ def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> 
 
 def _delete(io: FileIO, files: Sequence[WrittenFile]) -> None:
     for file in files:
-        with suppress(Exception):  # then the file is an orphan
+        with suppress(Exception):  # a file that cannot be deleted is an orphan
             io.delete(file.path)
 
 

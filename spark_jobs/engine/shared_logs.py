@@ -1,4 +1,4 @@
-"""The driver's side of logs that are more than one task, and the choice between one task and several.
+"""The driver's side of logs that have more than one task, and the choice between one task and several.
 
 1. Tasks read the dirty part of their share of the files, and Spark merges the results.
 2. The merged dirty part is broadcast, and tasks read each share of the files.
@@ -7,12 +7,12 @@
 If the offset map fits into each task, it is merged and shipped:
 
 1. Each share reads its dirty records, and returns their keys, each with its highest offset.
-2. The driver merges these, and Spark ships the map to every share: a key's number is its place there.
+2. The driver merges these, and Spark ships the map to every share: a key's number is its place in the map.
 3. Each share reads its files. By `offset` it decides alone, because the map has the winner of each key.
 4. By `timestamp` or `header` records of one key in two shares must be compared. They are shuffled by the number of
-   their key, without the key, and each bucket of numbers decides.
+  their key, without the key, and each bucket of numbers decides.
 
-The list of files is broadcast once, because with each task it would be sent as often as there are tasks.
+The list of files is broadcast once. Otherwise Spark would send it with every task.
 """
 
 from __future__ import annotations
@@ -213,7 +213,8 @@ def of_numbers(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks 
 
 R = TypeVar("R")
 MOST_LOGS = 8
-"""Maximum number of multi-task logs that run at the same time: they fill cores that the last tasks of one leave."""
+"""Maximum number of multi-task logs that run at the same time. Several keep the cores busy while the last tasks of one
+log run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +230,7 @@ class Work(Generic[R]):
 
 
 def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
-    """Do the work for every task: the whole ones in one Spark job, and at the same time each log of several shares."""
+    """Do the work for every task. Logs of several shares run at the same time as one Spark job of all other tasks."""
     whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
     with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
         parts = [threads.submit(_run_shared, table, work, task) for task in shared]
@@ -238,7 +239,7 @@ def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list
 
 
 def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
-    """Return how many multi-task logs run at the same time. The driver has all of their maps, which may take together
+    """Return how many multi-task logs run at the same time. The driver holds all of their maps, which together may take
     as much memory as a task."""
     fitting = min((task.memory_bytes // max(task.dirty_records * KEY_BYTES, 1) for task in tasks), default=1)
     return max(min(len(tasks), MOST_LOGS, fitting), 1)

@@ -1,12 +1,14 @@
-"""The brokers' keys and the table's are shuffled to buckets by a hash, each of which decides about its own.
+"""Read the brokers' keys, and compare them with the table's keys in buckets by a hash of the key.
 
-Nothing of it grows with a log but the number of tasks: a bucket's database has a task's memory and then a disk.
+Only the number of tasks grows with a log. A bucket's database has a task's memory, and then goes to disk.
 
-A log at a broker is no snapshot: while it is read, its cleaner may remove a record that was passed by too late, since
-the key was written again. So the log is read in passes. Each begins where the one before ended and ends at the log end
-of its beginning. A key that is alive all the while, and that a pass misses, was written again above that pass, and the
-next one has it; where nothing was written during a pass no key can be missing. On a log that is written to without a
-pause the last of PASSES takes the moment that it takes to read what came within one moment.
+A log at a broker is not a snapshot. While it is read, the broker's cleaner may remove a record before the read
+reaches it, because its key was written again. So the log is read in passes. Each pass begins where the previous one
+ended, and ends at the log end of the moment when it begins.
+
+If a pass misses a key that is alive all the while, that key was written again above the pass, and the next pass
+reads it. If nothing was written during a pass, it cannot miss a key. A log that is written continuously is read in
+PASSES passes. The last of them is short: it reads only what arrived during the one before.
 """
 
 from __future__ import annotations
@@ -44,22 +46,22 @@ if TYPE_CHECKING:
 
 PASSES = 5
 HASHED_RECORDS, BLOB_BYTES = 1 << 13, 8 << 20
-"""How many records are hashed at a time, and how many bytes of them go into buckets at a time."""
+"""Number of records that are hashed at a time, and bytes of records that are put into buckets at a time."""
 SOURCE = "source"
-"""What a message to a bucket holds: keys of the brokers."""
+"""Kind of a message to a bucket: keys of the brokers."""
 SOURCE_KEYS = pa.schema([("log", pa.int32()), ("key", pa.binary()), ("offset", pa.int64()), ("tombstone", pa.bool_())])
 
 
 @dataclass(frozen=True, slots=True)
 class SourceKeys:
-    """What the passes have read, as messages to buckets on the executors' disks, and [start, end) of each log."""
+    """The result of the passes: messages to buckets on the executors' disks, and [start, end) of each log."""
 
     passes: tuple[Any, ...]
     starts: Mapping[int, int]
     ends: Mapping[int, int]
 
     def release(self) -> None:
-        """Give the executors' disks back."""
+        """Delete the messages from the executors' disks."""
         for each in self.passes:
             each.unpersist()
 
@@ -67,9 +69,11 @@ class SourceKeys:
 def read_source_keys(
     context: Any, source: SourceTopic, broker: BrokerTopic, logs: Iterable[int], buckets: int, memory_bytes: int
 ) -> SourceKeys:
-    """Read the keys of these logs from the beginning to where they end as the last pass begins. `broker`: the topic as
-    it was found to be the table's own. Raises CleantailError, which names partition and offset where a read has failed,
-    also where the topic was recreated meanwhile."""
+    """Read the keys of these logs from their start to the log end at the beginning of the last pass.
+
+    `broker`: the topic, already verified as the table's own. Raises CleantailError with partition and offset if a
+    read fails, and also if the topic was recreated meanwhile.
+    """
     passes = list[Any]()
     chosen = set(logs) & set(broker.logs)
     starts = {p: broker.logs[p].start for p in chosen}
@@ -105,7 +109,7 @@ def _is_result(message: Message) -> bool:
 def messages_of_ranges(
     open_reader: Callable[[], RangeReader], buckets: int, memory_bytes: int, ranges: Sequence[Range]
 ) -> Iterator[tuple[int, Message]]:
-    """Yield (bucket, keys of the ranges); or what went wrong, to the first bucket."""
+    """Yield (bucket, keys of the ranges). An error goes to the first bucket."""
     try:
         reader = open_reader()
         try:
@@ -121,8 +125,8 @@ def messages_of_ranges(
 def in_buckets(
     database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], buckets: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (bucket, records that have a key as an Arrow stream), by a hash of the key. Of long keys fewer records
-    wait for one another than of short ones: BLOB_BYTES bounds them."""
+    """Yield (bucket, records that have a key as an Arrow stream), by a hash of the key. BLOB_BYTES bounds the bytes
+    that are collected at a time, so long keys make smaller groups."""
     waiting, size = list[pa.RecordBatch](), 0
     with reading(database, "record", schema, batches):
         rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
@@ -156,9 +160,9 @@ def _batch(partition: int, messages: Sequence[KafkaMessage]) -> pa.RecordBatch:
 
 
 TABLE = "table"
-"""What a message to a bucket holds: records of the table."""
+"""Kind of a message to a bucket: records of the table."""
 BEFORE, AFTER = 1, 2
-"""Bits of `state`: whether the base has the record, and whether the branch has it."""
+"""Bits of `state`: the base has the record, the branch has the record."""
 TABLE_KEYS = pa.schema(
     [
         ("log", pa.int32()),
@@ -171,7 +175,7 @@ TABLE_KEYS = pa.schema(
     ]
 )
 Counting = Callable[[LogTask, Records, Booleans, Booleans], None]
-"""Is shown the records of one batch, and which of them the base and the branch have."""
+"""Counts the records of one batch. Its arguments have which of them are in the base and on the branch."""
 
 
 def messages_of_share(
@@ -181,8 +185,8 @@ def messages_of_share(
     counting: Callable[[LogTask], tuple[Counting, Callable[[], Any]]] | None,
     share: tuple[int, tuple[int, ...]],
 ) -> Iterator[tuple[int, Message]]:
-    """Yield (bucket, records below the end of their log), and to the first bucket what a check has counted of all of
-    them, or what went wrong. `share`: which of the broadcast tasks, and the numbers of its files."""
+    """Yield (bucket, records below the end of their log). The first bucket also gets the check's counts of all these
+    records, or the error. `share`: number of a broadcast task, and the numbers of its files."""
     number, files = share
     task = task_of_share(tasks.value[number], files)
     count, result = counting(task) if counting else (None, None)
@@ -235,12 +239,12 @@ Decide = Callable[[int, Iterator[tuple[int, Message]]], Iterator[Any]]
 
 
 def comparable(table: TopicTable, source: SourceTopic) -> BrokerTopic:
-    """Return what the brokers have of the topic that the table was read from. Raises as require_comparable does."""
+    """Return the broker's view of the topic from which the table was read. Raises as require_comparable does."""
     return source.require_comparable(position_of(texts(table.load().properties()), table.name))
 
 
 def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int, cores: int) -> int:
-    """Return to how many tasks the keys of both sides are shuffled."""
+    """Return the number of tasks to which the keys of both sides are shuffled."""
     records = sum(work.records for task in tasks for work in task.works)
     return bucket_count(records + source_offsets, max(cores, 1), memory_bytes, 0)
 
@@ -248,7 +252,7 @@ def buckets_of(tasks: Sequence[LogTask], source_offsets: int, memory_bytes: int,
 def compared(
     table: TopicTable, tasks: Sequence[LogTask], source: SourceKeys, buckets: int, decide: Decide, counting: Any = None
 ) -> list[Any]:
-    """Return what every bucket has decided, and what `counting` says of every share of the table's files."""
+    """Return the decisions of every bucket, and the results of `counting` for every share of the table's files."""
     context = table.spark.sparkContext
     store: Mapping[str, str] = file_io_properties(table.topic)
     require_python(context, table.platform)
@@ -273,8 +277,8 @@ def compared(
 
 
 def _one_log_each(tasks: Sequence[LogTask]) -> list[LogTask]:
-    """Return a task for each log of those that were packed together: where a task has several logs its keys begin with
-    the log, and the brokers' do not."""
+    """Return one task for each log of the packed tasks: in a task of several logs each key begins with its log, and at
+    the brokers it does not."""
     return [
         replace(task, works=(work,), files=tuple(file for file in task.files if file.log == work.partition))
         for task in tasks

@@ -78,7 +78,7 @@ OF_ONE_SIZE = (
     TimestampType,
     TimestamptzType,
 )
-"""Types whose bounds are kept whole. The only other types with bounds are text and bytes."""
+"""Types whose bounds are kept whole. Only text and bytes have bounds besides these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,8 +133,8 @@ class FileMetrics:
 def _collector(
     schema: Schema, path: str, number: int, properties: Mapping[str, str], sorted_by: Collection[int]
 ) -> StatisticsCollector:
-    """Return the metrics of a column. PyIceberg's own plan has no bounds for fields of structs, in which adopted tables
-    may have partition and offset."""
+    """Return the metrics of a column. PyIceberg's own plan has no bounds for fields of structs. Adopted tables may have
+    partition and offset in structs."""
     if number in LINEAGE_IDS.values():
         return StatisticsCollector(number, LongType(), NO_METRICS, path)
     name, kind = str(schema.find_column_name(number)), cast(PrimitiveType, schema.find_type(number))
@@ -191,7 +191,7 @@ PARQUET = "write.parquet."
 CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}
 """Codecs that pyarrow writes as Iceberg does, and Iceberg's default level."""
 DEFAULT_CODEC = "gzip"
-"""Iceberg's codec for a table without the property. New tables get another codec in their properties."""
+"""Iceberg's codec for a table without the property. New tables have another codec in their properties."""
 SIZES = {"row-group-size-bytes": 128 << 20, "page-size-bytes": 1 << 20, "dict-size-bytes": 2 << 20}
 """Properties of sizes, and Iceberg's defaults."""
 TARGET = "write.target-file-size-bytes"

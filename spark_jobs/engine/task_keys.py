@@ -58,7 +58,7 @@ class KeyNumbers(Protocol):
 
 
 PORTION_BYTES = 8 << 20
-"""Size of a portion of records that is compared with the keys."""
+"""Size of a portion of records that is compared with the keys at a time."""
 
 
 class KeysInMemory:
@@ -86,7 +86,7 @@ class KeysInMemory:
         return TouchedKeys(len(self._keys), ends["min"], ends["max"])
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Return the offset of the record that brings the nth key; None if there are fewer keys."""
+        """Return the offset of the record with which the nth key first occurs; None if there are fewer keys."""
         return int(np.sort(self._first)[nth - 1]) if nth <= len(self._first) else None
 
     def below(self, offset: int) -> KeysInMemory:
@@ -133,7 +133,7 @@ def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
         with duckdb.connect(config=settings | {"temp_directory": str(folder)}) as connection:
             for name in CLOSED:
                 connection.execute(f"SET {name} = false")
-            # DuckDB would guess the unknown length of a stream: the map is always the small side
+            # DuckDB would have to guess the length of a stream; the map is always the small side
             connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             connection.execute("SET preserve_insertion_order = false")
             yield connection
@@ -193,8 +193,8 @@ class KeysInDatabase:
 
     @classmethod
     def of(cls, database: Any, batches: Iterable[pa.RecordBatch]) -> KeysInDatabase:
-        """Make the table `touched` of the keys of the batches (KEY_AND_OFFSET), with their lowest and highest offsets.
-        Null keys are left out."""
+        """Create the table `touched` from the keys of the batches (KEY_AND_OFFSET), with their lowest and highest
+        offsets. Null keys are left out."""
         with reading(database, "dirty", KEY_AND_OFFSET, batches):
             database.execute(
                 'CREATE OR REPLACE TEMP TABLE touched AS SELECT key, min("offset") AS first, '
@@ -208,7 +208,7 @@ class KeysInDatabase:
         return TouchedKeys(count, low, high)
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Return the offset of the record that brings the nth key; None if there are fewer keys."""
+        """Return the offset of the record with which the nth key first occurs; None if there are fewer keys."""
         ordered = "SELECT first FROM touched ORDER BY first LIMIT 1 OFFSET ?"
         rows = self._database.execute(ordered, [nth - 1]).fetchall()
         return int(rows[0][0]) if rows else None
@@ -262,11 +262,11 @@ class TaskKeys:
         return self._keys.touched()
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Return the offset of the record that brings the nth key; None if there are fewer keys."""
+        """Return the offset of the record with which the nth key first occurs; None if there are fewer keys."""
         return self._keys.offset_of_key(nth)
 
     def leave_below(self, offset: int) -> TouchedKeys:
-        """Leave only the keys that occur below the offset, numbered again."""
+        """Keep only the keys that occur below the offset, numbered again."""
         self._keys = self._keys.below(offset)
         return self._keys.touched()
 

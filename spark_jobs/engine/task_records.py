@@ -1,6 +1,6 @@
 """The records of a task's files as columns: log, offset, key, position, and what else the round needs.
 
-The second half of a round, and of its check, decides here which records of touched keys win.
+The second half of a round, and of its check, decides with these which records of touched keys win.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class Records:
         return Records(self.log[chosen], self.offset[chosen], self.pos[chosen], key, tombstone, *more)
 
     def logs(self) -> list[int]:
-        """Return the places of the logs that there are records of."""
+        """Return the places of the logs that have records here."""
         if not len(self):
             return []
         low, high = int(self.log.min()), int(self.log.max())
@@ -94,8 +94,8 @@ def records_of(
     versions: bool = False,
     tombstones: bool = False,
 ) -> Iterator[Records]:
-    """Yield the records of a file that `keep` has, and that are of the task's logs. Raises TableError for a file that
-    is not what its metadata say."""
+    """Yield the records of a file that `keep` has, and that belong to the task's logs. Raises TableError if a file
+    contradicts its metadata."""
     columns = [*(() if file.log is not None else (PARTITION,)), OFFSET, *((KEY,) if keys else ())]
     columns += VERSION_COLUMN[task.configs.compaction_strategy] if versions else ()
     columns += _tombstone_columns(file, tombstones)
@@ -107,7 +107,7 @@ def records_of(
 
 
 def require_place(arrays: Mapping[str, pa.Array], file: LogFile) -> None:
-    """Raise TableError for records that no column assigns to a log or an offset: the file lacks that column."""
+    """Raise TableError if the file has no column for a record's log or offset."""
     read = (OFFSET,) if file.log is not None else (OFFSET, PARTITION)
     if any(name not in arrays or (len(arrays[name]) and arrays[name].null_count == len(arrays[name])) for name in read):
         raise TableError(f"{file.path} has no column for the offset or the partition, by the table's field ids")
@@ -152,7 +152,7 @@ def _numbers(array: pa.Array) -> Longs:
 
 
 def with_log(log: Numbers, key: pa.Array) -> pa.Array:
-    """Return the keys with four bytes of their log before them; null stays null."""
+    """Return the keys, each with four bytes of its log in front; null stays null."""
     prefixes = _prefixes(log)
     return pc.binary_join_element_wise(prefixes, key, pa.scalar(b"", pa.binary()))
 
@@ -165,8 +165,8 @@ def _prefixes(log: Numbers) -> pa.Array:
 
 
 def _tombstones(file: LogFile, arrays: dict[str, pa.Array], records: int) -> Booleans:
-    """Return which records are tombstones: by the column that marks them, else by null values. None are if the
-    metadata exclude them, or if the mapping of an adopted table has no value."""
+    """Return which records are tombstones: by the column that marks them, else by null values. Without a value in an
+    adopted table's mapping, or if the metadata exclude tombstones, no record is one."""
     if file.null_values == 0:
         return np.zeros(records, np.bool_)
     if TOMBSTONE in arrays:
@@ -211,8 +211,8 @@ def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, 
 
 
 def flags_of(task: LogTask, past: Booleans) -> Numbers:
-    """Return which records compete for their key. By offset all do, as dirty records have the highest offsets. By a
-    version, those below the log start do not."""
+    """Return which records compete for their key. By offset all do, because dirty records have the highest offsets. By
+    a version, those below the log start do not."""
     return np.where(past & versioned(task), 0, COMPETES)
 
 

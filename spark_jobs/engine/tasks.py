@@ -2,7 +2,7 @@
 
 1. Some sinks write no bounds to Iceberg's metadata. Tasks then read them from the footers of the Parquet files.
 2. The files of a large log are split into shares. If records of two shares are never compared, each share is a task
-   with its own files only (run_apart). Otherwise spark_jobs.engine.shared_logs merges what must be compared.
+  that has only its own files (run_apart). Otherwise spark_jobs.engine.shared_logs merges what must be compared.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def shares_of(task: LogTask) -> list[Share]:
 
 
 def task_of_share(task: LogTask, share: Share) -> LogTask:
-    """Return the task that goes through these files alone."""
+    """Return the task that reads only these files."""
     return replace(task, share=share)
 
 
@@ -70,8 +70,8 @@ def run_apart(
 
 
 def tasks_of_shares(task: LogTask) -> list[LogTask]:
-    """Return one task for each share. It reads its own files. It also has those that reach above the clean
-    point: there an expiry finds records that a tombstone still guards their key against."""
+    """Return one task for each share. It reads its own files. It also has the files that reach above the clean point:
+    an expiry finds there the records against which a tombstone guards its key."""
     if task.shares == 1:
         return [task]
     end = min(work.end_offset for work in task.works)
@@ -90,13 +90,13 @@ def _name(file: LogFile) -> tuple[int, int]:
 
 
 def _records(file: LogFile) -> int:
-    """Return about how many records are in a piece."""
+    """Return the approximate number of records in a piece."""
     return file.records // file.pieces
 
 
 @dataclass(frozen=True, slots=True)
 class FooterTask:
-    """Holds some files whose footers one task reads."""
+    """Some files whose footers one task reads."""
 
     files: tuple[LogFile, ...]
     layout: Layout
@@ -120,8 +120,8 @@ def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFil
 
 
 def _with_made_offsets(file: LogFile, bounded: LogFile, statistics: Statistics) -> LogFile:
-    """Return the file with the bounds of offsets that row lineage gives, and what the manifest did not say of keys and
-    values. Without statistics of lineage that the file has itself, its offsets have no bounds."""
+    """Return the file with the offset bounds that row lineage gives, and with the counts of keys and values that the
+    manifest lacks. If the file has no statistics of lineage itself, its offsets have no bounds."""
     known = bounded if file.null_keys is None else file
     spans = [_span(file, statistics, name) for name in (ROW_ID, LAST_UPDATED)]
     if UNKNOWN in spans:
@@ -136,7 +136,7 @@ UNKNOWN = "unknown"
 
 
 def _span(file: LogFile, statistics: Statistics, column: str) -> Span | str | None:
-    """Return what the file has itself of a column of lineage: None if it has nothing of it."""
+    """Return the file's own statistics of a column of lineage; None if it has none."""
     bounds, nulls = statistics.range(column), statistics.nulls(column)
     if nulls == file.records:
         return None
@@ -160,7 +160,7 @@ def _with_bounds(file: LogFile, statistics: Statistics, layout: Layout) -> LogFi
 
 
 def _null_keys(statistics: Statistics, layout: Layout) -> int | None:
-    """Return how many records have no key: of a key of several parts none if a part is never null."""
+    """Return the number of records without a key; None if unknown. If one part of a key is never null, it is 0."""
     if parts := [statistics.nulls(name) for name in parts_in(layout, KEY)]:
         return 0 if 0 in parts else None
     return statistics.nulls(KEY)
@@ -171,9 +171,9 @@ T = TypeVar("T")
 
 
 def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds: bool = False) -> list[LogTask]:
-    """Return the tasks of a unit, one for each log; small logs share one, and so do logs that share files.
+    """Return the tasks of a unit, one for each log. Small logs share one, and so do logs that share files.
 
-    `by_rounds`: whether a round ends where its map is full; then every log is a task.
+    `by_rounds`: whether a round ends when its map is full. Then every log has its own task.
     """
     platform = table.platform
     logs = {work.partition for work in unit.partitions}
@@ -206,16 +206,16 @@ def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds
 
 
 PIECES_OF_SHARE = 4
-"""A file is read in pieces of at most this part of a share, so that shares are about as large as each other."""
+"""A piece of a file has at most this fraction of a share's records, so that shares are of similar size."""
 
 
 def in_pieces(files: Sequence[LogFile], records: int) -> tuple[LogFile, ...]:
-    """Return the files, large ones as pieces of about so many records."""
+    """Return the files; large ones are split into pieces of about `records` records."""
     return tuple(piece for file in files for piece in file.split(max(records, 1)))
 
 
 def map_size(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[int, int]:
-    """Return at most how many records the dirty part has, and what its keys take in their files."""
+    """Return the maximum number of records in the dirty part, and the size of its keys in their files."""
     dirty = {f.path: f.key_bytes for f in files for w in works if f.may_hold(w.first_dirty_offset, w.end_offset)}
     return sum(work.dirty_records for work in works), sum(dirty.values())
 
@@ -225,7 +225,7 @@ def with_footers(table: TopicTable, files: Sequence[LogFile], layout: Layout, lo
     Spark tasks read each footer once: a file never changes."""
     place = repr(sorted(layout.items()))
     silent = {_of_footer(f, place) for f in files if f.lower_offset is None or f.upper_offset is None}
-    # held here: another thread may forget what all have read
+    # kept in a local variable: another thread may drop entries of the shared cache
     read = {name: footer for name in silent if (footer := _footers.get(name)) is not None}
     if unread := [f for f in files if _of_footer(f, place) in silent and _of_footer(f, place) not in read]:
         tasks = max(min(parallelism(table.platform.spark), len(unread)), 1)
@@ -246,13 +246,13 @@ _footers: dict[FooterName, LogFile] = {}
 
 
 def _of_footer(file: LogFile, layout: str) -> FooterName:
-    """Return what a footer is remembered by: bounds of offsets that are made of lineage change with the file's first
-    row id, which is another one once a round has registered the file once."""
+    """Return the name under which a footer is remembered. Offset bounds from row lineage depend on the file's first row
+    id, which changes when a round registers the file only once."""
     return file.path, file.first_row_id, file.updated, layout
 
 
 def _with_footer(file: LogFile, footer: LogFile) -> LogFile:
-    """Return the file with the bounds of its footer, and with the delete files and registrations that it has now."""
+    """Return the file with the bounds of its footer, and with its present delete files and registrations."""
     return replace(
         footer,
         before=file.before,
@@ -274,7 +274,7 @@ def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
 def log_groups(
     works: Sequence[PartitionWork], files: Sequence[LogFile], sizes: TaskSizes
 ) -> list[tuple[PartitionWork, ...]]:
-    """Return the logs that one task takes each: all of them where a file may have records of several."""
+    """Return the logs of each task. Logs that may share a file are in one task."""
     if any(file.log is None for file in files):
         return [tuple(sorted(works, key=lambda w: w.partition))]
     return sizes.packs(works)
@@ -288,7 +288,8 @@ def run_tasks(table: TopicTable, work: Callable[[Mapping[str, str], T], R], task
 
 @dataclass(frozen=True, slots=True)
 class StoredWork(Generic[T, R]):
-    """What a task does, with what it takes to open the table's files: for several calls of run_stored."""
+    """The function of a task, and the properties with which it opens the table's files. Serves several calls of
+    run_stored."""
 
     run: Callable[[T], R | Failed]
 
@@ -303,7 +304,7 @@ def stored_work(
     work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], met: KindsMet | None = None
 ) -> StoredWork[T, R]:
     """Return the work with the properties by which its tasks open files."""
-    # in the function, not in the data: Spark may write a task's data to a file on the way
+    # in the function, not in the data: Spark may spill a task's data to a file
     return StoredWork(partial(_done_or_failed, work, store, met))
 
 

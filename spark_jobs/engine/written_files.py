@@ -33,7 +33,8 @@ LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
 
 
 class RefusedError(Exception):
-    """A task cannot rewrite files and keep their content exactly. Spark rewrites them. The message has the reason."""
+    """A task cannot rewrite files and keep their content exactly. Spark rewrites them instead. The message has the
+    reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,7 +190,7 @@ class WrittenFile:
 class NewFiles:
     """Write batches into files of the table's target size. `path`: the beginning of their names.
 
-    Every attempt at a task has file names of its own. So an attempt that Spark has given up, and that still writes,
+    Every attempt at a task has its own file names. So an attempt that Spark has abandoned, but that still writes,
     does no harm.
     """
 

@@ -1,1 +1,1 @@
-"""Python on the workers: what it needs, and how it starts."""
+"""Check and start Python on Spark's workers."""

@@ -1,11 +1,12 @@
-"""Spark's daemon of Python workers, with the engine's imports made before it forks one: `spark.python.daemon.module`.
+"""Spark's daemon of Python workers (`spark.python.daemon.module`). It makes the engine's imports before it forks a
+worker.
 
-1. A worker begins its first task at once, and all of them share these pages of memory. PyIceberg imports its store
-   where the first file is opened: half a second for each worker, if it is not done here.
-2. PySpark is imported from where it is installed, and not from the archive that Spark puts before it, and a jar of
-   Spark's is no place of modules: before every task a worker asks Python to look at all places of modules again, and up
-   to Python 3.11 that reads the directory of each archive again, which takes 0.2 s a task, 0.06 s of it for the jar.
-3. No task has a use for pandas, which PyArrow would import: a third of a second.
+1. All workers share the imported pages of memory, and begin their first task at once. PyIceberg would import its
+  store when the first file is opened, which takes half a second in each worker.
+2. PySpark is imported from its installation, not from the archive that Spark puts before it. Archives and jars leave
+  the import path: before every task a worker invalidates Python's import caches. Up to Python 3.11 that reads the
+  directory of each archive again. This takes 0.2 s a task, 0.06 s of it for the jar.
+3. No task uses pandas, which PyArrow would import in a third of a second.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ ARCHIVES = (".zip", ".jar")
 
 
 def leave_archives() -> None:
-    """Take archives out of the places where Python looks for modules."""
+    """Remove archives from Python's import path."""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
     for entry in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
         del sys.path_importer_cache[entry]
@@ -38,7 +39,8 @@ def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]
 
 
 if __name__ == "__main__":
-    leave_archives()  # before any other import: `copy` looks for Jython's package `org`, which a jar seems to have
+    # before any other import: `copy` imports Jython's package `org` if it exists, and a jar seems to have it
+    leave_archives()
     from cleantail.home.process import leave_out
 
     leave_out("pandas")
@@ -53,7 +55,7 @@ if __name__ == "__main__":
     import spark_jobs.engine.removals
     import spark_jobs.engine.rewrite_task  # noqa: F401
 
-    # workers collect garbage after every task: these objects are none, and are passed over
+    # exclude the imported objects from the garbage collection that a worker runs after every task
     gc.freeze()
     daemon.worker = until_let_go(daemon.worker)
     daemon.manager()  # type: ignore[no-untyped-call]

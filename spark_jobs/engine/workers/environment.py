@@ -1,7 +1,7 @@
-"""What Spark's workers need of Python: looked at once, before the first task, where they may have another one.
+"""Check the Python environment of Spark's workers once, before the first task.
 
-On a local master the workers are of this very environment. Elsewhere they have what their owner has installed, or what
-`spark.archives` ships (`make worker-environment`).
+On a local master the workers use the driver's own environment. Elsewhere they use what their owner has installed, or
+what `spark.archives` ships (`make worker-environment`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 
 PACKAGES = ("pyarrow", "duckdb", "pyroaring", "pyiceberg", "numpy", "confluent-kafka", "aiokafka", "cleantail")
-"""What a task imports."""
+"""The packages that a task imports."""
 WAY_OUT = (
     "Install Cleantail with its packages for the workers' Python, or let Spark ship them: `make worker-environment` "
     "packs them, and platform.spark.conf names the archive (docs/operations.md, Workers of a cluster)"
@@ -29,8 +29,11 @@ _checked: set[str] = set()
 
 
 def require_workers(context: SparkContext, platform: Platform, tasks: int) -> None:
-    """Raise CleantailError, before anything is changed, where a worker lacks a package or has a version of it that
-    Cleantail cannot use, or another version of Cleantail or of Python than the driver."""
+    """Raise CleantailError, before anything is changed, if a worker's environment cannot run the tasks.
+
+    A package may be missing, or have a version that Cleantail cannot use. Cleantail and Python must have the
+    driver's versions.
+    """
     application = str(context.applicationId)
     if platform.spark.master.startswith("local") or application in _checked:
         return
@@ -42,10 +45,10 @@ def require_workers(context: SparkContext, platform: Platform, tasks: int) -> No
 
 
 def problems(context: SparkContext, tasks: int) -> list[str]:
-    """Return what is wrong with the workers, as `tasks` tasks have met them."""
+    """Return the problems of the workers' environments, as found by `tasks` tasks."""
     packages = PACKAGES
 
-    # a function inside of a function travels as code: a worker without Cleantail can run it
+    # a nested function travels as code, so a worker without Cleantail can run it
     def installed(_: Iterable[int]) -> Iterable[tuple[str, str]]:
         import importlib.metadata
         import sys
@@ -71,8 +74,8 @@ def problems(context: SparkContext, tasks: int) -> list[str]:
 
 
 def needed_versions() -> dict[str, SpecifierSet]:
-    """Return the versions of each of PACKAGES that Cleantail, and PyIceberg for its own, say they need of this Python,
-    in any of their extras."""
+    """Return the versions of each of PACKAGES that Cleantail and PyIceberg require on this Python, with any of their
+    extras."""
     needed = {package: SpecifierSet() for package in PACKAGES}
     for owner in ("cleantail", "pyiceberg"):
         extras = ["", *metadata(owner).get_all("Provides-Extra", [])]
@@ -84,7 +87,8 @@ def needed_versions() -> dict[str, SpecifierSet]:
 
 
 def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterator[str]:
-    """Yield what is wrong with one package of a worker, or with its Python. `has`: its version; empty without it."""
+    """Yield the problems of one package of a worker, or of its Python. `has`: its version; empty if it is not
+    installed."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if package == "Python":
         if has != python:
@@ -99,7 +103,7 @@ def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterat
 
 
 def differing(package_versions: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield that two workers have two versions of DuckDB: a key has to have the same hash in all tasks."""
+    """Yield a problem if workers have different versions of DuckDB: all tasks must compute the same hash of a key."""
     versions = sorted({has for package, has in package_versions if package == "duckdb" and has})
     if len(versions) > 1:
         yield f"some have duckdb {versions[0]}, others {', '.join(versions[1:])}, and all need the same"
