@@ -1,14 +1,14 @@
-"""The jars that may be on a class path: those that the package lists with their SHA-256, and no other.
+"""The jars that may be on a class path: only those that the package lists with their SHA-256.
 
-`cleantail jars` and bin/check-jars compare their SHA-256 when they are fetched. Here, at the start of every
-application, it is name and size, which costs no reading.
+`cleantail jars` and bin/check-jars compare the SHA-256 after they fetch a jar. This module compares name and size at
+the start of every application, which reads no jar.
 
-Fetches jars once, by Spark's own resolver, so that nothing resolves packages when it starts.
+Jars are fetched once, by Spark's own resolver, so that no application resolves packages when it starts:
 
-1. The resolver works in a folder of its own, so that nothing of another version is mixed in. It asks Maven Central, or
-   what Spark's settings name (`spark.jars.ivySettings`, `spark.jars.repositories`).
-2. What came is compared with the list by its SHA-256: a jar that is not on the list, or another file, ends it.
-3. Only then the jars are put into their folder, each by one rename, so that an application never sees half of one.
+1. The resolver works in a separate folder, so that no other version is mixed in. It uses Maven Central, or the
+   repositories in Spark's settings (`spark.jars.ivySettings`, `spark.jars.repositories`).
+2. The SHA-256 of each fetched jar is compared with the list. A jar that is not listed, or that differs, ends the fetch.
+3. Only then are the jars moved into their folder, each by one rename, so that an application never sees half a jar.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _FROM = "from"
 
 @dataclass(frozen=True, slots=True)
 class Jar:
-    """Describes one line of the list. `kind`: what needs it; `bytes`: its size."""
+    """One line of the list. `kind`: what needs the jar; `bytes`: its size."""
 
     kind: str
     sha256: str
@@ -65,7 +65,7 @@ def _rows(file: Path) -> list[list[str]]:
 
 @cache
 def spark_version() -> str:
-    """Return the version of Spark that is installed, as `4.1`; the tested one if there is no PySpark."""
+    """Return the installed version of Spark, such as `4.1`. The tested version if PySpark is not installed."""
     for package in ("pyspark", "pyspark-client"):
         try:
             return ".".join(version(package).split(".")[:2])
@@ -75,8 +75,11 @@ def spark_version() -> str:
 
 
 def mixed_versions() -> str | None:
-    """Return what to say where PySpark and its client, which Airflow's provider brings, are of two versions: they have
-    files of the same names, and whichever was installed last has overwritten the other's."""
+    """Return an error text if PySpark and its client have two versions. None if they match.
+
+    Airflow's provider installs the client. Both packages have files of the same names, so the one that was installed
+    last has overwritten files of the other.
+    """
     try:
         spark, client = version("pyspark"), version("pyspark-client")
     except PackageNotFoundError:
@@ -87,8 +90,10 @@ def mixed_versions() -> str | None:
 
 
 def kinds_of(spark: str, s3: bool = False, mysql: bool = False) -> tuple[str, ...]:
-    """Return the kinds of jars that an application of this version of Spark needs. Raises CleantailError for one of
-    which no jars are listed, as Iceberg has none for it."""
+    """Return the kinds of jars that an application of this version of Spark needs.
+
+    Raises CleantailError for a version without listed jars, for example because Iceberg does not support it.
+    """
     by_version = f"{SPARK}-{spark}"
     if not packages([by_version]):
         known = sorted({jar.kind.removeprefix(f"{SPARK}-") for jar in listed() if jar.kind.startswith(f"{SPARK}-")})
@@ -119,8 +124,10 @@ AGAIN = "run `cleantail jars` (in a checkout `make setup`), which fetches the ja
 
 
 JARS_VARIABLE = "CLEANTAIL_JARS"
-"""Directory of the Spark jars; without it `jars` under CLEANTAIL_HOME, in a checkout those that `make setup` fetched,
-else the cache."""
+"""Directory of the Spark jars.
+
+The default is `jars` under CLEANTAIL_HOME, then the jars that `make setup` fetched in a checkout, then the cache.
+"""
 CHECKOUT_JARS = INSTALLED_IN / ".cleantail" / "jars"
 
 
@@ -133,8 +140,7 @@ def jars_directory(home: Path, env: Mapping[str, str]) -> Path:
 
 
 def cache_directory(env: Mapping[str, str], spark: str) -> Path:
-    """Return the folder that the XDG Base Directory Specification gives to what can be fetched again, by the version
-    of Spark."""
+    """Return the folder for files that can be fetched again (XDG Base Directory Specification), by version of Spark."""
     named = Path(env.get("XDG_CACHE_HOME") or "")
     caches = named if named.is_absolute() else Path.home() / ".cache"
     return caches / "cleantail" / "jars" / f"spark-{spark}"
@@ -145,19 +151,18 @@ TAIL_LINES = 12
 
 
 def listed_jars(kinds: Collection[str]) -> list[Jar]:
-    """Return the listed jars of these kinds."""
     return [jar for jar in listed() if jar.kind in kinds]
 
 
 def problems(directory: Path, kinds: Collection[str]) -> list[str]:
-    """Return what is missing in the directory, or is another file than was listed: all bytes are read."""
+    """Return the jars that are missing in the directory or differ from the list. Reads all bytes."""
     return [problem for jar in listed_jars(kinds) if (problem := _problem(directory / jar.name, jar))]
 
 
 def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
     """Copy the listed jars from a folder.
 
-    Raises CleantailError, and copies nothing, if one is missing or is another file.
+    Raises CleantailError, and copies nothing, if a jar is missing or differs from the list.
     """
     if wrong := problems(source, kinds):
         raise CleantailError(f"{source}: {'; '.join(wrong)}")
@@ -174,8 +179,10 @@ def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
 def fetch(
     directory: Path, kinds: Collection[str], repositories: Sequence[str] = (), env: Mapping[str, str] = os.environ
 ) -> None:
-    """Fetch the jars of these kinds into the directory. Raises OutsideError if they cannot be had, and
-    CleantailError if another file came than was listed."""
+    """Fetch the jars of these kinds into the directory.
+
+    Raises OutsideError if they cannot be fetched, and CleantailError if a jar differs from the list.
+    """
     with TemporaryDirectory(prefix="cleantail-jars-") as folder:
         downloads = _resolved(Path(folder), packages(kinds), repositories, env)
         known = {jar.name for jar in listed_jars(kinds)}
@@ -193,7 +200,7 @@ def _problem(file: Path, jar: Jar) -> str | None:
 
 
 def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], env: Mapping[str, str]) -> Path:
-    """Return the folder into which the resolver has put the jars."""
+    """Return the folder into which the resolver has written the jars."""
     nothing = folder / "nothing.py"
     nothing.write_text("pass\n", encoding="utf-8")
     options = ["--master", "local[1]", "--conf", "spark.ui.enabled=false", "--conf", f"spark.jars.ivy={folder}"]
@@ -227,6 +234,6 @@ def _spark_submit() -> Path:
 
 
 def _tail(said: str) -> Iterator[str]:
-    """Yield the last lines that are not of a Java stack."""
+    """Yield the last lines of the output, without lines of a Java stack."""
     lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
     yield from lines[-TAIL_LINES:]

@@ -1,13 +1,13 @@
-"""Cache of the facts in many tables' metadata, for a process that evaluates them one after the other.
+"""Cache of the facts in many tables' metadata, for a process that evaluates one table after another.
 
-1. A table's metadata never change under one location, so what was read of them is right until the catalog names another
-   location. Of a catalog that lists the locations of all its tables they are asked in one call, when the evaluation
-   begins; of another one each table is loaded, and its manifests are not read again.
-2. What was read is kept on the disk, in CLEANTAIL_HOME/evaluate/facts.db, and read back topic by topic: of the tables
-   only the last one is in memory. A text holds numbers and paths of files, no key and no value of a record: an adopted
-   table is not kept where its partitions are made of more than log, offset and time.
+1. A table's metadata never change under one location, so cached facts are valid until the catalog names another
+   location. If a catalog can list the locations of all its tables, one call reads them when the evaluation begins.
+   Otherwise each table is loaded, but its manifests are not read again.
+2. Facts are stored on disk, in CLEANTAIL_HOME/evaluate/facts.db, and read back topic by topic. Only the facts of one
+   table are in memory. They contain numbers and paths of files, no key and no value of a record. Therefore an adopted
+   table is not cached if its partitions use other columns than log, offset and time.
 3. Positions of readers and releases change without a commit to the table. They are read once for each namespace.
-4. What is kept decides which topics a run works on, and nothing else: every round is planned from the table itself.
+4. The cache only decides which topics a run works on. Every round is planned from the table itself.
 """
 
 from __future__ import annotations
@@ -39,20 +39,24 @@ if TYPE_CHECKING:
 
 @cache
 def code_digest() -> str:
-    """Return the digest of PyIceberg's version and of all modules of the package `cleantail`: a few hundred files,
-    which a process reads once."""
+    """Return the digest of PyIceberg's version and of all modules of the package `cleantail`.
+
+    These are a few hundred files, which a process reads once.
+    """
     root = Path(__file__).parents[1]
     digest = hashlib.sha256(version("pyiceberg").encode())
     for file in sorted(root.rglob("*.py")):
         digest.update(f"{file.relative_to(root)}\n".encode())
-        with suppress(FileNotFoundError):  # while the package is replaced by another version
+        with suppress(FileNotFoundError):  # a file may disappear while another version of the package is installed
             digest.update(file.read_bytes())
     return digest.hexdigest()
 
 
 def partitioned_by_values(topic: Topic, table: Table) -> bool:
-    """Return whether a partition of the table, now or before, is made of another column than a record's log, offset
-    and time: Iceberg writes partition values into manifests, and mostly into the paths of files."""
+    """Return whether a partition of the table, now or before, uses a column other than a record's log, offset and time.
+
+    Iceberg writes partition values into manifests, and usually into the paths of files.
+    """
     paths = topic.columns.paths if topic.columns else {name: name for name in (PARTITION, OFFSET, TIMESTAMP)}
     harmless = {paths[name] for name in (PARTITION, OFFSET, TIMESTAMP) if name in paths}
     fields = [field for spec in table.specs().values() for field in spec.fields]
@@ -61,13 +65,15 @@ def partitioned_by_values(topic: Topic, table: Table) -> bool:
 
 FOLDER, FILE = "evaluate", "facts.db"
 MOST_CHARS = 1_000_000
-"""A longer text, of more than about a thousand files, is not kept: a thousand of them would take a gigabyte."""
+"""A longer text, of more than about a thousand files, is not cached: a thousand of them would take a gigabyte."""
 FACTS_JSON: Codec[TableFacts] = Codec(TableFacts)
 
 
 class KeptFacts:
-    """Reads the metadata of one platform's tables, for one evaluation. If a catalog is out of reach or a table is
-    not usable, it raises the errors of read_facts."""
+    """Reads the metadata of one platform's tables, for one evaluation.
+
+    If a catalog is out of reach or a table is not usable, it raises the errors of read_facts.
+    """
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
@@ -78,7 +84,7 @@ class KeptFacts:
         self._last: tuple[Topic | None, TableFacts | None] = (None, None)
 
     def of(self, topic: Topic) -> TableFacts | None:
-        """Return what read_facts does: the facts of the topic's table, None if nothing was ingested yet."""
+        """Return the facts of the topic's table, like read_facts. None if nothing was ingested yet."""
         if self._last[0] is not topic:
             facts = self._of_table(topic)
             self._last = (topic, None if facts is None else self._namespace(topic).applied(topic, facts))
@@ -103,7 +109,7 @@ class KeptFacts:
         text = self._texts.text(topic.topic, _key(topic, location))
         try:
             return None if text is None else FACTS_JSON.value(text, "kept facts")
-        except TableError:  # damaged: the table is read
+        except TableError:  # the cached text is damaged: read the table
             return None
 
     @property
@@ -129,7 +135,7 @@ class _Namespace:
     def applied(self, topic: Topic, facts: TableFacts) -> TableFacts:
         """Return the facts with the topic's readers and releases.
 
-        Raises TableError for a property of a reader of the topic that is not a position.
+        Raises TableError if a reader's property of this topic is not a position.
         """
         if topic.topic in self._broken:
             raise TableError(self._broken[topic.topic])

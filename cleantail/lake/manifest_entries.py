@@ -1,8 +1,10 @@
-"""Adapter: facts about files in manifests: delete files, each with the data file whose records it deletes, and the
-row lineage of data files, which PyIceberg 0.12 does not read (cleantail.log.adopted_table).
+"""Adapter: facts about files in manifests, which PyIceberg 0.12 does not read.
 
-A data file's first row id is in its manifest's entry, or follows from that of the manifest, which the manifest list
-has. Manifests never change, and one gets its first row id once: what was read of it is kept.
+These are delete files, each with the data file whose records it deletes, and the row lineage of data files
+(cleantail.log.adopted_table).
+
+A data file's first row id is in its manifest entry, or follows from the manifest's first row id in the manifest list.
+Manifests never change, and a manifest gets its first row id only once, so a process caches what it has read.
 """
 
 from __future__ import annotations
@@ -77,14 +79,16 @@ def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
 
 
 def content_of(file: ManifestFile | IcebergFile) -> int:
-    """Return DATA or DELETES; of a table in format version 1 PyIceberg gives the number itself."""
+    """Return DATA or DELETES. For a table in format version 1, PyIceberg gives the plain number."""
     return int(getattr(file.content, "value", file.content))
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignDelete:
-    """Describes a delete file that is not of one data file. `by_value`: it names values of columns (an equality
-    delete)."""
+    """A delete file that does not belong to a single data file.
+
+    `by_value`: it names values of columns (an equality delete).
+    """
 
     path: str
     format: str
@@ -93,9 +97,9 @@ class ForeignDelete:
 
 
 def deletes_of(table: Table, manifest: ManifestFile, *, pass_foreign: bool = False) -> Iterator[DeleteFile]:
-    """Yield the delete files of a manifest. Those that are not of one data file raise TableError.
+    """Yield the delete files of a manifest. Raises TableError for one that does not belong to a single data file.
 
-    With `pass_foreign` they are skipped, as if their records were still there.
+    With `pass_foreign` such a file is skipped, as if the records that it deletes were still there.
     """
     for delete in entries_of_deletes(table, manifest):
         if isinstance(delete, ForeignDelete):
@@ -120,8 +124,8 @@ def _refusal(delete: ForeignDelete, table: str) -> str:
 def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteFile | ForeignDelete]:
     """Yield all delete files of a manifest.
 
-    PyIceberg 0.12 reads entries with the schema of version 2, which lacks the name of the data file that a deletion
-    vector belongs to; its own schema of version 3 has it. For position deletes (version 2) the bounds contain it.
+    PyIceberg 0.12 reads entries with the schema of version 2, which lacks the data file of a deletion vector. Its own
+    schema of version 3 has that field. For position deletes (version 2) the bounds contain the name.
     """
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntry
     from pyiceberg.manifest import DataFile as IcebergFile
@@ -148,7 +152,7 @@ def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile | 
 
 MANIFEST_READERS = 8
 CACHED_FILES = 100_000
-"""Maximum number of files whose lineage is remembered."""
+"""Maximum number of files whose lineage is cached."""
 Lineages = Mapping[str, Lineage]
 NO_LINEAGES: Lineages = {}
 _manifests: dict[tuple[str, int | None], Lineages] = {}
@@ -156,12 +160,12 @@ _spans_by_file: dict[str, Spans] = {}
 
 
 def lineages_where_needed(table: Table, snapshot: Snapshot | None) -> Lineages:
-    """Return lineages_of an adopted table whose offsets are made of them; nothing of any other."""
+    """Return lineages_of an adopted table whose offsets are made of row lineage. Empty for any other table."""
     return lineages_of(table, snapshot) if _makes_offsets(table) else NO_LINEAGES
 
 
 def lacks_row_ids(table: Table, snapshot: Snapshot) -> bool:
-    """Return whether the table's offsets are made of row ids, and its records had none yet at that snapshot."""
+    """Return whether the table's offsets are made of row ids that its records lacked at that snapshot."""
     return _makes_offsets(table) and snapshot.first_row_id is None
 
 
@@ -171,8 +175,10 @@ def _makes_offsets(table: Table) -> bool:
 
 
 def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
-    """Return data file -> what its records inherit, for the files of a snapshot: of a file that is registered more
-    than once as it came first."""
+    """Return data file -> what its records inherit, for the files of a snapshot.
+
+    A file that is registered more than once has the lineage of its first registration.
+    """
     if snapshot is None:
         return {}
     lineages: dict[str, Lineage] = {}
@@ -184,7 +190,7 @@ def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
 
 
 def _manifests_of(table: Table, snapshot: Snapshot) -> Iterator[Any]:
-    """Yield the manifests of data files, with all that version 3 has of them."""
+    """Yield the manifests of data files, with all fields of format version 3."""
     from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, ManifestFile, PartitionFieldSummary
 
     schema = MANIFEST_LIST_FILE_SCHEMAS[3]
@@ -208,8 +214,11 @@ def _of_manifest(io: FileIO, manifest: Mapping[str, Any]) -> Lineages:
 
 
 def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lineage]]:
-    """Yield each live data file of a manifest. One without a row id of its own has the next one after those before it
-    (Iceberg's specification, First Row ID Inheritance)."""
+    """Yield each live data file of a manifest, with its lineage.
+
+    A file without a row id of its own gets the next one after the files before it (Iceberg's specification, First Row
+    ID Inheritance).
+    """
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
@@ -249,7 +258,7 @@ def read_spans(table: Table, files: Iterable[Any]) -> None:
 
 
 def _spans_in_file(io: FileIO, path: str) -> Spans:
-    """Return the same by the columns themselves."""
+    """Return the row lineage from the columns of the file."""
     import pyarrow.parquet as pq
 
     with io.new_input(path).open() as source:
@@ -259,7 +268,7 @@ def _spans_in_file(io: FileIO, path: str) -> Spans:
 
 
 def _lineage_names(schema: Any) -> dict[str, str]:
-    """Return the names of the columns of lineage that a file has, by their field ids."""
+    """Return the names of a file's lineage columns, found by their field ids."""
     names = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in schema}
     return {name: names[number] for name, number in LINEAGE_IDS.items() if number in names}
 
@@ -275,13 +284,13 @@ def _span(file: Any, name: str | None) -> Span | None:
         nulls += batch.column(0).null_count
         if ends["min"].is_valid:
             found.append((ends["min"].as_py(), ends["max"].as_py()))
-    if not found:  # every record inherits
+    if not found:  # every record inherits its lineage
         return None
     return Span(min(low for low, _ in found), max(high for _, high in found), bool(nulls))
 
 
 def lineage_columns(io: FileIO, path: str) -> dict[str, Any]:
-    """Return the columns of lineage that a file has itself, all records of them, deleted ones included."""
+    """Return the file's own lineage columns, for all records, including deleted ones."""
     import pyarrow.parquet as pq
 
     with io.new_input(path).open() as source:

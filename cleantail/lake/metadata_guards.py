@@ -1,22 +1,23 @@
-"""The one place where PyIceberg's catalogs are opened: what a table's metadata say is data to them.
+"""The one place where PyIceberg's catalogs are opened. A table's metadata are only data to them.
 
-PyIceberg opens the files of a table by the properties of the catalog, and over them those of the table. There
-`py-io-impl` names a callable, which is called with the login of the catalog and of the store, and `s3.endpoint` names
-the server that gets signed requests. A writer of a table could so run code, or get the keys. Therefore:
+PyIceberg opens the files of a table with the properties of the catalog, overridden by those of the table. The property
+`py-io-impl` names a callable, which is called with the login of the catalog and of the store. The property
+`s3.endpoint` names the server that gets signed requests. So a writer of a table could run code or get the keys.
+Therefore:
 
-1. A FileIO is built from the properties of the catalog alone, and with a REST catalog also from what its server sends
+1. A FileIO is built from the properties of the catalog alone. With a REST catalog, it also uses what the server sends
    with the table: configuration and credentials of the store.
-2. The server names no code: what it says of that is dropped, and what the platform says of it stays.
-3. A table whose properties name code that a writer would load is committed by no catalog (`require_data_alone`).
+2. The server cannot name code: such properties are dropped, and the platform's own settings stay.
+3. A table whose properties name code that a writer would load cannot be committed to (`require_data_alone`).
 
-Bounds what PyIceberg reads of a table's metadata: a table's writer also writes these files.
+This module also limits what PyIceberg reads of a table's metadata, because a table's writer also writes these files.
 
-1. PyIceberg reads a metadata file whole, and what it unpacks to whole: 10 MB of a `.gz` file are 10 GB of memory. Here
-   a file is unpacked piece by piece, and reading ends at the limit. So it does for the answer of a REST catalog.
-2. The blocks of a manifest, or of a list of manifests, are unpacked up to the limit of the file.
-3. The limits are the platform's (`platform.limits`). They are of the process: it has one platform.
+1. PyIceberg reads and unpacks a metadata file as a whole: 10 MB of a `.gz` file become 10 GB of memory. Here a file is
+   unpacked piece by piece, and reading ends at the limit. The same applies to the answer of a REST catalog.
+2. The blocks of a manifest, or of a manifest list, are unpacked up to the limit of the file.
+3. The limits are the platform's (`platform.limits`). They apply to the whole process, which has one platform.
 
-The error is a TableError of the table at fault, which names the limit.
+Beyond a limit, a TableError of the table at fault names the limit.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ PIECE_BYTES = 1 << 20
 LARGE_BYTES = 4 << 20
 """Metadata files above this size (bytes) are parsed one at a time: as objects they take many times the memory."""
 DELETES_PROPERTY = f"cleantail.{DELETES_BYTES}"
-"""Property of a FileIO: takes the limit of delete files to tasks."""
+"""Property of a FileIO that passes the limit of delete files to tasks."""
 _parsing = Lock()
 _limits = LimitConfigs()
 
 
 def bound_reads(limits: LimitConfigs) -> None:
-    """Make PyIceberg's reads of metadata end at these limits, from now on and in the whole process."""
+    """Limit PyIceberg's reads of metadata, from now on and in the whole process."""
     global _limits
     _limits, Codec.most_unpacked_bytes = limits, limits.metadata_max_bytes
     import pyiceberg.manifest
@@ -69,9 +70,9 @@ def most_delete_bytes(io: Any = None) -> int:
 
 
 def metadata_text(input_file: Any) -> bytes:
-    """Return what a metadata file unpacks to. Raises TableError if that is more than metadata.max.bytes."""
+    """Return the unpacked content of a metadata file. Raises TableError if that is more than metadata.max.bytes."""
     with input_file.open() as stream:
-        # as packed as unpacked: a file of empty pieces would be read for ever
+        # the packed size has the same limit: otherwise a file of empty pieces would be read forever
         packed = up_to(stream.read, _limits.metadata_max_bytes, METADATA_BYTES, input_file.location)
     if not input_file.location.endswith(".gz.metadata.json"):
         return packed
@@ -85,7 +86,7 @@ def parsing(text: bytes) -> Any:
 
 
 def up_to(read: Callable[[int], bytes], limit: int, setting: str, where: str) -> bytes:
-    """Read to the end. Raises TableError, naming the file and the setting, where that is beyond the limit."""
+    """Read to the end. Raises TableError, naming the file and the setting, if there is more than the limit."""
     pieces, size = [], 0
     while piece := read(PIECE_BYTES):
         pieces.append(bytes(piece))
@@ -96,7 +97,7 @@ def up_to(read: Callable[[int], bytes], limit: int, setting: str, where: str) ->
 
 
 def bounded_response(response: Any, *_: object, **__: object) -> Any:
-    """Read the answer of a REST catalog, a hook of `requests`: before it, no byte of the body was read."""
+    """Read the answer of a REST catalog up to the limit. A hook of `requests`, called before the body is read."""
     if not response._content_consumed:
         pieces = response.iter_content(PIECE_BYTES)
         body = up_to(
@@ -117,7 +118,7 @@ def _table_metadata(input_file: Any, encoding: str = "utf-8") -> Any:
 
 @cache
 def avro_file() -> Any:
-    """Return the class of PyIceberg that reads manifests, and lists of them, with the limit."""
+    """Return PyIceberg's class that reads manifests and manifest lists, with the limit added."""
     from pyiceberg.avro.decoder import new_decoder
     from pyiceberg.avro.file import SYNC_SIZE, AvroFile, Block, D
 
@@ -133,7 +134,7 @@ def avro_file() -> Any:
             if self.block and (sync := self.decoder.read(SYNC_SIZE)) != self.header.sync:
                 raise ValueError(f"Expected sync bytes {self.header.sync!r}, but got {sync!r}")
             records, packed = self.decoder.read_int(), self.decoder.read_bytes()
-            codec = self.header.compression_codec()  # raises for one that is not known
+            codec = self.header.compression_codec()  # raises if the codec is unknown
             unpacked = _unpacked(codec, packed, _limits.manifest_max_bytes - self.unpacked_bytes)
             if unpacked is None:
                 where, limit = self.input_file.location, _limits.manifest_max_bytes
@@ -157,7 +158,7 @@ class _Whole:
 
 
 def _unpacked(codec: Any, packed: bytes, limit: int) -> bytes | None:
-    """Return what a block unpacks to, None if that is more than the limit. `codec`: PyIceberg's, None for none."""
+    """Return the unpacked block. None if it is larger than the limit. `codec`: PyIceberg's; None if not compressed."""
     name = codec.__name__ if codec else ""
     if name == "DeflateCodec":
         unpacked = zlib.decompressobj(-15).decompress(packed, limit + 1)
@@ -184,7 +185,7 @@ def _unpacked_zstd(packed: bytes, limit: int) -> bytes:
 
 
 def _snappy_bytes(packed: bytes) -> int:
-    """Return how much a block of Snappy unpacks to, with which it begins, seven bits at a time."""
+    """Return the unpacked size of a Snappy block. The block begins with it, seven bits at a time."""
     size = 0
     for at, byte in enumerate(packed[:5]):
         size |= (byte & 0x7F) << (7 * at)
@@ -199,19 +200,22 @@ NAMES_CODE = re.compile(
     r"|(fs|dfs|hadoop|io\.compression|io\.serializations?|parquet\.(crypto|encryption))(\..*)?",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
-"""Names of properties by which a writer loads a class, or finds files and logins: those of PyIceberg and Iceberg, and
-those of Hadoop. Iceberg's writers of Parquet and ORC copy a table's properties into Hadoop's configuration."""
+"""Names of properties by which a writer loads a class, or finds files and logins.
+
+They are those of PyIceberg, Iceberg and Hadoop: Iceberg's writers of Parquet and ORC copy a table's properties into
+Hadoop's configuration.
+"""
 _OF_PLATFORM = re.compile(r"py-.*|(auth|ssl)(\..*)?|botocore_session|" + NAMES_CODE.pattern, NAMES_CODE.flags)
-"""Names that a REST catalog's server may not give a value: its `auth` would name a class too."""
+"""Names for which a REST catalog's server may not set a value. For example, its `auth` would name a class."""
 
 
 def opened(name: str, properties: Mapping[str, Any], limits: LimitConfigs) -> Catalog:
-    """Open a catalog by PyIceberg, which reads no more of a table's metadata than the limits. Raises whatever its
-    driver raises."""
+    """Open a catalog through PyIceberg with limited reads of table metadata. Raises the errors of the catalog's driver.
+    """
     bound_reads(limits)
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 
-    if properties.get("type") == "rest":  # its server is asked while it is opened
+    if properties.get("type") == "rest":  # opening a REST catalog already sends requests to its server
         from pyiceberg.catalog.rest import RestCatalog
         from pyiceberg.utils.config import merge_config
 
@@ -234,7 +238,7 @@ def require_data_alone(table: str, names: Iterable[str]) -> None:
 
 @lru_cache
 def _trusted(kind: type[Catalog]) -> type[Catalog]:
-    """Return a catalog of that kind which gives a FileIO nothing that a table says."""
+    """Return a subclass of the catalog that passes no property of a table to a FileIO."""
 
     class Trusted(kind):  # type: ignore[misc, valid-type]
         properties: dict[str, Any]
@@ -264,7 +268,7 @@ def _trusted(kind: type[Catalog]) -> type[Catalog]:
             return table
 
         def _vended(self, response: Any) -> Any:
-            """Return a FileIO of what the server of a REST catalog sends with a table. Credentials of a folder win."""
+            """Return a FileIO from what a REST catalog's server sends with a table. Credentials of a folder win."""
             location = response.metadata_location
             credentials = self._resolve_storage_credentials(response.storage_credentials, location)
             sent = {k: v for k, v in {**response.config, **credentials}.items() if not _OF_PLATFORM.fullmatch(k)}

@@ -1,8 +1,8 @@
-"""Adapter: checks that a table shares its folder with no other, and that its metadata names only its own files.
+"""Adapter: check that a table shares its folder with no other, and that its metadata names only its own files.
 
-What Iceberg deletes for a table goes by the table's own metadata: files that no snapshot knows below its location, and
-files that expired snapshots name wherever they are. Every writer of the table controls both, and they are deleted
-with Cleantail's rights. So this is checked before anything is deleted, and before a table is adopted.
+Iceberg deletes files according to a table's own metadata: files below its location that no snapshot names, and files
+anywhere that expired snapshots name. Every writer of the table controls both, and Cleantail's rights are used. So this
+is checked before anything is deleted, and before a table is adopted.
 """
 
 from __future__ import annotations
@@ -43,22 +43,24 @@ _NAMED = 3
 
 
 def may_delete_files(properties: Mapping[str, str]) -> bool:
-    """Return whether the table's `gc.enabled` allows to delete files of it; without the property it does."""
+    """Return whether the table's `gc.enabled` allows deleting its files. The default is true."""
     return properties.get(GC_ENABLED, "true").strip().lower() == "true"
 
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Describes another table or view of the catalog, and where its files may be: locations by the texts that name
-    them."""
+    """Another table or view of the catalog. `locations`: where its files may be, by the text that names the location.
+    """
 
     name: str
     locations: Mapping[str, StorageLocation]
 
 
 def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) -> str:
-    """Raise TableError if the table's folder is, contains or lies in another's, the warehouse or CLEANTAIL_HOME, or
-    where its properties put files outside its location. Returns a text that names what could not be read, if anything.
+    """Raise TableError if other data could lie among the table's files, or the table's files among other data.
+
+    The table's folder must not be, contain or lie in another table's folder, the warehouse or CLEANTAIL_HOME. Its
+    properties must not put files outside its location. Returns a text that names what could not be read, if anything.
 
     Tables of `platform.source_catalogs` count. Costs one query per SQL catalog, and reads the metadata file of every
     other table, 16 at a time.
@@ -111,7 +113,7 @@ def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
 
 
 def named_by_metadata(table: Table) -> list[str]:
-    """Return files that the table's metadata itself names: lists of manifests, statistics, older metadata."""
+    """Return files that the table's metadata itself names: manifest lists, statistics, older metadata."""
     metadata = table.metadata
     lists = [s.manifest_list for s in metadata.snapshots if s.manifest_list]
     statistics = [s.statistics_path for s in (*metadata.statistics, *metadata.partition_statistics)]
@@ -119,8 +121,10 @@ def named_by_metadata(table: Table) -> list[str]:
 
 
 def named_files(table: Table) -> Iterator[str]:
-    """Yield every file that any snapshot of the table names, or that the metadata does. Raises TableError for a
-    manifest or a list of manifests that is damaged."""
+    """Yield every file that the metadata or any snapshot of the table names.
+
+    Raises TableError if a manifest or a manifest list is damaged.
+    """
 
     def entries_in(manifest: ManifestFile) -> list[ManifestEntry]:
         with named_if_damaged(table, manifest.manifest_path):
@@ -136,11 +140,13 @@ def named_files(table: Table) -> Iterator[str]:
 
 
 def _require_below(name: str, location: str, platform: Platform) -> None:
-    """Raise TableError for a table in whose folder all tables or all of Cleantail's state are or will be, or that lies
-    among what else Cleantail keeps, or where files to ingest are."""
+    """Raise TableError if the warehouse or CLEANTAIL_HOME lies in the table's folder.
+
+    A table outside the warehouse must also not lie in CLEANTAIL_HOME, or overlap a folder of files to ingest.
+    """
     table_folder, home = folder_location(location), folder_location(str(platform.home))
     shared = {"CLEANTAIL_HOME": str(platform.home)}
-    if "/" in platform.warehouse:  # a REST catalog may know it by a name
+    if "/" in platform.warehouse:  # for a REST catalog it may be only a name
         shared["the warehouse"] = platform.warehouse
     for what, where in shared.items():
         if contains(table_folder, folder_location(where)):
@@ -148,7 +154,7 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
                 f"table {name} lies at {location}, which has {what} ({where}) in it: files of other tables could be "
                 f"deleted as its own; nothing was changed. Give it a folder of its own"
             )
-    warehouses = (shared.get("the warehouse"), f"{platform.home}/warehouse")  # it may have moved
+    warehouses = (shared.get("the warehouse"), f"{platform.home}/warehouse")  # the home may have moved
     if any(where and contains(folder_location(where), table_folder) for where in warehouses):
         return
     sources = (str(root) for root in roots_of(platform) if overlap(table_folder, folder_location(str(root))))
@@ -174,11 +180,11 @@ def _neighbours(catalog: Catalog, table: Table, own: str | None) -> tuple[list[N
 
 
 def _of_source_catalog(platform: Platform, name: str, table: Table) -> tuple[list[Neighbour], str]:
-    """Return the tables of another catalog, by its name there, and what of it could not be read."""
+    """Return the tables of a catalog of `platform.source_catalogs`, and a text that names what could not be read."""
     try:
         catalog = open_catalog(platform.reading(name))
         uri = catalog.properties.get("uri")
-        is_own = uri is not None and uri == table.catalog.properties.get("uri")  # the same, by another login
+        is_own = uri is not None and uri == table.catalog.properties.get("uri")  # the same catalog, opened with another login
         return _neighbours(catalog, table, table.catalog.name if is_own else None)
     except CleantailError as e:
         return [], str(e)
@@ -213,7 +219,8 @@ def _identifier(table: Table) -> tuple[str, str]:
 
 
 def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
-    """Return the tables that the catalog lists, and count refusals. Costs a request per namespace and one per table."""
+    """Return the tables that the catalog lists, and a count of refusals. Costs one request per namespace and per table.
+    """
     names, refused = _listed(catalog)
     own_name, prefix = (_identifier(table), "") if own else (None, f"{catalog.name}.")
     with ThreadPoolExecutor(READ_THREADS) as pool:
@@ -224,7 +231,7 @@ def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[N
 
 
 def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
-    """Return (namespace, name) of all tables, and how many listings were refused."""
+    """Return (namespace, name) of all tables, and the number of refused listings."""
     names: list[tuple[str, str]] = []
     waiting: list[tuple[str, ...]] = [()]
     refused = 0
@@ -234,7 +241,7 @@ def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
             if namespace:
                 names += [(".".join(t[:-1]), t[-1]) for t in catalog.list_tables(namespace)]
             waiting += [n for n in catalog.list_namespaces(namespace) if len(n) > len(namespace)]
-        except Exception:  # forbidden or not offered: each server answers in its own way
+        except Exception:  # forbidden or unsupported: each server answers in its own way
             refused += 1
     return names, refused
 
@@ -242,6 +249,6 @@ def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:
 def _loaded(catalog: Catalog, name: tuple[str, str], prefix: str) -> Neighbour | None:
     try:
         other = catalog.load_table(name)
-    except Exception:  # forbidden, or gone meanwhile
+    except Exception:  # forbidden, or dropped meanwhile
         return None
     return Neighbour(prefix + ".".join(name), locations_of(other.location(), other.properties))

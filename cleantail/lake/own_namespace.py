@@ -1,13 +1,13 @@
-"""Adapter: the properties of Cleantail's own namespace, where readers' positions, releases and answers are kept.
+"""Adapter: the properties of Cleantail's own namespace, which store readers' positions, releases and answers.
 
-Any client of the catalog writes one quickly, without a commit to the table itself. Catalogs bound the length of a
-property's name, and mostly that of its value, so a name ends in a hash and the value says what it is of.
+Any client of the catalog can write one quickly, without a commit to the table itself. Catalogs limit the length of a
+property's name, and usually that of its value. So a name ends in a hash, and the value contains its subject.
 
-A person may take a log out of quarantine: the next run tries it at once, and counts its attempts again.
+A user may release a log from quarantine: the next run tries it at once and counts its attempts from zero.
 
 The release is a property of the namespace; the table is not written. Every reader of the log's state also reads the
-release (cleantail.log.quarantine). If a round puts the log into quarantine again at the same moment, the release
-starts over, and its result is for that new quarantine.
+release (cleantail.log.quarantine). If a round puts the log into quarantine again at the same moment, the release is
+tried again and applies to the new quarantine.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def property_name(prefix: str, *identity: object) -> str:
 
 
 def topic_of_value(text: str) -> str | None:
-    """Return the topic that a value names, also where the rest of it cannot be read."""
+    """Return the topic that a value names, even if the rest of the value cannot be read."""
     try:
         return _OWNER_JSON.value(text, "").topic
     except TableError:
@@ -89,7 +89,7 @@ READER_JSON: Codec[Reader] = Codec(Reader)
 
 
 def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:
-    """Forget a reader, in one log or in all; returns the positions that it had."""
+    """Remove a reader from one log or from all. Returns the positions that it had."""
     removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
     if removed:
         write_properties(catalog, topic.own_namespace, {}, {property_of(r) for r in removed})
@@ -102,9 +102,11 @@ def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
 
 
 def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...]:
-    """Return the topic's readers by partition and name, from its namespace's properties. Raises TableError for a
-    property of this topic that is not a position; one that says no topic, or another's, is passed over with a
-    warning."""
+    """Return the topic's readers by partition and name, from its namespace's properties.
+
+    Raises TableError if a property of this topic is not a position. Other invalid properties are skipped with a
+    warning.
+    """
     readers, broken = readers_in(properties)
     if topic.topic in broken:
         raise TableError(broken[topic.topic])
@@ -114,8 +116,11 @@ def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...
 
 
 def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
-    """Return topic -> its readers by partition and name, of every topic of a namespace that has any; and topic -> what
-    is wrong with a property of it that is not a position. One that names no topic is passed over with a warning."""
+    """Return the readers of every topic in a namespace, and the errors of topics with an invalid property.
+
+    The first is topic -> its readers by partition and name, the second topic -> error text. An invalid property that
+    names no topic is skipped with a warning.
+    """
     positions: dict[str, list[Reader]] = {}
     broken: dict[str, str] = {}
     for name, text in sorted(properties.items()):
@@ -158,9 +163,9 @@ RELEASE_JSON: Codec[Release] = Codec(Release)
 
 
 def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
-    """Return topic -> the last release of each of its logs, of every topic of a namespace that has any.
+    """Return topic -> the last release of each of its logs, for every topic of a namespace that has any.
 
-    A text that is no release lifts nothing: what it may have been about stays in quarantine, with a warning.
+    A text that is not a release lifts no quarantine. It is skipped with a warning.
     """
     releases: dict[str, dict[int, Release]] = {}
     for name, text in properties.items():
@@ -187,15 +192,15 @@ def current_releases(catalog: Catalog, topic: Topic) -> Releases:
 
 
 def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: Iterable[Release]) -> None:
-    """Keep the release in the place of the log's last one; outdated ones of other logs go with the same call."""
+    """Store the release in place of the log's last one. The same call removes outdated releases of other logs."""
     removals = {_property_of(other) for other in outdated}
     write_properties(catalog, topic.own_namespace, {_property_of(release): RELEASE_JSON.text(release)}, removals)
 
 
 def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
-    """Remove releases of logs whose states were written again, so that none is applied to the new state.
+    """Remove releases of logs whose states were written again, so that none applies to the new state.
 
-    A cleared task has its round's clock, and may leave a quarantine with the very same times. A release that a user has
+    A cleared task has its round's clock, and may leave a quarantine with the same times. A release that a user has
     given meanwhile stays. An error here never fails a round that was published.
     """
     old = {release.partition: release for release in outdated}
@@ -216,16 +221,16 @@ def _property_of(release: Release) -> str:
 
 
 TRIES = Retries(OvertakenError, tries=5, pause_s=(0.0, 0.1))
-"""Maximum number of attempts: rounds that publish at the same time may each win once."""
+"""Maximum number of attempts: each of several rounds that publish at the same time may win once."""
 BY_CHARS = 40
-"""Catalogs bound the length of a property's value, and a user's name may have any."""
+"""Catalogs limit the length of a property's value, and a user's name may be long."""
 
 
 def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
-    """Lift the quarantine of one log and return what it was; nothing else of the log's state changes.
+    """Lift the quarantine of one log and return what it was. Nothing else of the log's state changes.
 
-    `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError if
-    the table or partition does not exist, OvertakenError if rounds were faster every time.
+    `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError if the table
+    or partition does not exist, OvertakenError if rounds were faster every time.
     """
     catalog = open_catalog(topic.platform)
 
@@ -257,7 +262,7 @@ def _try(catalog: Catalog, topic: Topic, partition: int, by: str, now_ms: int) -
 
 
 def _states(catalog: Catalog, topic: Topic) -> tuple[dict[int, PartitionState], str]:
-    """Return the states as the table's properties have them, and the table's UUID."""
+    """Return the states from the table's properties, and the table's UUID."""
     table = load_table(catalog, topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing is in quarantine")

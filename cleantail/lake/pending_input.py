@@ -1,11 +1,10 @@
 """Adapter: input that a topic's source has and its table lacks: files, or changes of a source table. Only metadata.
 
-A table that Cleantail has made or adopted cannot be a source: its rounds remove records, and a read
-would take that for changes of a sink.
+A table that Cleantail has made or adopted cannot be a source: its rounds remove records, and a read would take that for
+changes by a sink.
 
-A topic goes on from another source only where positions make that safe: a read of a table begins in a topic's table
-that has nothing yet, or goes on from its own position. A read of Kafka may go on behind one of a table, as it may
-behind files.
+A topic may continue from another source only if its positions make that safe. A read of a table starts in an empty
+topic table, or continues from its own position. A read of Kafka may continue after a table or after files.
 """
 
 from __future__ import annotations
@@ -53,13 +52,15 @@ def table_source_of(topic: Topic) -> TableSource:
 
 
 def described_source(topic: Topic) -> SourceTable:
-    """Return the source's snapshots as they are now. Raises SourceError, TableError if its metadata cannot be read,
-    and OutsideError if its catalog is out of reach."""
+    """Return the source's current snapshots.
+
+    Raises SourceError, TableError if its metadata cannot be read, and OutsideError if its catalog is out of reach.
+    """
     source = table_source_of(topic)
     catalog, name = source.catalog or topic.platform.catalog.name, source.named_in(topic.platform.catalog.name)
     table = _loaded(topic.platform.reading(source.catalog), source, name)
     _require_of_a_sink(table, name)
-    require_data_alone(name, table.properties)  # Spark makes what names code where a table is read, too
+    require_data_alone(name, table.properties)  # Spark also loads the named code when it only reads a table
     known = set(table.schema().column_names)
     if missing := sorted(set(source.columns.paths.values()) - known):
         raise SourceError(
@@ -91,7 +92,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
         raise type(e)(f"{e}; {_NOTHING}") from None
     except RequestException as e:  # an answer that is not JSON is also a ValueError
         raise unreachable(reading, e) from None
-    except (ValueError, ValidationError, NotImplementedError) as e:  # no retry helps
+    except (ValueError, ValidationError, NotImplementedError) as e:  # a retry does not help
         raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
     except Exception as e:  # any error of the driver
         raise unreachable(reading, e) from None
@@ -131,7 +132,7 @@ _ANOTHER_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class OwnPosition:
-    """Describes one moment of the topic's own table. `text` is the current position, None if it has no position."""
+    """One moment of the topic's own table. `text`: the current position as stored; None if it has no position."""
 
     text: str | None = None
     position: SnapshotPosition | None = None
@@ -140,7 +141,7 @@ class OwnPosition:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a read would bring now, None if nothing is new, with what it was planned on."""
+    """What a read would bring now, and what it was planned on. The read is None if nothing is new."""
 
     at: OwnPosition
     source: SourceTable
@@ -159,7 +160,7 @@ def planned_read(topic: Topic, now_ms: int) -> PlannedRead:
 
 
 def is_table_read(topic: Topic, now_ms: int) -> bool:
-    """Return whether the topic has all that its source table has. Raises as planned_read does."""
+    """Return whether the topic has everything that its source table has. Raises as planned_read does."""
     return planned_read(topic, now_ms).plan is None
 
 
@@ -183,9 +184,9 @@ def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
 
 
 def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPosition | None) -> None:
-    """Raise SourceError if files have already brought records that the source still has to deliver.
+    """Raise SourceError if files have already brought records that the source table has still to deliver.
 
-    They may have been cleaned since, and would arrive a second time.
+    These records may have been cleaned since, and would arrive a second time.
     """
     known = position.next_offsets if position else {}
     beyond = {p: end for p, end in sorted(log_ends(table).items()) if end > known.get(p, 0)}
@@ -198,11 +199,10 @@ def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPos
 
 
 def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], list[Path]]:
-    """Return the files that match source.path, and those of them whose content was not ingested, by name. `kept`: as
-    in evaluate_topic.
+    """Return the files that match source.path, and those whose content was not ingested, by name.
 
-    A file that cannot be read counts as new: the job then reports the problem. Raises OutsideError if the
-    folder is gone from which the table has files: a disk that is not mounted is not the same as nothing new.
+    `kept`: as in evaluate_topic. A file that cannot be read counts as new: the job then reports the problem. Raises
+    OutsideError if a folder is missing from which the table has files: its disk may not be mounted.
     """
     matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
     gone = _gone_folder(topic) if topic.source.path and not matching else None
@@ -223,7 +223,7 @@ def _gone_folder(topic: Topic) -> Path | None:
 
 
 def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
-    """Return the digests of the files that the table has. They are among its properties: no manifest is read."""
+    """Return the digests of the files that the table has. They are in its properties, so no manifest is read."""
     if kept is not None:
         facts = kept.of(topic)
         return facts.ingested if facts is not None else frozenset()
@@ -232,7 +232,7 @@ def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
 
 
 def _digest(cache: DigestCache, file: Path) -> str | None:
-    """Return the digest of the file's content, None if it cannot be read."""
+    """Return the digest of the file's content. None if the file cannot be read."""
     try:
         return cache.digest(file, int(time.time() * 1000))
     except CleantailError:

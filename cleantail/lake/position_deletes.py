@@ -1,17 +1,17 @@
 """Delete files of one data file: deletion vectors, and the position deletes of format version 2.
 
-Finds the data file of each, and the positions that it has lost. The owner of a table writes these files:
-1 MB of them can name billions of positions. Therefore:
+Finds the data file of each, and the positions that it has lost. The owner of a table writes these files: 1 MB of them
+can name billions of positions. Therefore:
 
 1. A delete file is refused before it is read if its footer or its pages declare more than `deletes.max.bytes`.
-2. It is read in batches. Of a batch only the positions of the data file in question stay, as a compressed set.
-3. A position at or behind the data file's end is an error, as is a vector with another number of positions than its
-   metadata say.
-4. PyIceberg reads delete files by these functions, too (`bound_deletes`).
+2. It is read in batches. Of each batch only the positions of the data file in question are kept, as a compressed set.
+3. A position at or behind the data file's end is an error. So is a vector whose number of positions differs from its
+   metadata.
+4. PyIceberg also reads delete files through these functions (`bound_deletes`).
 
 pyarrow allocates the size in a page's header, up to 2 GiB, regardless of the column's size in the footer. A page of
-zeros is a few kilobytes in the file. So the headers themselves are read, which costs a few bytes of each page.
-Two encodings of texts, by the length of each, unpack in memory to any size: they are refused.
+zeros is a few kilobytes in the file. So the headers themselves are read, which costs a few bytes of each page. Two
+encodings of texts store the length of each value and unpack in memory to any size: they are refused.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ if TYPE_CHECKING:
 HEADER_BYTES = 1 << 16
 """Maximum length of a page header in bytes: writers truncate the statistics in it."""
 _DICTIONARY, _DATA = 7, {5: 2, 8: 4}
-"""Fields of a page's header: of a dictionary, and of data of both versions with the field that has their encoding."""
+"""Fields of a page's header: the dictionary, and both versions of data with the field of their encoding."""
 _BY_LENGTH = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
 _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 
 
 def unpacked_bytes(source: Any, footer: Any, columns: Sequence[int], limit: int) -> int:
-    """Return the unpacked size of the pages of these columns in bytes, by their headers.
+    """Return the unpacked size of the pages of these columns in bytes, from their headers.
 
-    Beyond the limit the result is some number above it. Raises ValueError if a header cannot be read, or a column
+    Beyond the limit the result is some number above it. Raises ValueError if a header cannot be read, or if a column
     does not lie in the file.
     """
     size = 0
@@ -66,7 +66,7 @@ def unpacked_bytes(source: Any, footer: Any, columns: Sequence[int], limit: int)
 
 
 def _page_header(text: bytes) -> tuple[int, int, int]:
-    """Return what a page unpacks to, its bytes in the file, and the length of its header."""
+    """Return the unpacked bytes of a page, its bytes in the file, and the length of its header."""
     header = _Thrift(text)
     fields = header.struct()
     unpacked, packed = fields.get(2), fields.get(3)
@@ -81,13 +81,13 @@ def _page_header(text: bytes) -> tuple[int, int, int]:
 
 
 class _Thrift:
-    """Reads a struct of Thrift's compact protocol: its whole numbers, and its structs of them."""
+    """Reads a struct of Thrift's compact protocol: only its whole numbers and nested structs."""
 
     def __init__(self, text: bytes) -> None:
         self._text, self.at = text, 0
 
     def struct(self, depth: int = 8) -> dict[int, Any]:
-        """Return field -> number, or struct."""
+        """Return field -> number or struct."""
         if depth == 0:
             raise ValueError("a header that is nested too deep")
         values, field = dict[int, Any](), 0
@@ -103,7 +103,7 @@ class _Thrift:
             return self.struct(depth - 1)
         if kind in (_BYTE, _DOUBLE, _BINARY):
             self._skip(1 if kind == _BYTE else 8 if kind == _DOUBLE else self._varint())
-        elif kind not in (_TRUE, _FALSE):  # no header of a page has lists
+        elif kind not in (_TRUE, _FALSE):  # no page header has lists
             raise ValueError("a header that no page has")
         return None
 
@@ -139,9 +139,9 @@ BATCH_POSITIONS = 1 << 16
 POSITION_BYTES, NAME_BYTES = 8, 512
 """Minimum bytes counted for a position, and for the name of a data file with its positions."""
 SMALL_BYTES = 8 << 20
-"""Up to this size (bytes) a delete file is fetched in one piece."""
+"""A delete file up to this size (bytes) is fetched in one piece."""
 PARQUET_FOOTER_BYTES, PUFFIN_FOOTER_BYTES = 1 << 20, 16 << 20
-"""Maximum size of a delete file's footer in bytes: as objects it takes many times the memory."""
+"""Maximum size of a delete file's footer in bytes: parsed into objects it takes many times the memory."""
 
 
 MEND = (
@@ -152,8 +152,11 @@ MEND = (
 
 @dataclass(frozen=True, slots=True)
 class DeleteFile:
-    """Describes a delete file of one data file. `records`: so many positions are in it. `sequence_number`: it is of no
-    data file with a higher one. `start` and `length`: the bytes of a deletion vector in its Puffin file."""
+    """A delete file of one data file.
+
+    `records`: number of positions in it. `sequence_number`: it does not apply to a data file with a higher one. `start`
+    and `length`: the bytes of a deletion vector in its Puffin file.
+    """
 
     data_file: str
     path: str
@@ -165,18 +168,19 @@ class DeleteFile:
 
 
 def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes] | None) -> str | None:
-    """Return the data file that position deletes are of by their bounds, where both say the same."""
+    """Return the data file of position deletes, if both bounds name the same file."""
     low, high = ((bounds or {}).get(PATH_ID) for bounds in (lower, upper))
     return low.decode() if low is not None and low == high else None
 
 
 def lost_records(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0) -> int:
-    """Return how many of the `records` of one data file its delete files hide. A deletion vector has all of them. Of
-    several files of position deletes, as two engines leave them that wrote at the same time, some may have the same
-    positions.
+    """Return how many of the `records` of one data file its delete files hide.
 
-    `sequence_number` is the data file's: what was deleted before it came is of an earlier registration of it. Raises
-    TableError for deletion vectors that make the table unreadable, or that have more positions than the data file.
+    A deletion vector has all deleted positions. Several files of position deletes may share positions, if two engines
+    wrote at the same time.
+
+    `sequence_number` is the data file's: older deletes belong to an earlier registration of it. Raises TableError for
+    deletion vectors that make the table unreadable, or that have more positions than the data file.
     """
     if vectors := [d for d in deletes if d.format == VECTORS]:
         require_readable(vectors, sequence_number)
@@ -221,7 +225,7 @@ def read_vector(io: FileIO, path: str, start: int, length: int) -> BitMap64:
 
 
 def require_bytes(size: int, limit: int, name: str) -> None:
-    """Raise TableError for a delete file, or a deletion vector, that takes more bytes than the limit."""
+    """Raise TableError if a delete file, or a deletion vector, takes more bytes than the limit."""
     if size > limit:
         raise TableError(f"{name} has, or unpacks to, more than {limit} bytes; {limit_text(DELETES_BYTES)}")
 
@@ -240,7 +244,7 @@ def miscounted(name: str, positions: int, count: int, records: int) -> str:
 
 
 def vector_positions(blob: bytes, where: str) -> BitMap64:
-    """Return the positions in a deletion vector's blob. Raises TableError, naming `where`, when it is damaged."""
+    """Return the positions in a deletion vector's blob. Raises TableError, naming `where`, if it is damaged."""
     from pyroaring import BitMap64
 
     body, crc = blob[4:-4], int.from_bytes(blob[-4:], "big")
@@ -253,8 +257,10 @@ def vector_positions(blob: bytes, where: str) -> BitMap64:
 
 
 def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:
-    """Return the numbers, none of them negative, as a bitmap. An array of the standard library is taken as it is, and
-    one of numpy element by element."""
+    """Return non-negative numbers as a bitmap.
+
+    BitMap64 takes an array of the standard library at once, but a numpy array element by element.
+    """
     import numpy as np
     from pyroaring import BitMap64
 
@@ -273,8 +279,10 @@ def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]
 
 
 def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> None:
-    """Raise TableError if a data file has two deletion vectors, or one that is older than the file: engines that
-    follow Iceberg's specification read no record of such a table."""
+    """Raise TableError if a data file has two deletion vectors, or one that is older than the file.
+
+    Engines that follow Iceberg's specification cannot read such a table.
+    """
     file = vectors[0].data_file
     if len(vectors) > 1:
         names = " and ".join(sorted(v.path for v in vectors))
@@ -288,8 +296,10 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
 
 
 def puffin_problem(io: FileIO, path: str) -> str | None:
-    """Return why PyIceberg cannot read a file of deletion vectors; None if it can. Raises TableError if it is beyond
-    the limit."""
+    """Return why PyIceberg cannot read a file of deletion vectors. None if it can.
+
+    Raises TableError if the file is larger than the limit.
+    """
     try:
         _puffin_file(io, path)
     except ValueError:
@@ -306,7 +316,7 @@ def _puffin_file(io: FileIO, path: str) -> Any:
 
     with io.new_input(path).open() as file:
         content = up_to(file.read, most_delete_bytes(io), DELETES_BYTES, path)
-    if content.startswith(content[-4:]):  # else it is no Puffin file, and has no footer
+    if content.startswith(content[-4:]):  # otherwise it is not a Puffin file, and has no footer
         _require_footer(int.from_bytes(content[-12:-8], "little"), PUFFIN_FOOTER_BYTES, path)
     return PuffinFile(content)
 
@@ -317,8 +327,11 @@ def _require_footer(size: int, most: int, where: str) -> None:
 
 
 def positions_of_file(source: Any, data_file: str, where: str, limit: int, records: int | None = None) -> BitMap64:
-    """Return the positions of a data file in position deletes. `limit`: of their bytes; `records`: of the data file,
-    None if it is not known. Raises TableError, naming `where`, when they are damaged or beyond either."""
+    """Return the positions of a data file in position deletes.
+
+    `limit`: maximum bytes of the delete file; `records`: of the data file, None if unknown. Raises TableError, naming
+    `where`, if the deletes are damaged or beyond either.
+    """
     import numpy as np
     import pyarrow.compute as pc
 
@@ -354,8 +367,10 @@ def shared_positions(source: Any, where: str, limit: int) -> dict[str, BitMap64]
 
 
 def _batches(source: Any, where: str, limit: int) -> Iterator[tuple[Any, Any]]:
-    """Yield (file_path, pos) of position deletes in batches; the names are a dictionary: a delete file has one for
-    every position, and is as a rule of one data file."""
+    """Yield (file_path, pos) of position deletes in batches.
+
+    The names are dictionary-encoded: there is one for every position, and usually all name the same data file.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     import pyarrow.parquet as pq
@@ -389,15 +404,17 @@ def _batches(source: Any, where: str, limit: int) -> Iterator[tuple[Any, Any]]:
 
 
 def bound_deletes() -> None:
-    """Make PyIceberg read delete files by the functions above, from now on and in the whole process."""
+    """Make PyIceberg read delete files through the functions above, from now on and in the whole process."""
     import pyiceberg.io.pyarrow
 
     pyiceberg.io.pyarrow._read_deletes = _read_deletes
 
 
 def _read_deletes(io: FileIO, data_file: Any) -> dict[str, Any]:
-    """Replace PyIceberg's function. Return data file -> its deleted positions, those of a whole Puffin file together
-    within the limit."""
+    """Replace PyIceberg's function. Returns data file -> its deleted positions.
+
+    The limit applies to all vectors of a Puffin file together.
+    """
     import numpy as np
     import pyarrow as pa
 

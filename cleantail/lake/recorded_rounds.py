@@ -34,8 +34,10 @@ if TYPE_CHECKING:
 
 
 def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
-    """Return the evidence table, None before the first round. Raises TableError if its metadata is damaged, or if its
-    format is not known."""
+    """Return the evidence table. None before the first round.
+
+    Raises TableError if its metadata is damaged, or if its format is unknown.
+    """
     name = f"{platform.catalog.namespace}.{EVIDENCE}"
     table = load_any(catalog, name, platform)
     if table is not None:
@@ -44,7 +46,7 @@ def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
 
 
 def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[str] = ("*",)) -> list[EvidenceRow]:
-    """Return the rows that meet the condition. Raises TableError for a file of the table that is damaged."""
+    """Return the rows that meet the condition. Raises TableError if a file of the table is damaged."""
     with named_if_damaged(table, f"a file of snapshot {table.metadata.current_snapshot_id}"):
         rows: list[EvidenceRow] = (
             table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow().to_pylist()
@@ -59,7 +61,7 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
     measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
     snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
-    table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    table_columns = set(table.schema().column_names)  # the table of an earlier version has fewer columns until its next round
     selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
     return rounds_of(evidence_rows(table, EqualTo("topic", topic), selected))
 
@@ -80,7 +82,7 @@ READ_COLUMNS = (
 
 
 def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[EvidenceRow]:
-    """Return what checks found of the round, and what became of it; empty if the evidence has no such round."""
+    """Return the round's rows: findings of its checks, and its outcome. Empty if the evidence lacks the round."""
     return _evidence(catalog, platform, {"topic": topic, "round": round_id, "kind": kind})
 
 
@@ -94,7 +96,7 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
     table = load_evidence(catalog, platform)
     if table is None:
         return []
-    table_columns = set(table.schema().column_names)  # an earlier version's table has fewer until its next round
+    table_columns = set(table.schema().column_names)  # the table of an earlier version has fewer columns until its next round
     if not values.keys() <= table_columns:
         return []
     selected = tuple(name for name in READ_COLUMNS if name in table_columns)
@@ -109,9 +111,11 @@ def recorded_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> 
 
 @dataclass(frozen=True, slots=True)
 class AnsweredRound:
-    """Describes a round that a task names, as the evidence has it, with its rows there. `answer`: who approved it, that
-    it was rejected, or None if no answer was required. `publication`: what the table says became of it, None if it says
-    nothing."""
+    """A round that a task names, with its rows in the evidence.
+
+    `answer`: who approved it, that it was rejected, or None if no answer was required. `publication`: its result
+    according to the table; None if the table has none.
+    """
 
     checked: CheckedRound
     evidence: list[EvidenceRow]
@@ -120,13 +124,16 @@ class AnsweredRound:
 
 
 def answered_round(topic: Topic, reference: RoundReference, kind: str) -> AnsweredRound:
-    """Return the round with its answer. Raises HeldError if it is not as the task says, or waits for an answer."""
+    """Return the round with its answer.
+
+    Raises HeldError if the round differs from the task's reference, or waits for an answer.
+    """
     catalog = open_catalog(topic.platform)
     evidence = evidence_of_round(catalog, topic.platform, topic.topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, evidence)
     last = last_compaction(topic, evidence) if kind == COMPACT else None
     of_round = evidence
-    if last is not None and last.retaining is not None:  # it does not belong to what was handed on
+    if last is not None and last.retaining is not None:  # the retaining round is not part of what the task received
         checked = last.checked
         of_round = [row for row in evidence if row.get("outcome") not in CHECKS or row in last.rows]
     require_matching_reference(reference, checked, evidence)
@@ -139,10 +146,11 @@ def answered_round(topic: Topic, reference: RoundReference, kind: str) -> Answer
 def recorded_publication(
     topic: Topic, dag_id: str, run_id: str, told_heads: Collection[int] = ()
 ) -> RoundResult | None:
-    """Return what became of the last compaction that this run of a DAG has checked: it is on `main`, or nothing of it
-    passed and its failed logs are in quarantine. None else. `told_heads`: the snapshots
-    of the check that the previous task reported. If the round had to be repeated, that check is an earlier one, and
-    the logs that it blocked are `red_before`.
+    """Return the result of the last compaction that this run of a DAG has checked, None if there is none yet.
+
+    There is a result if the compaction is on `main`, or if nothing passed and its failed logs are in quarantine.
+    `told_heads`: the snapshots of the check that the previous task reported. If the round had to be repeated, that
+    check is an earlier one, and the logs that it blocked are `red_before`.
 
     Reads only the evidence and the table. Raises TableError, and OutsideError if the catalog is out of reach.
     """
@@ -162,9 +170,9 @@ def recorded_publication(
 
 
 def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> RoundResult | None:
-    """Return the result of a compaction by the topic's table; None if the table has none.
+    """Return the result of a compaction according to the topic's table. None if the table has none.
 
-    The compaction is on `main`, or nothing passed and its failed logs are in quarantine.
+    There is a result if the compaction is on `main`, or if nothing passed and its failed logs are in quarantine.
     """
     checked, retaining = recorded.checked, recorded.retaining
     snapshot_id = _commit_of(table, checked)
@@ -178,7 +186,7 @@ def publication_in(table: Table, topic: Topic, recorded: RecordedCompaction) -> 
 
 
 def _commit_of(table: Table, checked: CheckedRound) -> int | None:
-    """Return the snapshot on `main` that has published the round; None if there is none."""
+    """Return the snapshot on `main` that published the round. None if it was not published."""
     name = identity_of(checked).items()
     for snapshot in ancestry(table, table.current_snapshot()):
         if snapshot.summary is not None and name <= snapshot.summary.additional_properties.items():

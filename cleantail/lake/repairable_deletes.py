@@ -1,13 +1,14 @@
-"""Adapter: deletes that `mend` or `convert-deletes` must replace, through PyIceberg. Nothing is changed.
+"""Adapter: find deletes that `mend` or `convert-deletes` must replace, through PyIceberg. Changes nothing.
 
-Deletion vectors that make a table unreadable, or will:
+`mend`: deletion vectors that make a table unreadable, or will:
 
-1. A data file with two of them: a writer has added one, and left the one that was there.
-2. One that is older than a registration of its file: a sink has committed the file once more, after a delete.
-3. One that is in no Puffin file: Spark reads it by its place, PyIceberg does not.
-4. One of a data file that is gone does no harm, until a sink commits that file again; then it is the second case.
+1. A data file has two: a writer added a vector without removing the existing one.
+2. A vector is older than a registration of its file: after a delete, a sink has committed the file once more.
+3. A vector is not in a Puffin file. Spark reads it by its place, PyIceberg does not.
+4. The data file of a vector is no longer in the table. This does no harm until a sink commits that file again, which is
+   case 2.
 
-Deletes that a round cannot replace, and that `convert-deletes` can:
+`convert-deletes`: deletes that a round cannot replace:
 
 1. Equality deletes: they name values of columns, and apply to every data file with such records.
 2. Position deletes of several data files in one file.
@@ -38,8 +39,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DamagedVectors:
-    """What is wrong: data file -> why no engine reads the table; and data files that are gone, with a vector
-    left."""
+    """The damaged vectors: data file -> why no engine reads the table, and vectors of data files no longer in the
+    table.
+    """
 
     unreadable: dict[str, str]
     gone: tuple[str, ...] = ()
@@ -50,8 +52,10 @@ class DamagedVectors:
 
 
 def damaged_vectors(table: Table) -> DamagedVectors:
-    """Return the damaged deletion vectors of the table's current snapshot. Deletes that are not of one data file are
-    passed over."""
+    """Return the damaged deletion vectors of the table's current snapshot.
+
+    Deletes that do not belong to a single data file are skipped.
+    """
     snapshot = table.current_snapshot()
     manifests = manifests_of(table, snapshot) if snapshot else []
     deletes = (delete for m in manifests if content_of(m) == DELETES for delete in entries_of_deletes(table, m))
@@ -71,7 +75,7 @@ def damaged_vectors(table: Table) -> DamagedVectors:
 
 
 def _problem(vectors: list[DeleteFile], sequence_number: int) -> str:
-    """Return what is wrong with the vectors of a data file; empty if nothing is."""
+    """Return the problem of a data file's vectors. Empty if they have none."""
     try:
         require_readable(vectors, sequence_number)
     except TableError as e:
@@ -93,7 +97,7 @@ class ForeignDeletes:
 
 
 def foreign_deletes(table: Table) -> ForeignDeletes:
-    """Return what the current snapshot has of them, from its manifests alone."""
+    """Count the current snapshot's deletes of these kinds, from its manifests alone."""
     snapshot = table.current_snapshot()
     manifests = manifests_of(table, snapshot) if snapshot else []
     entries = (e for m in manifests if content_of(m) == DELETES for e in entries_of_deletes(table, m))
@@ -111,7 +115,8 @@ def require_parquet_files(table: Table) -> None:
 
 
 def require_own_deletes(table: Table) -> None:
-    """Raise TableError if the current snapshot has deletes that a round could not replace, with the way out."""
+    """Raise TableError if the current snapshot has deletes that a round could not replace. The error names the way out.
+    """
     snapshot = table.current_snapshot()
     for manifest in manifests_of(table, snapshot) if snapshot else ():
         if content_of(manifest) == DELETES:

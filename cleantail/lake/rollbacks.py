@@ -1,4 +1,4 @@
-"""Adapter: previews and results of rollbacks, of rounds or of an ingestion, by PyIceberg. Changes nothing."""
+"""Adapter: previews and results of rollbacks, of rounds or of an ingestion, through PyIceberg. Changes nothing."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogUndo:
-    """Describes one log now and after a rollback: its checkpoint (None before a first round) and its live records."""
+    """One log now and after a rollback: its checkpoint (None before a first round) and its live records."""
 
     partition: int
     checkpoint: int | None
@@ -46,8 +46,10 @@ class LogUndo:
 
 @dataclass(frozen=True, slots=True)
 class LogWithout:
-    """Describes one log now and without an ingestion: its live records, its log end, the readers that are past the
-    first of the ingestion's offsets, and so may have read what goes, and whether it leaves quarantine."""
+    """One log now and without an ingestion: its live records, its log end and whether it leaves quarantine.
+
+    The readers listed are past the first of the ingestion's offsets, so they may have read records that are removed.
+    """
 
     partition: int
     records: int
@@ -59,7 +61,7 @@ class LogWithout:
 
 
 def preview(topic: Topic, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, ...]]:
-    """Return the plan on the table as it is now, and what it means for each log. Raises as plan_rollback does."""
+    """Return the plan on the current table, and its effect on each log. Raises as plan_rollback does."""
     table = load_table(open_catalog(topic.platform), topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to undo")
@@ -76,8 +78,10 @@ def done_already(topic: Topic, request: str) -> Commit | None:
 def preview_ingestion(
     topic: Topic, choice: IngestionChoice
 ) -> tuple[IngestionUndo, tuple[LogWithout, ...]] | UndoneIngestion:
-    """Return the plan on the table as it is now, and what it means for each of the ingestion's logs; or what has done
-    it before. Raises as plan_undo does."""
+    """Return the plan on the current table, and its effect on each of the ingestion's logs.
+
+    If the ingestion was undone before, returns that. Raises as plan_undo does.
+    """
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
     if table is None:
@@ -171,10 +175,12 @@ class ChangedLogs:
 
 @dataclass(frozen=True, slots=True)
 class RollbackResult:
-    """Describes the result of a rollback that was done now. `undone`: the rounds that are taken back; `earlier`: those
-    that stay and that a rollback could undo too; `appends_kept`: commits since whose records stay;
-    `rewrites_undone`: commits of reclaim that were undone with the rounds. `published` and `checkpoints` are those of
-    ChangedLogs."""
+    """The result of a rollback that was done now.
+
+    `undone`: the rounds that are taken back. `earlier`: rounds that stay and that a rollback could also undo.
+    `appends_kept`: commits since then whose records stay. `rewrites_undone`: commits of reclaim that were undone with
+    the rounds. `published` and `checkpoints`: as in ChangedLogs.
+    """
 
     to_snapshot_id: int
     to_at_ms: int
@@ -191,7 +197,6 @@ class RollbackResult:
 
     @classmethod
     def of(cls, plan: RollbackPlan, logs: Sequence[LogUndo], snapshot_id: int, changed: ChangedLogs) -> RollbackResult:
-        """Return the result of carrying out `plan` as snapshot `snapshot_id`."""
         return cls(
             to_snapshot_id=plan.to_snapshot_id,
             to_at_ms=plan.to_at_ms,
@@ -208,8 +213,10 @@ class RollbackResult:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRollback:
-    """Describes the result of a rollback that the same request had brought about before, as snapshot `snapshot_id`:
-    nothing was undone again. `undone`: the names of the rounds, as that snapshot's summary has them."""
+    """The result of a request whose rollback was already done, as snapshot `snapshot_id`. Nothing was undone again.
+
+    `undone`: the names of the rounds in that snapshot's summary.
+    """
 
     snapshot_id: int
     undone: str | None
@@ -221,7 +228,7 @@ class RepeatedRollback:
 
     @classmethod
     def of(cls, done: Commit, changed: ChangedLogs) -> RepeatedRollback:
-        """Return the result of a request that commit `done` had answered before."""
+        """Return the result of a request that commit `done` has already carried out."""
         return cls(done.snapshot_id, done.summary.get(UNDONE), changed.published, changed.checkpoints)
 
 
@@ -229,8 +236,11 @@ ROLLBACK_RESULT_JSON: Codec[RollbackResult | RepeatedRollback] = Codec(RollbackR
 
 
 def changed_logs(topic: Topic, undone: Iterable[int] | None = None) -> ChangedLogs:
-    """Read the clean points from the table. `undone`: the logs that the undone rounds touched; None if that is not
-    known any more, since the rollback was done before: then any log may have changed."""
+    """Read the clean points from the table.
+
+    `undone`: the logs that the undone rounds touched. None if they are unknown because the rollback was done before:
+    then any log may have changed.
+    """
     facts = read_facts(topic)
     states = facts.states if facts else {}
     checkpoints = {p: state.checkpoint for p, state in sorted(states.items()) if state.checkpoint is not None}
