@@ -1,1 +1,1 @@
-"""Everything that goes through the JVM: the session, tables, branches, commits, delete files."""
+"""All access to Iceberg through the JVM: the session, tables, branches, commits, delete files."""

@@ -1,16 +1,17 @@
-"""The one place that commits a change of an Iceberg table through the JVM (docs/architecture.md, decision 9).
+"""Commit changes of Iceberg tables through the JVM. No other module does (docs/architecture.md, decision 9).
 
 1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
-2. It is sent once, and only onto the metadata that it was staged on. Iceberg's own `commit` and `commitTransaction`
-   send a change again after a refusal, and delete its manifests. Both are wrong if the first try was taken.
+2. It is sent once, and only onto the metadata on which it was staged. Iceberg's own `commit` and `commitTransaction`
+  send a change again after a refusal, and delete its manifests. Both are wrong if the first try was taken.
 3. After any answer but success the table is loaded again and searched for the change's own mark: the ids of its
-   snapshots, or, for a change that makes none, the references and properties that it sets. Found: it was taken.
-4. Not found, and another commit came first or the answer is unclear: the change is staged again (COMMITS). At most one
-   of two tries on one state can be taken.
+  snapshots. A change without snapshots has the references and properties that it sets as its mark. If the mark is
+  found, the change was taken.
+4. If it is not found, and another commit came first or the answer is unclear, the change is staged again (COMMITS).
+  At most one of two tries on one state can be taken.
 5. If no try brings certainty, UnknownCommitError is raised. Files of such a change are never deleted.
-6. A commit deletes old metadata files only of a topic's own table in Cleantail's own namespace: only there Cleantail
-   alone writes the metadata. `reclaim` deletes files that are surely a table's own. The server of a REST catalog
-   deletes by itself: a commit by which it would delete a file of another table is not sent.
+6. A commit deletes old metadata files only of a topic's own table in Cleantail's own namespace: only Cleantail
+  writes the metadata there. `reclaim` deletes files that are surely a table's own. The server of a REST catalog
+  deletes by itself: a commit by which it would delete a file of another table is not sent.
 
 A crash leaves the old state or the new one. Appends to `main` meanwhile neither block nor break a change.
 """
@@ -94,9 +95,9 @@ def send(
 ) -> Any:
     """Commit what `stage` stages, and return the metadata that was taken, or the table's own if there is no change.
 
-    `to`: a topic's table, or a function that loads another one. `stage` gets the `Table`, and the `Transaction` that
-    was begun on it. `refused` translates an exception of Iceberg (default: `conflict`). Raises its result, the errors
-    of `stage`, and UnknownCommitError.
+    `to`: a topic's table, or a function that loads another one. `stage` gets the `Table` and a new `Transaction` on
+    it. `refused` translates an exception of Iceberg (default: `conflict`). Raises its result, the errors of `stage`,
+    and UnknownCommitError.
     """
     refused, sent = refused or conflict, list[Any]()
     load, deletes_old = (to, False) if callable(to) else (to.load, _is_own(to.topic))
@@ -143,8 +144,8 @@ def send(
 
 
 def before_commit(iceberg: Any, metadata: Any) -> None:
-    """Check the metadata before they are committed. `iceberg`: the table as it was loaded. A CleantailError that is
-    raised here prevents the commit."""
+    """Check the metadata before they are committed. `iceberg`: the table as it was loaded. Raises CleantailError to
+    prevent the commit."""
 
 
 def _is_own(topic: Topic) -> bool:
@@ -156,7 +157,7 @@ def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool)
     """Raise TableError if this commit could delete a metadata file that is not surely the table's own.
 
     Such a file of the metadata log lies outside the table's location, or it leaves the log and has another UUID. The
-    UUID takes the first bytes of a file, which are read only with `reads`. A table whose catalog deletes no metadata
+    UUID is in the first bytes of a file. They are read only with `reads`. A table whose catalog deletes no metadata
     files passes.
     """
     if not metadata.propertyAsBoolean(DELETES_OLD_METADATA, False):
@@ -171,7 +172,7 @@ def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool)
             finally:
                 stream.close()
         except Py4JJavaError as e:
-            if "NotFoundException" in kinds_of(e):  # deleted before
+            if "NotFoundException" in kinds_of(e):  # deleted earlier
                 continue
             raise TableError(f"{path}, which {iceberg} names, cannot be read: {java_message(e)}") from None
         if uuid_in(head, path) != str(start.uuid()).lower():
@@ -187,8 +188,8 @@ def _taken_of(sent: Iterable[Any], table: Any) -> Any | None:
 
 
 def _is_taken(metadata: Any, table: Any) -> bool:
-    """Return whether the table has the change of these metadata: one of its snapshots, whose ids are random, or, if it
-    makes none, every reference and property."""
+    """Return whether the table has the change of these metadata: one of its snapshots, whose ids are random. A change
+    without a snapshot needs every reference and property."""
     updates = [(str(update.getClass().getSimpleName()), update) for update in each(metadata.changes())]
     made = [int(update.snapshot().snapshotId()) for kind, update in updates if kind == "AddSnapshot"]
     if made:
@@ -231,7 +232,7 @@ def repeat(action: Callable[[], T]) -> T:
 
 
 def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
-    """Let Spark write onto a branch to which only this process writes, again if its commit was not taken.
+    """Let Spark write onto a branch to which only this process writes. Repeats the write if its commit was not taken.
 
     A commit that Spark makes twice does no harm there: only the files of the branch's last commit are read.
     """
@@ -263,7 +264,7 @@ def kinds_of(error: Py4JJavaError) -> set[str]:
 
 
 def conflict(error: Py4JJavaError) -> Exception:
-    """Translate Iceberg's exception, or return it.
+    """Translate Iceberg's exception. Returns it unchanged if it is not one of these:
 
     OvertakenError: another commit came first. ConflictError: the commits of others make this one void.
     UnknownCommitError: the commit may have been taken.
@@ -277,8 +278,8 @@ def conflict(error: Py4JJavaError) -> Exception:
 
 
 def overtaken(error: Py4JJavaError) -> Exception:
-    """Translate as `conflict` does, for a commit that checks its base by itself. If Iceberg refuses that, it may be
-    tried again on the table as it is now."""
+    """Translate as `conflict` does, for a commit that checks its base by itself. If Iceberg refuses that, the commit
+    may be tried again on the current table."""
     refused = conflict(error)
     return OvertakenError(str(refused)) if isinstance(refused, ConflictError) else refused
 
@@ -300,7 +301,7 @@ def _unknown(error: Exception) -> UnknownCommitError:
 
 
 def create_branch(to: Committed | Load, branch: str, snapshot_id: int | None) -> None:
-    """Create a branch at the snapshot, or at `main`, in place of one that a killed run left behind."""
+    """Create a branch at the snapshot, or at `main`. Replaces one that a killed run left behind."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         _create_branch(iceberg, transaction, branch, snapshot_id)
@@ -361,8 +362,8 @@ def _snapshot_of(metadata: Any) -> int:
 
 
 def note_history(table: Committed, at_ms: int) -> bool:
-    """Adapt the properties in one commit if others rewrote the history of `main`. Returns whether that took a published
-    round out of it."""
+    """Adapt the properties in one commit if others rewrote the history of `main`. Returns whether that removed a
+    published round from it."""
     gone = False
 
     def stage(_: Any, transaction: Any) -> None:
@@ -387,9 +388,9 @@ def append_files(
 ) -> None:
     """Append data files to `main`, with the properties, in one commit.
 
-    The properties mark that the files were appended. Raises ConflictError, with nothing appended, if the table has one
-    of them: a driver on another machine that was given up may still run, and a lock of one machine does not stop it.
-    `left_out`: records of the source that the files lack.
+    The properties mark that the files were appended. Raises ConflictError, with nothing appended, if the table has
+    one of them. Reason: a driver on another machine that counts as dead may still run, and a lock of one machine
+    does not stop it. `left_out`: records of the source that the files lack.
     """
 
     def stage(iceberg: Any, transaction: Any) -> None:
@@ -407,8 +408,11 @@ def append_files(
 @dataclass(frozen=True, slots=True)
 class Advance:
     """How a commit moves the position: its text `before` (None at a first read) and `after`, and the summary of the
-    snapshot. A first read continues after the files that the table had at `base_snapshot_id`. `name`: the table
-    property that has the position. `left_out`: records that the table cannot hold, and that the commit skips."""
+    snapshot.
+
+    `base_snapshot_id`: a first read continues after the files that the table had there. `name`: the table property
+    that has the position. `left_out`: records that the table cannot hold, and that the commit skips.
+    """
 
     before: str | None
     after: str
@@ -422,7 +426,8 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
     """Append the data files to `main` and move the position, both or neither. Raises ConflictError, with nothing
     appended, if another ingestion has moved the position.
 
-    Each such commit makes a snapshot, also without records: by it a catalog refuses the later of two."""
+    Each such commit makes a snapshot, even without records: with it a catalog refuses the later of two.
+    """
 
     def stage(iceberg: Any, transaction: Any) -> None:
         now, snapshot = transaction.table(), transaction.table().currentSnapshot()
@@ -499,7 +504,7 @@ def stage_deletes(
     summary: Mapping[str, str],
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Create the branch at the base, in place of one that a killed run left behind, with the change on it.
+    """Create the branch at the base, with the change on it. Replaces one that a killed run left behind.
 
     The commit also sets properties of the table. Raises ConflictError.
     """
@@ -528,14 +533,14 @@ def publish_deletes(
 ) -> int:
     """Replay the delete files of the partitions onto `main`, drop their branches, and return the new snapshot's id.
 
-    `before`: the table's properties from which the new ones were made. If one of these has changed, another driver has
-    published, perhaps this very round: a driver that was given up may still run.
+    `before`: the table's properties from which the new ones were made. If one of these has changed, another driver
+    has published, perhaps this very round: a driver that counts as dead may still run.
 
-    A delete file of an adopted table may be of several logs: there the partitions are all or none. A round that removes
-    nothing also makes a snapshot, whose summary allows an undo.
+    A delete file of an adopted table may cover several logs: there the partitions are all or none. A round that
+    removes nothing also makes a snapshot, whose summary allows an undo.
 
-    Raises ConflictError if the base snapshot is gone, if a data file with new deletes was rewritten or got other
-    deletes since, or if a file that is kept once was registered again.
+    Raises ConflictError in these cases: the base snapshot was removed; a data file with new deletes was rewritten or
+    got other deletes since; a file that is kept once was registered again.
     """
     if table.topic.columns is None:
         branch_changes = [change.of_partitions(partitions) for change in branch_changes]
@@ -595,9 +600,9 @@ def _register_once(
 ) -> BranchChange:
     """Commit rewrites after which each file in `change.kept` is registered once, and return the rest of the change.
 
-    `operations`: the table itself, or a transaction on it. The rewrite also removes a file's old delete files: Iceberg
-    drops those that are older than all other files. It adds a new deletion vector. Position deletes may follow later,
-    by a row delta that checks that no others were added since.
+    `operations`: the table itself, or a transaction on it. The rewrite also removes a file's old delete files:
+    Iceberg drops those that are older than all other files. It adds a new deletion vector. Position deletes may
+    follow later, by a row delta that checks that no others were added since.
     """
     if not change.kept:
         return change
@@ -628,7 +633,8 @@ def _register_once(
 def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[str, list[Any]]:
     """Return path -> the delete files of all its registrations in a snapshot, for these paths.
 
-    A snapshot's own list of removed files lacks the bounds, by which position deletes are of one data file.
+    Does not use a snapshot's own list of removed files: it lacks the bounds that assign position deletes to one data
+    file.
     """
     by_file: dict[str, dict[tuple[str, int], Any]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):
@@ -650,8 +656,8 @@ def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: B
     """Return the table's current snapshot. Raises ConflictError unless the data files of the change are registered as
     in the base, with the same delete files.
 
-    For deletion vectors Iceberg checks these by itself. For position deletes it checks only whether any were added,
-    which is correct since the returned snapshot, and too strict since the base.
+    For deletion vectors Iceberg checks this by itself. For position deletes it checks only whether any were added.
+    That is correct since the returned snapshot, and too strict since the base.
     """
     now = int(iceberg.currentSnapshot().snapshotId())
     if now == base_snapshot_id:
@@ -678,7 +684,8 @@ def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> 
 
 
 def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> None:
-    """Replay the delete files. A data file that a round changes then has one delete file, which replaces the base's."""
+    """Replay the delete files. Each data file that a round changes then has one delete file, which replaces the
+    base's."""
     referenced, once = jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
     _add(delta, change)
     # the transaction itself has removed and added each file that is kept once
@@ -739,9 +746,9 @@ class Rollback:
 def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
     """Make `main` the snapshot that `plan` names, with the appends that it keeps, and return the new snapshot's id.
 
-    `plan` gets main's history, newest first, and the table's properties. It is one commit, and only onto the metadata
-    that were planned on: after another writer's commit it is planned again. Raises ConflictError if every try was
-    overtaken.
+    `plan` gets main's history, newest first, and the table's properties. The rollback is one commit, and only onto
+    the metadata for which it was planned: after another writer's commit it is planned again. Raises ConflictError if
+    every try was overtaken.
     """
 
     def stage(_: Any, transaction: Any) -> None:
@@ -760,7 +767,7 @@ def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, s
 
 
 def _go_back(table: Committed, transaction: Any, snapshot_id: int | None) -> None:
-    """Set `main` to the snapshot, or remove it (None), for which Iceberg has no call."""
+    """Set `main` to the snapshot, or remove it (None). Iceberg has no call for the latter."""
     if snapshot_id is not None:
         transaction.manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
         return

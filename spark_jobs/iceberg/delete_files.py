@@ -40,7 +40,7 @@ PART_BYTES = 8 << 20
 ROW_POSITION_ID = 2_147_483_645
 """The field id that Iceberg's specification reserves for a row's position."""
 NOT_COMMITTED: dict[str, object] = {"snapshot-id": -1, "sequence-number": -1}
-"""A blob's snapshot, as long as it has none."""
+"""A blob's snapshot before its commit."""
 SPARK_SEED = 42
 
 
@@ -90,7 +90,7 @@ def file_hash(path: str) -> int:
 
 
 POS_ID = 2_147_483_545
-"""With PATH_ID the field ids that Iceberg's specification reserves for the columns of a position delete file."""
+"""With PATH_ID, the field ids that Iceberg's specification reserves for the columns of a position delete file."""
 WRITERS = 8
 """Maximum number of small files that are written at the same time."""
 
@@ -99,7 +99,7 @@ Lost = tuple[FileFacts, BitMap64]
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
-    """Write one Iceberg `DeleteFile` for each, and return them. Nothing is committed."""
+    """Write one Iceberg `DeleteFile` for each data file, and return them. Nothing is committed."""
     vectors = format_version(table) >= VECTORS_VERSION
     file_format = static(jvm, "org.apache.iceberg.FileFormat", "PUFFIN" if vectors else "PARQUET")
     builder = static(jvm, "org.apache.iceberg.io.OutputFileFactory", "builderFor")(table, 1, 1).format(file_format)
@@ -122,7 +122,7 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> lis
 
 
 def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
-    """Return the positions of the data file that a delete file names, by the table's own IO.
+    """Return the data file's positions in a delete file, by the table's own IO.
 
     Tasks read them by log_files.read_deletes_in_task. Raises TableError if it cannot be read.
     """
@@ -161,7 +161,7 @@ def _content(table: Any, path: str, start: int, length: int) -> bytes:
 
 
 def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
-    """Write a file with bounds, by which older readers recognize that it is of one data file."""
+    """Write a file with bounds, by which older readers recognize that it covers one data file."""
     data_file, positions = lost
     content = position_file(data_file.path, positions)
     location = _write(output_files, [content])
@@ -177,7 +177,7 @@ def _bounds(data_file: str, pos: int) -> dict[int, str]:
 def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
     """Write one Puffin file for each partition, and so for each log.
 
-    A reader may apply all vectors of a file that it opens, whatever data file it reads, as PyIceberg 0.12 does. In a
+    A reader may apply all vectors of a file that it opens, whatever data file it reads. PyIceberg 0.12 does. With a
     common file it would apply the deletes of a blocked partition, which are not published.
     """
     by_partition: dict[tuple[int, str], list[Lost]] = {}

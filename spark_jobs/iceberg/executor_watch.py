@@ -1,13 +1,13 @@
-"""Ends a driver on a cluster if its work has no executor for too long.
+"""End a driver on a cluster if its work has no executor for too long.
 
-A driver that has lost its executors waits for others without a limit, and logs nothing. A standalone master that is
-restarted, and does not recover applications, causes this: it does not know the application, and its workers end the
-executors. A cluster without free cores looks the same.
+A driver that has lost its executors waits for others without a limit, and logs nothing. One cause is a restarted
+standalone master that does not recover applications: it does not recognize the application, and its workers end the
+executors. A cluster without free cores has the same effect.
 
 1. The watch counts active jobs and executors every few seconds.
-2. If jobs are active and there is no executor for `cleantail.executors.lost.ms`, the application ends with exit code 4
-   and an error that describes the state. The next try, by Airflow or by hand, is a new application.
-3. A local master has no executor besides the driver, and is not watched.
+2. If jobs are active and no executor exists for `cleantail.executors.lost.ms`, the application ends with exit code 4
+  and an error that describes the state. The next try, by Airflow or by hand, is a new application.
+3. A local master has no executor apart from the driver, and is not watched.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def _look(session: SparkSession, watch: Watch) -> None:
         time.sleep(LOOKS_EVERY_S)
         try:
             jobs = len(context.statusTracker().getActiveJobIds())
-            executors = int(context.getExecutorMemoryStatus().size()) - 1  # the driver is among them
+            executors = int(context.getExecutorMemoryStatus().size()) - 1  # minus the driver
         except Exception as error:  # the session has ended, or does not answer
             logger.debug("the watch of executors ends: Spark does not answer (%s)", type(error).__name__)
             return
@@ -81,7 +81,7 @@ def _look(session: SparkSession, watch: Watch) -> None:
 
 
 def _end(error: OutsideError) -> None:
-    """End the process as if the error was raised: the thread that waits for the job cannot be woken in all cases."""
+    """End the process as if the error was raised. The thread that waits for the job cannot always be woken."""
     logger.error("%s", error)
     try:
         if report is not None:

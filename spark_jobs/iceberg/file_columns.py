@@ -4,10 +4,10 @@ cleantail.lake.records.projection finds a file's columns, and fills those that i
 column inside a struct, and other types than a topic table. Readers of whole records use Spark SQL for the same
 (cleantail.log.adopted_table).
 
-A kind of data files is a short digest of everything that decides how records become columns of a topic table:
-the file's Parquet schema with its field ids, the program that wrote it, its partition spec, and the layout (places and
-names of the mapped columns in the table's schema). Tasks note the kind of each file that they open. An accumulator of
-Spark sends the kinds to the driver, which compares a kind before a round first decides on it
+A kind of data files is a short digest of everything that decides how records become columns of a topic table: the
+file's Parquet schema with its field ids, the program that wrote it, its partition spec, and the layout (places and
+names of the mapped columns in the table's schema). Tasks record the kind of each file that they open. An accumulator
+of Spark sends the kinds to the driver, which compares a kind before a round first decides on it
 (spark_jobs.engine.compared_readers).
 """
 
@@ -88,7 +88,8 @@ def kinds_met(context: Any) -> KindsMet:
 
 
 _noted: Kinds | None = None
-"""Kinds that the running task has met. None outside `noting`. A Python worker runs one task at a time."""
+"""Kinds of the files that the running task has opened. None outside `noting`. A Python worker runs one task at a
+time."""
 
 
 @contextmanager
@@ -155,7 +156,7 @@ def digest(*parts: object) -> str:
 __all__ = ["FIELD_ID", "HEADER_LIST", "ColumnPath", "Constants", "Layout", "Projection"]
 HEADER_LIST = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
 NO_PATH = ColumnPath(())
-"""The path of a column that is known by its array alone."""
+"""The path of a column without a place in a file's schema."""
 
 
 def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout:
@@ -204,13 +205,13 @@ def has_offsets(layout: Layout) -> bool:
 
 
 def parts_in(layout: Mapping[str, Any], column: str) -> list[str]:
-    """Return the names of a column's parts in a layout. Empty if it is one column."""
+    """Return the names of a column's parts in a layout. Empty if it is a single column."""
     count = next(n for n in count_from(0) if part_name(column, n) not in layout)
     return [part_name(column, n) for n in range(count)]
 
 
 def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> dict[str, pa.Array]:
-    """Return columns of a file as a topic table has them, with the parts of a key joined. Raises as as_topic_column
+    """Return the columns of a file as a topic table has them, with the parts of a key joined. Raises as as_topic_column
     does."""
     columns = {name: as_topic_column(name.partition(".")[0], a, where, layout[name]) for name, a in arrays.items()}
     if parts := [name for name in parts_in(layout, KEY) if name in columns]:

@@ -1,7 +1,7 @@
 """Expire snapshots of a table, and delete files that no snapshot names.
 
-Iceberg finds the files and deletes none by itself here. A path that is not below the table's own location stays,
-whatever the table's metadata name.
+Iceberg only finds the files here; this module deletes them. A path outside the table's own location stays, whatever
+the table's metadata name.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
 
 
 def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, location: str) -> int:
-    """Expire snapshots older than `older_than_ms`, and return how many.
+    """Expire snapshots older than `older_than_ms`, and return their number.
 
     The current snapshot of each branch stays. If the table's `gc.enabled` is false, none expires. `location` is the
     table's location when it was checked: another user may have moved it since.
 
-    The commit is ours (spark_jobs.iceberg.commits). Iceberg's action then compares the table as it was loaded before
-    with the table as it is now, and returns the files that only expired snapshots have.
+    The commit is ours (spark_jobs.iceberg.commits). Iceberg's action then compares the table as loaded before with
+    the current table, and returns the files that only expired snapshots have.
     """
     before = [load() for _ in range(ACTION_TRIES)]
     if not may_delete_files(texts(before[0].properties())):
@@ -89,11 +89,11 @@ def _with_next(tables: Iterable[Any], action: Callable[[Any], T]) -> T:
 
 
 def past_unreadable(load: Load, older_than_ms: int, action: Callable[[], T]) -> T:
-    """Return the action's result. If a metadata file is missing, remove unreadable snapshots, and run it again.
+    """Return the action's result. If a metadata file is missing, remove unreadable snapshots, and run the action again.
 
-    The removed snapshots, which a warning names, are those that no branch or tag leads to, and those older than
-    `older_than_ms` that are not the head of one. Raises the action's error if there are none, and TableError if the
-    head of a branch or tag is unreadable.
+    Two kinds of snapshots are removed and named in a warning: those that no branch or tag leads to, and those older
+    than `older_than_ms` that are not the head of one. Raises the action's error if there are none, and TableError if
+    the head of a branch or tag is unreadable.
     """
     try:
         return action()
@@ -146,10 +146,11 @@ def _is_readable(table: Any, snapshot: Any) -> bool:
 
 
 def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location: str, since_ms: int | None) -> int:
-    """Remove files that no snapshot refers to from the table's own folders, and return how many.
+    """Remove files that no snapshot refers to from the table's own folders, and return their number.
 
     Killed runs leave such files in `data` and `metadata`. `location` is as in expire_snapshots. Files from before
-    `since_ms`, when the table was made, are not its own. It removes none if that is None, or if `gc.enabled` is false.
+    `since_ms`, when the table was created, are not its own. It removes none if that is None, or if `gc.enabled` is
+    false.
     """
     properties = texts(table.properties())
     if since_ms is None or not may_delete_files(properties):

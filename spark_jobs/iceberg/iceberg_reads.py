@@ -126,7 +126,7 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     """Return the Iceberg `Table` of that name.
 
     Raises TableError if its properties name code, which Iceberg would load at a read or write: they may have changed
-    since the last check. Raises TableError if a commit to an adopted table would delete metadata files outside its
+    since the last check. Also raises it if a commit to an adopted table would delete metadata files outside its
     location.
     """
     table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
@@ -140,7 +140,7 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """A data file that was registered more than once, and now is once, with its first sequence number."""
+    """A data file with several registrations that now has one, with its first sequence number."""
 
     file: Any
     sequence_number: int
@@ -149,7 +149,7 @@ class KeptFile:
 @dataclass(frozen=True, slots=True)
 class BranchChange:
     """The delete files that a branch added and removed, the number of data files that it added or removed (0 in a
-    round), and the files that it keeps once."""
+    round), and the files that it registers only once."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...]
@@ -199,8 +199,8 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
 
 
 def _is_kept(steps: Sequence[tuple[bool, Any]]) -> bool:
-    """Return whether a data file had several registrations and now has one, like the first. `steps`: its removals and
-    additions (True), in order."""
+    """Return whether a data file had several registrations and now has one, equal to the first. `steps`: its removals
+    and additions (True), in order."""
     *removed, (is_added, file) = steps
     if not is_added or len(removed) < 2 or any(is_new for is_new, _ in removed):
         return False
@@ -270,7 +270,7 @@ def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tup
 
 def data_file_of(jvm: Any, delete: Any) -> str:
     """Return the one data file of a delete file. A vector names it, and position deletes may have it in their bounds.
-    The text is `None` if the delete file is of several."""
+    The text is `None` if the delete file covers several."""
     return data_files_of(jvm, [delete])[0]
 
 

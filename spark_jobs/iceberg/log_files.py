@@ -1,4 +1,4 @@
-"""The data files of logs and their deletes, as tasks read them: metadata, and a few columns."""
+"""Read the data files of logs and their deletes in tasks: metadata, and a few columns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17
 CERTAIN_BYTES = 1 << 20
-"""Up to this size the values themselves are read, and not the column `tombstone`."""
+"""Maximum size of values that are always read. For larger ones the column `tombstone` may be read instead."""
 
 Deletes = tuple[DeletedPositions, ...]
 """The delete files of one registration of a data file."""

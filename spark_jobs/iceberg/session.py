@@ -1,4 +1,4 @@
-"""The Spark session of every job: settings from the platform's configuration, secrets from the environment."""
+"""Start the Spark session of every job: settings from the platform's configuration, secrets from the environment."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ CLASSES = (
     "org.apache.iceberg.SchemaParser",
     "org.apache.iceberg.parquet.ParquetUtil",
 )
-"""Classes that are looked up once. PySpark asks the JVM for the first four at each function of a column, for three
-others at each job, and for one at an error. The JVM searches every jar for a class without its package, once for each
-package that it could be in."""
+"""Classes that are looked up once. PySpark queries the JVM for the first four at each function of a column, for three
+others at each job, and for one at an error. If a class has no package, the JVM searches every jar for it, once for
+each package that it could be in."""
 PATHS = (
     "org.apache.iceberg.util",
     "org.apache.iceberg.io.OutputFileFactory",
@@ -81,7 +81,8 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     # PySpark reads the Python of its workers from the environment only
     os.environ.setdefault("PYSPARK_PYTHON", platform.spark.conf.get("spark.pyspark.python", sys.executable))
     if platform.spark.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")  # else workers elsewhere could not call the driver back
+        # otherwise workers on other hosts could not call the driver back
+        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.WARNING)
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
@@ -113,12 +114,12 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
 def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Callable[[], SparkSession]:
     """Start the session in a thread, and return a function that waits for it and raises what start_session raises.
 
-    The JVM takes a second or two for it, in which Python can import modules. A local master then starts its Python
-    workers, so that the first task does not wait for their imports (`workers`: the work has such tasks). A process that
-    ends waits for neither.
+    Meanwhile, for a second or two, Python can import modules. A local master then starts its Python workers, so that
+    the first task does not wait for their imports (`workers`: the work has such tasks). A process that ends waits
+    for neither.
 
-    PySpark cancels its jobs at Ctrl-C only if the main thread starts the session. Under spark-submit, Ctrl-C ends the
-    JVM and all of its jobs.
+    PySpark cancels its jobs at Ctrl-C only if the main thread starts the session. Under spark-submit, Ctrl-C ends
+    the JVM and all of its jobs.
     """
     is_new = SparkContext._active_spark_context is None
     started: Future[SparkSession] = Future()
@@ -144,7 +145,7 @@ def begin_session(platform: Platform, app_name: str, workers: bool = True) -> Ca
 def _start_workers(context: SparkContext) -> None:
     """Start the Python workers of a local master. On a cluster the task would wait for free cores."""
     if str(context.master).startswith("local"):
-        with suppress(Exception):  # the process ends, or the first task with work raises the same error
+        with suppress(Exception):  # the process is ending, or the first task with work raises the same error
             context.parallelize([0], 1).foreach(_nothing)
 
 
@@ -160,7 +161,7 @@ def make_active(session: SparkSession) -> None:
 
 
 def is_gone(session: SparkSession) -> bool:
-    """Return whether the session's JVM has ended. Only the first failed call reports that: later calls fail with a
+    """Return whether the session's JVM has ended. Only the first failed call reports that. Later calls fail with a
     refused connection, which can have other causes."""
     jvm: Any = session._jvm
     try:
@@ -171,7 +172,7 @@ def is_gone(session: SparkSession) -> bool:
 
 
 def _keep_classes(session: SparkSession) -> None:
-    """Look up classes and packages once. A view of the JVM, or of a package, keeps attributes that it has."""
+    """Look up classes and packages once. A view of the JVM, or of a package, caches its attributes."""
     for name in CLASSES:
         _kept(session._jvm, name)
     for path in PATHS:

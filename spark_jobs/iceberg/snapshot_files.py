@@ -1,11 +1,11 @@
 """The data files of a snapshot, and the positions that a round deletes from them.
 
 Tasks find the positions (spark_jobs.engine) and send them to the driver as roaring bitmaps, by a 64-bit hash of the
-file's name. The driver writes small delete files of them.
+file's name. The driver writes small delete files from them.
 
 Files are planned as a scan plans them, each with its delete files and its facts in Iceberg's metadata. Files of an
-adopted table are read in the columns of a topic table (cleantail.log.adopted_table), which also bounds offsets that no
-column holds.
+adopted table are read in the columns of a topic table (cleantail.log.adopted_table). That module also bounds offsets
+that no column holds.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
 
 FEW_RECORDS = 100_000
-"""Maximum number of records that are few. Deleted ones count, because a read of hidden records reads them too."""
+"""Maximum number of records that count as few. Deleted ones are included, because a read of hidden records reads them
+too."""
 TASK_BYTES, LEAST_FILE_BYTES = 128 << 20, 4 << 20
 """Iceberg gives a task files of 128 MiB, and counts each as at least 4 MiB, because opening one takes time
 (`read.split.target-size` and `read.split.open-file-cost`). Records of more files are not few."""
@@ -90,7 +91,7 @@ class PlannedFile:
 
     @property
     def updated(self) -> int:
-        """Return the file sequence number, which records inherit as that of their last change."""
+        """Return the file sequence number. Records inherit it as the number of their last change."""
         return int(self.sequence_numbers[1])
 
     @property
@@ -160,8 +161,8 @@ def _named(stored: DataFrame, columns: Columns) -> list[str]:
 
 
 def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Lineage:
-    """Return what the records of a file inherit from its first registration. `with_updates`: also the sequence number,
-    which takes a JVM call for each registration."""
+    """Return what the records of a file inherit from its first registration. `with_updates`: also the sequence number.
+    It takes a JVM call for each registration."""
     row_ids = [f.facts.first_row_id for f in registrations if f.facts.first_row_id is not None]
     updated = min(f.updated for f in registrations) if with_updates else 0
     return Lineage(min(row_ids, default=None), updated)
@@ -175,7 +176,7 @@ def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | 
 
 
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
-"""The JVM finds a class by its full name at once. Name by name it searches every jar for each package."""
+"""Full name, by which the JVM finds a class at once. Name by name it would search every jar for each package."""
 RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
@@ -208,7 +209,7 @@ class SnapshotFiles:
 
     @cached_property
     def _partitions(self) -> PartitionConstants:
-        """Return partition values of columns that files may lack. A file of Cleantail's own lacks none."""
+        """Return partition values of columns that files may lack. Files of Cleantail's own tables lack no column."""
         own = self.columns is None
         return PartitionConstants(self._table, () if own else (i for path in self.layout.values() for i in path.ids))
 
@@ -297,7 +298,7 @@ class SnapshotFiles:
         return low if low is not None and low == high and agrees and not without_log else None
 
     def _own_log(self, facts: FileFacts) -> int:
-        """Return the log of a file of Cleantail's own: the table's one partition value."""
+        """Return the log of a file in a topic's own table: its one partition value."""
         [number] = facts.partition_values
         return int(cast(int, number))
 

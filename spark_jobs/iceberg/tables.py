@@ -61,7 +61,7 @@ def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
 
 
 def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str:
-    """Return SQL of plain comparisons of numbers, so that Iceberg can prune files. Ends are exclusive."""
+    """Return an SQL condition of plain comparisons of numbers, by which Iceberg can prune files. Ends are exclusive."""
     prefix = f"{table}." if table else ""
     parts = [
         f"({prefix}`{PARTITION}` = {p:d} AND {prefix}`{OFFSET}` >= {low:d} AND {prefix}`{OFFSET}` < {high:d})"
@@ -84,11 +84,11 @@ RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
 """A restore's branch becomes stale these seconds later than others: a user has a week to finish a restore."""
 
 SECONDS_CHARS = 12
-"""A time of at most 12 digits is in seconds: branch names of earlier versions have it."""
+"""Maximum number of digits of a time in seconds, which branch names of earlier versions have."""
 
 
 def branch_name(stem: str) -> str:
-    """Return `stem` with the time of creation (ns), by which a branch that was left behind is recognized.
+    """Return `stem` with the time of creation (ns). It shows whether a killed run left the branch behind.
 
     Two rounds of one table that were planned at the same time have the same stem, and must not share a branch.
     """
@@ -96,9 +96,9 @@ def branch_name(stem: str) -> str:
 
 
 def created_at_s(branch: str) -> float:
-    """Return the start of the branch's age in Unix seconds: its creation, for a restore RESTORE_S later.
+    """Return the start of the branch's age in Unix seconds: its creation, plus RESTORE_S for a restore.
 
-    A branch that is not ours is never stale: it has infinity.
+    A branch that is not ours is never stale: it gets infinity.
     """
     text = branch.rpartition("_")[2]
     created = whole_number(text)
@@ -118,7 +118,7 @@ PLACE, MOST_PLACES = "ct_place", (1 << 33) - 1
 """Spark's increasing ids of records: the lower 33 bits number the records of a task."""
 FILE = "ct_file"
 STALE_BRANCH_S = 86_400
-"""A day: a round may wait long for its turn between two tasks."""
+"""A day: a round may wait long between two of its tasks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,11 +210,11 @@ class TopicTable:
 
     @contextmanager
     def reading_files(self, iceberg: Any, groups: Sequence[Sequence[Any]]) -> Iterator[list[DataFrame]]:
-        """Give the records of each group of tasks of a scan, as Spark's Iceberg reader sees them.
+        """Yield the records of each group of a scan's tasks, as Spark's Iceberg reader sees them.
 
-        Records have their FILE and a number (PLACE) by their order in it. The reader gets the tasks as Iceberg's own
-        rewrites do. One task of Spark reads a file. A group is one file, or several that have one row group each:
-        Iceberg would split others.
+        Records have their FILE, and a number (PLACE) by their order in it. The reader gets the tasks as Iceberg's
+        own rewrites pass them. One task of Spark reads a file. A group is one file, or several that have one row
+        group each: Iceberg would split others.
         """
         manager = static(self.jvm, "org.apache.iceberg.spark.ScanTaskSetManager", "get")()
         # SparkTableCache has two methods `get`, and Py4J finds only the one that is not static
@@ -250,7 +250,7 @@ class TopicTable:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
-        """Create a branch at `snapshot_id` (None: at `main`), and replace one that a killed run left behind."""
+        """Create a branch at `snapshot_id` (None: at `main`). Replaces one that a killed run left behind."""
         create_branch(self, branch, snapshot_id)
 
     def drop_branches(self, branches: Iterable[str]) -> None:
@@ -270,7 +270,8 @@ class TopicTable:
         return stale
 
     def head_of(self, branch: str, iceberg: Any = None) -> int:
-        """Return the branch's head: now, or when `iceberg` was loaded. Raises ConflictError if it was dropped."""
+        """Return the branch's head: the current one, or that of the loaded table `iceberg`. Raises ConflictError if it
+        was dropped."""
         snapshot = (iceberg or self.load()).snapshot(branch)
         if snapshot is None:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
@@ -328,8 +329,8 @@ class TopicTable:
         write_onto(self.load, branch, writer.append)
 
     def append_beside(self, name: str, frame: DataFrame) -> None:
-        """Append to the side table of that quoted name. Spark writes onto a branch: if the catalog's answer is wrong,
-        Spark may commit twice or delete its files."""
+        """Append to the side table with that quoted name. Spark writes only to a branch: if the catalog's answer is
+        wrong, Spark may commit twice or delete its files."""
         load, branch = partial(iceberg_table, self.spark, name), branch_name("in_beside")
         create_branch(load, branch, None)
         try:
@@ -353,8 +354,8 @@ class TopicTable:
     def files_after(self, snapshot_id: int, partition: int, sequence_number: int) -> list[str]:
         """Return the data files of a log that were appended after a round, which read up to `sequence_number`.
 
-        In an adopted table they are of any log. The file's data sequence number decides, because a rewrite keeps it. A
-        row's own number (row lineage) does not survive a rewrite.
+        In an adopted table the files may be of any log. The file's data sequence number decides, because a rewrite
+        keeps it. A row's own number (row lineage) does not survive a rewrite.
         """
         files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
         if self.topic.columns is None:

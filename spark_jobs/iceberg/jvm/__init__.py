@@ -1,1 +1,1 @@
-"""How the JVM is started, and asked for much by few calls and without waiting."""
+"""Start the JVM, and read much from it with few calls and short waits."""

@@ -1,7 +1,7 @@
-"""Tables that are made by Iceberg's own catalog, which is the one that the session's catalog of Spark has.
+"""Create tables with Iceberg's own catalog, the one behind the session's catalog of Spark.
 
-A table is made in one commit, with its partitions, its order and its properties. By Spark's statements it takes two,
-and a process that is killed between them leaves a table without an order.
+A table is created in one commit, with its partitions, its order and its properties. Spark's statements need two
+commits. A process that is killed between them leaves a table without an order.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ SPARK_UTIL = f"{ICEBERG}.spark.Spark3Util"
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """Describes a table that is to be made. `columns`: as Spark's statements have them; it is partitioned by the values
-    of one of them, and the records of a file are in the order of another."""
+    """Describes a table to create. `columns`: as in Spark's statements. The table is partitioned by the values of one
+    of them, and the records of a file are in the order of another."""
 
     columns: str
     partitioned_by: str
@@ -33,7 +33,7 @@ class NewTable:
 
 @dataclass(frozen=True, slots=True)
 class CatalogTable:
-    """Names a table of a session's catalog, as its parts."""
+    """The name of a table in a session's catalog, in parts."""
 
     spark: SparkSession
     catalog: str
@@ -43,14 +43,18 @@ class CatalogTable:
         return bool(self._catalog().tableExists(self._identifier()))
 
     def namespace_exists(self) -> bool:
-        """Return whether the catalog has the table's namespace. A catalog has to be asked: some make a table in a
-        namespace that is not there, and those that refuse it (Glue, servers of REST catalogs) each raise another
-        error."""
+        """Return whether the catalog has the table's namespace.
+
+        Needed before `create`: some catalogs create a table in a missing namespace. Those that refuse it (Glue,
+        servers of REST catalogs) raise different errors.
+        """
         return bool(self._catalog().namespaceExists(self._identifier().namespace()))
 
     def create(self, new: NewTable) -> bool:
-        """Make the table, and return whether it did: False if somebody else has just made one of that name. Its
-        namespace must be there. Raises Py4JJavaError if the catalog refuses it."""
+        """Create the table. Return False if another process has just created one of that name.
+
+        The namespace must exist. Raises Py4JJavaError if the catalog refuses the table.
+        """
         jvm = self.spark._jvm
         struct = static(jvm, "org.apache.spark.sql.types.StructType", "fromDDL")(new.columns)
         schema = static(jvm, f"{ICEBERG}.spark.SparkSchemaUtil", "convert")(struct)

@@ -1,4 +1,4 @@
-"""What Iceberg's metadata say of a data or delete file: its JSON is parsed once, and read by names from then on."""
+"""The facts of a data or delete file in Iceberg's metadata. The JSON is parsed once, and then read by field names."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ Partition = Mapping[str, PartitionValue] | Sequence[PartitionValue]
 
 @dataclass(frozen=True, slots=True)
 class DeletedPositions:
-    """Where the deleted positions of a data file are written: a deletion vector inside of a Puffin file (format
-    version 3), or a Parquet file of position deletes, whose `start` is None. `count`: how many its metadata say it has.
+    """Where the deleted positions of a data file are stored.
+
+    Either a deletion vector inside a Puffin file (format version 3), or a Parquet file of position deletes, whose
+    `start` is None. `count`: their number in the metadata.
     """
 
     path: str
@@ -26,11 +28,11 @@ class DeletedPositions:
 
 @dataclass(frozen=True, slots=True)
 class FileFacts:
-    """Describes a data or delete file: what is read of Iceberg's JSON of it, and all that a new delete file needs.
+    """Describes a data or delete file: the values used from Iceberg's JSON, and all that a new delete file needs.
 
-    Metrics of columns are by field id. Bounds are in hexadecimal, as Iceberg has them in JSON: few of them are asked
-    for. `equality_ids`: the columns that an equality delete compares. `referenced_data_file`: the one that a deletion
-    vector is of; `content_offset` and `content_bytes`: where the vector is in its Puffin file.
+    Metrics of columns are by field id. Bounds stay in hexadecimal, as in Iceberg's JSON, because few of them are
+    used. `equality_ids`: the columns that an equality delete compares. `referenced_data_file`: the data file of a
+    deletion vector. `content_offset` and `content_bytes`: the vector's place in its Puffin file.
     """
 
     content: str
@@ -58,12 +60,12 @@ class FileFacts:
 
     @property
     def deleted_positions(self) -> DeletedPositions:
-        """Return where a delete file of one data file has its positions."""
+        """Return where a delete file of one data file stores its positions."""
         return _positions(self.path, self.records, self.size_bytes, self.content_offset, self.content_bytes)
 
     @property
     def partition_key(self) -> tuple[int, str]:
-        """Return its partition spec and its partition there, as a text that is equal for equal ones."""
+        """Return its partition spec, and its partition as a text that is equal for equal partitions."""
         return self.spec_id, json.dumps(self.partition, sort_keys=True)
 
     @property
@@ -101,13 +103,15 @@ class FileFacts:
 
 
 def facts_of_file(text: str) -> FileFacts:
-    """Return what Iceberg's JSON of a file says."""
+    """Return the facts in Iceberg's JSON of a file."""
     return _facts(json.loads(text))
 
 
 def facts_of_task(text: str) -> tuple[FileFacts, tuple[DeletedPositions, ...]]:
-    """Return what Iceberg's JSON of a scan's task says of its data file, and where that one's deleted positions are:
-    no more of a delete file, of which a task may have many."""
+    """Return the facts of a scan task's data file, and where its deleted positions are stored, from Iceberg's JSON.
+
+    Of a delete file it reads only the place, because a task may have many.
+    """
     described = json.loads(text)
     return _facts(described["data-file"]), tuple(map(_deleted, described.get("delete-files", ())))
 
@@ -143,7 +147,7 @@ def _deleted(delete_file: Mapping[str, Any]) -> DeletedPositions:
 
 
 def _positions(path: str, records: int, size_bytes: int, start: int | None, length: int | None) -> DeletedPositions:
-    """Return where they are: in the whole of a Parquet file, or in the part of a Puffin file that is named."""
+    """Return the place of the positions: a whole Parquet file, or the given part of a Puffin file."""
     if start is None or length is None:
         return DeletedPositions(path, None, size_bytes, records)
     return DeletedPositions(path, start, length, records)

@@ -1,5 +1,7 @@
-"""The elements of Java collections, many by one exchange. Python's own loop over one ends by an exception in the JVM,
-which costs tens of milliseconds."""
+"""Read the elements of Java collections, many in one exchange.
+
+Python's own loop over a Java collection ends with an exception in the JVM, which takes tens of milliseconds.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,11 @@ from spark_jobs.iceberg.jvm.static_members import of_class
 
 LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
 PORTION = 200
-"""Elements that are taken at once."""
+"""Number of elements that are read in one exchange."""
 
 
 def each(iterable: Any) -> Iterator[Any]:
-    """Yield the elements of a Java collection, or of anything that Java can loop over."""
+    """Yield the elements of a Java collection or of another Java Iterable."""
     [elements] = _as_lists([iterable])
     count = elements.size()
     for first in range(0, count, PORTION):
@@ -25,7 +27,7 @@ def each(iterable: Any) -> Iterator[Any]:
 
 
 def elements_of(iterables: Iterable[Any]) -> list[list[Any]]:
-    """Return the elements of each of many: of all together by as many exchanges as `each` takes for one."""
+    """Return the elements of each collection. All together need as many exchanges as `each` needs for one."""
     lists = _as_lists(list(iterables))
     sizes = ask(lists, "size")
     elements = iter(answers((one.get, (n,)) for one, size in zip(lists, sizes, strict=True) for n in range(size)))
@@ -33,7 +35,7 @@ def elements_of(iterables: Iterable[Any]) -> list[list[Any]]:
 
 
 def _as_lists(iterables: Sequence[Any]) -> list[Any]:
-    """Return lists as they are, and new ones of what is none."""
+    """Return lists unchanged, and copy other iterables into new lists."""
     others = [iterable for iterable in iterables if not isinstance(iterable, JavaList)]
     made = iter(answers((of_class(one._gateway_client, LISTS, "newArrayList"), (one,)) for one in others))
     return [iterable if isinstance(iterable, JavaList) else next(made) for iterable in iterables]

@@ -1,8 +1,7 @@
-"""Objects of the JVM as JSON, and back, in a call or two. One call for each key of a map, or for each part of a file,
-would be thousands.
+"""Convert objects of the JVM to JSON and back, in one or two calls.
 
-Iceberg has no public parser for a data or delete file alone. It is therefore read as a part of the task of a scan that
-never was.
+One call for each key of a map, or for each field of a file, would be thousands. Iceberg has no public parser for a
+single data or delete file. Workaround: wrap the file in a dummy `FileScanTask`, for which Iceberg has a parser.
 """
 
 from __future__ import annotations
@@ -21,46 +20,46 @@ from spark_jobs.iceberg.jvm.static_members import static
 
 ICEBERG = "org.apache.iceberg"
 JACKSON = "com.fasterxml.jackson.databind.ObjectMapper"
-"""Writes any map as JSON; Spark has it."""
+"""Writes any map as JSON. Spark includes it."""
 Described = Mapping[str, Any]
-"""A data or delete file as Iceberg writes it in JSON."""
+"""A data or delete file in Iceberg's JSON."""
 FILES_AT_ONCE = 50
-"""So many descriptions are held as texts for the JVM."""
+"""Maximum number of descriptions that are sent to the JVM as texts at a time."""
 NO_FILE = {"content": "data", "file-path": "", "file-format": "parquet", "file-size-in-bytes": 0, "record-count": 0}
-"""Stands for the data file where only delete files are wanted."""
+"""Data file of a dummy task that only has delete files."""
 
 
 def as_dict(java_map: Any) -> dict[str, Any]:
-    """Return a Java map whose keys are texts as a dict, by one call of the JVM."""
+    """Return a Java map with text keys as a dict, in one call of the JVM."""
     mapping: dict[str, Any] = json.loads(_writer(java_map._gateway_client).writeValueAsString(java_map))
     return mapping
 
 
 @cache
 def _writer(client: Any) -> Any:
-    """Return the writer of a JVM: there is one for each that this process talks to."""
+    """Return the JSON writer of a JVM, which is created once for each JVM."""
     return JavaClass(JACKSON, client)()
 
 
 def schema_json(jvm: Any, schema: Any) -> str:
-    """Return a schema as Iceberg writes it in JSON."""
+    """Return a schema in Iceberg's JSON."""
     return str(static(jvm, f"{ICEBERG}.SchemaParser", "toJson")(schema))
 
 
 def described_file(jvm: Any, table: Any, file: Any) -> FileFacts:
-    """Return what Iceberg's metadata say of a data or delete file."""
+    """Return the facts of a data or delete file in Iceberg's metadata."""
     to_json = static(jvm, f"{ICEBERG}.ContentFileParser", "toJson")
     return facts_of_file(to_json(file, table.specs().get(file.specId())))
 
 
 class DescribedFiles:
-    """Makes Iceberg's objects of the files of one table and one partition spec."""
+    """Makes Iceberg's objects for the files of one table and one partition spec."""
 
     def __init__(self, jvm: Any, table: Any, spec_id: int) -> None:
         self._jvm, self._table, self._spec_id = jvm, table, spec_id
 
     def data_files(self, described: Iterable[Described]) -> list[Any]:
-        """Return all of them, some at a time: each is a text with the whole schema in it."""
+        """Return Iceberg's objects, made in portions: each text contains the whole schema."""
         files, made = list(described), list[Any]()
         for first in range(0, len(files), FILES_AT_ONCE):
             texts = [self._task(file, ()) for file in files[first : first + FILES_AT_ONCE]]
@@ -68,7 +67,7 @@ class DescribedFiles:
         return made
 
     def delete_files(self, files: Sequence[FileFacts]) -> list[Any]:
-        """Return all of them by one parse."""
+        """Return Iceberg's objects, made by one parse."""
         if not files:
             return []
         task = self._task(NO_FILE | {"partition": files[0].partition}, [file.as_delete_json() for file in files])

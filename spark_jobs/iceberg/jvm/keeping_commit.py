@@ -1,8 +1,9 @@
-"""A commit by Iceberg that deletes no file of old metadata.
+"""Commit to Iceberg without deleting old metadata files.
 
-With `write.metadata.delete-after-commit.enabled` Iceberg's client deletes the files that leave the table's log of
-metadata, with the login of this process. The log may name any file: whoever writes the table writes it, also between
-two tries of a commit. Iceberg cannot leave the deletion out of one commit, so this calls the steps around it.
+With `write.metadata.delete-after-commit.enabled` Iceberg's client deletes the files that leave the table's metadata
+log, with the login of this process. The log may name any file, because every writer of the table can change it, also
+between two tries of a commit. Iceberg cannot skip the deletion for one commit, so this module calls the steps around
+it.
 """
 
 from __future__ import annotations
@@ -15,17 +16,18 @@ from py4j.java_gateway import JavaClass
 from spark_jobs.iceberg.jvm.static_members import of_class
 
 DELETING = "org.apache.iceberg.BaseMetastoreTableOperations"
-"""What commits to a SQL, Hive or Glue catalog. The client of a REST catalog deletes nothing: its server may."""
+"""The class that commits to a SQL, Hive or Glue catalog. The client of a REST catalog deletes nothing, but its server
+may."""
 
 
 def can_keep(operations: Any) -> bool:
-    """Return whether commit_and_keep can commit by these."""
+    """Return whether commit_and_keep supports these operations."""
     kind, *_ = _steps(operations._gateway_client)
     return bool(kind.isInstance(operations))
 
 
 def commit_and_keep(operations: Any, start: Any, metadata: Any) -> None:
-    """Replace `start` by the metadata, as `operations.commit` does, and raise what that raises."""
+    """Replace the metadata `start` by `metadata`. Raises the errors of `operations.commit`."""
     client = operations._gateway_client
     _, swap, refresh = _steps(client)
     for step, arguments in ((swap, (operations, start, metadata)), (refresh, (operations,))):
@@ -37,8 +39,10 @@ def commit_and_keep(operations: Any, start: Any, metadata: Any) -> None:
 
 @cache
 def _steps(client: Any) -> tuple[Any, Any, Any]:
-    """Return the class, and its steps that swap the metadata and that drop what it keeps of them. They are protected.
-    A handle raises what the step raises, as a call does."""
+    """Return the class, and its protected methods that swap the metadata and that invalidate its cached metadata.
+
+    A method handle raises the method's own errors, as a direct call does.
+    """
     kind = JavaClass(DELETING, client)._java_lang_class
     methods = {str(method.getName()): method for method in kind.getDeclaredMethods()}
     lookup = of_class(client, "java.lang.invoke.MethodHandles", "publicLookup")()

@@ -1,12 +1,12 @@
-"""The local disk as the driver's JVM writes to it.
+"""Make the driver's JVM write faster to a local disk.
 
-1. Hadoop would write a second file, of checksums, beside each, which nothing but Hadoop reads: no driver has that.
-2. Without its native library, which PySpark does not have, Hadoop starts a process, `chmod`, for every file. Java sets
-   permissions by itself, so Spark's own compiler makes a file system that has it do so. To make it takes longer than
-   it saves for one topic, so a pack of many has it.
+1. Hadoop would write a second file with checksums for each file. Only Hadoop reads those, so no driver writes them.
+2. Without its native library, which PySpark lacks, Hadoop starts a process `chmod` for every file. Java can set
+  permissions by itself, so Spark's own compiler compiles a file system that does. Compiling takes longer than it
+  saves for one topic, so only a pack of many topics does it.
 
-A jar that does the same (com.globalmentor:hadoop-bare-naked-local-fs) lists a linked folder as if it were in itself,
-without an end.
+An existing jar for this (com.globalmentor:hadoop-bare-naked-local-fs) lists a linked folder inside itself without
+end.
 """
 
 from __future__ import annotations
@@ -50,35 +50,38 @@ public class LocalFiles extends LocalFileSystem {
     }
 }
 """
-"""Hadoop's local file system, but for who sets the permissions of a file."""
+"""Hadoop's local file system, except that Java sets the permissions of a file."""
 
 
 def write_no_checksums(session: SparkSession) -> None:
-    """Has the JVM of the driver write a file on a local disk without one of checksums."""
+    """Configure the driver's JVM to write no checksum files on a local disk."""
     jvm: Any = session._jvm
     jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration()).setWriteChecksum(False)
 
 
 def set_permissions_without_processes(session: SparkSession) -> None:
-    """Has the JVM of the driver set permissions of files by itself, unless somebody has set another file system for the
-    local disk. Executors elsewhere go on as Hadoop does."""
+    """Make the driver's JVM set permissions of files without a process.
+
+    Does nothing if the user has configured another file system for the local disk. Executors on other hosts are not
+    affected.
+    """
     jvm: Any = session._jvm
     conf, files = session._jsc.hadoopConfiguration(), jvm.org.apache.hadoop.fs.FileSystem
     if conf.get(SETTING) is not None or files.getLocal(conf).getClass().getName() == NAME:
         return
     try:
         _make(jvm, conf, files)
-    except (Py4JError, TypeError) as e:  # a Spark without this compiler (a TypeError): all works as well, only slower
+    except (Py4JError, TypeError) as e:  # a Spark without this compiler (a TypeError): everything works, only slower
         logger.info("Hadoop starts a process for each file that it writes: %s", type(e).__name__)
     write_no_checksums(session)
 
 
 def _make(jvm: Any, conf: Any, files: Any) -> None:
-    """Make the file system, and put it into Hadoop's cache, where everybody finds it by its scheme."""
+    """Create the file system, and put it into Hadoop's cache, in which all users of its scheme find it."""
     compiler = getattr(jvm, COMPILER)()
     compiler.cook(SOURCE)
     loader = conf.getClassLoader()
-    files.getLocal(conf).close()  # which takes it out of the cache: the next one to ask gets another
+    files.getLocal(conf).close()  # removes it from the cache: the next call creates another one
     conf.setClassLoader(compiler.getClassLoader())
     conf.set(SETTING, NAME)
     try:

@@ -1,8 +1,8 @@
-"""Which threads of the JVM read and write the manifests of a commit, or of a scan.
+"""Choose the JVM's threads that read and write the manifests of a commit or a scan.
 
-Iceberg hands each step to threads of its own, and looks every 10 ms whether they have done it. A commit has about six
-such steps, each of which takes a millisecond where a small table is on a local disk: there the thread that commits
-does them itself. An object store, or many files, are worth the threads.
+Iceberg passes each step to a thread pool, and polls every 10 ms whether it is done. A commit has about six such
+steps. Each takes a millisecond if a small table is on a local disk, so the committing thread does them itself. For
+an object store, or many files, the thread pool is faster.
 """
 
 from __future__ import annotations
@@ -15,22 +15,23 @@ from spark_jobs.iceberg.jvm.static_members import of_class
 
 EXECUTORS = "org.apache.iceberg.relocated.com.google.common.util.concurrent.MoreExecutors"
 FEW_FILES = 10_000
-"""A table of more data files may have manifests enough to keep several threads busy."""
+"""Maximum number of data files of a small table. Above it there may be enough manifests to keep several threads
+busy."""
 
 
 def committing(update: Any, table: Any) -> Any:
-    """Return the update of a table (an append, a row delta, a rewrite) with the threads that are worth it."""
+    """Return the update of a table (an append, a row delta, a rewrite) with the faster kind of threads."""
     return update.scanManifestsWith(_this_thread(table._gateway_client)) if _is_small(table) else update
 
 
 def scanning(table: Any) -> Any:
-    """Return a new scan of a table with the threads that are worth it."""
+    """Return a new scan of a table with the faster kind of threads."""
     scan = table.newScan()
     return scan.planWith(_this_thread(table._gateway_client)) if _is_small(table) else scan
 
 
 def is_small(location: str, data_files: int) -> bool:
-    """Return whether one thread has read the manifests before Iceberg would have looked at its own threads."""
+    """Return whether one thread reads the manifests faster than Iceberg polls its thread pool."""
     return "://" not in location.removeprefix("file://") and data_files <= FEW_FILES
 
 
@@ -42,5 +43,5 @@ def _is_small(table: Any) -> bool:
 
 @cache
 def _this_thread(client: Any) -> Any:
-    """Return what runs each task at once, in the thread that hands it in. There is one for each JVM."""
+    """Return an executor that runs each task at once in the calling thread. Created once for each JVM."""
     return of_class(client, EXECUTORS, "newDirectExecutorService")()

@@ -1,11 +1,11 @@
-"""Has each answer of the JVM acknowledged at once.
+"""Acknowledge each answer of the JVM at once.
 
-The JVM writes an answer in portions of 8 KiB, and its socket holds a small one back until the portion before it is
-acknowledged (Nagle's algorithm). Linux acknowledges 40 ms later, since it expects that the next command will do so. The
-properties of a table of fifty rounds are an answer of that length, and so are the descriptions of some ten files.
+The JVM writes an answer in portions of 8 KiB. Its socket delays a small one until the previous portion is
+acknowledged (Nagle's algorithm). Linux acknowledges 40 ms later, because it expects to do so with the next command.
+Answers of that length are the properties of a table with fifty rounds, or the descriptions of about ten files.
 
-Before each read the socket is therefore asked to acknowledge at once (TCP_QUICKACK), which holds until the next command
-is sent. Where a system has no such option, connections are as Py4J makes them.
+So before each read the socket gets the option TCP_QUICKACK, which lasts until the next command is sent. On a system
+without this option, connections stay as Py4J creates them.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 def acknowledge_at_once(client: Any) -> None:
-    """Has every connection of a gateway's client acknowledge at once: that of this thread, and those that it makes from
-    now on, one for each thread."""
+    """Make every connection of a gateway's client acknowledge at once: this thread's present one, and all later
+    ones."""
     if "_create_new_connection" in vars(client):
-        return  # by an earlier call
+        return  # done by an earlier call
     create = client._create_new_connection
 
     def create_acknowledging() -> Any:
@@ -35,13 +35,13 @@ def acknowledge_at_once(client: Any) -> None:
 
 
 def acknowledge(connection: Any) -> None:
-    """Has one connection acknowledge at once what is read from it. Nothing may be on its way."""
+    """Make one connection acknowledge at once. No answer may be in transit."""
     if QUICK_ACK is not None and not isinstance(connection.stream.raw, _Acknowledging):
         connection.stream = io.BufferedReader(_Acknowledging(connection.stream.detach(), connection.socket))
 
 
 class _Acknowledging(io.RawIOBase):
-    """Reads what a socket receives."""
+    """Reads from a socket, and sets the option before each read."""
 
     def __init__(self, received: io.RawIOBase, connected: socket.socket) -> None:
         self._received, self._connected = received, connected

@@ -1,10 +1,9 @@
-"""Starts the JVM of a session: without the lines that every JVM of Spark prints, without secrets in its arguments, and
-with folders that only its owner can open.
+"""Start the JVM of a session quietly, without secrets in its arguments, and with folders that only its owner can open.
 
-PySpark would start it by itself, with all settings of the session as arguments, which any user of the machine can list.
-Here those that are no secret go there; the rest is set inside. Nor does it get, or the workers that it starts, what a
-shell in Airflow's container has of Airflow's (cleantail.home.driver_process). What the JVM writes to stderr is
-passed on but for the lines of NOISE, which say nothing about this run.
+PySpark would start it with all settings of the session as arguments, which any user of the machine can list. Here
+only the settings without secrets are arguments; the others are set inside the JVM. The JVM and its workers do not
+inherit the Airflow variables that a shell in Airflow's container has (cleantail.home.driver_process). The JVM's
+stderr is passed on without the lines of NOISE, which every JVM of Spark prints.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ from cleantail.errors import OutsideError, printable
 from cleantail.home.driver_process import of_driver
 
 SUBMITTED = "PYSPARK_GATEWAY_PORT"
-"""Set by spark-submit, which has started the JVM and knows its settings."""
+"""Set by spark-submit, which has started the JVM and has its settings."""
 LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 LAST_LINES, LAST_LINES_S, MOST_CHARS = 5, 5.0, 500
-"""How many lines of a JVM that did not start an error quotes, how long they are waited for, and how much of them."""
+"""Limits of the JVM's output in an error about its start: number of lines, seconds to wait for them, characters."""
 NOISE = re.compile(
     rb"WARNING: Using incubator modules: "
     rb'|Setting default log level to "'
@@ -41,14 +40,15 @@ NOISE = re.compile(
 
 
 def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
-    """Make the folders of an application, for its owner alone (0700), and return the settings that name them.
+    """Create the folders of an application, for its owner alone (0700), and return the settings that name them.
 
-    Shuffled and cached records, broadcasts of keys and the sockets of Python's workers are there. Spark makes them with
-    the modes that the system gives, which let every user of the machine read. The folders are in those that
-    SPARK_LOCAL_DIRS or `spark.local.dir` names, else in the system's for temporary files, and go with the process.
+    They contain shuffled and cached records, broadcasts of keys and the sockets of Python's workers. Spark creates
+    such folders with the system's default modes, which let every user of the machine read. The parent folders are
+    those of SPARK_LOCAL_DIRS or `spark.local.dir`, else the system's temporary folder. They are deleted when the
+    process ends.
 
-    Executors of a cluster get all settings of their driver, also the folder of sockets, which their hosts do not have.
-    On a cluster that setting is left out. Spark then uses the temporary folder of each host.
+    Executors of a cluster get all settings of their driver. The folder of sockets does not exist on their hosts, so
+    on a cluster that setting is left out. Spark then uses the temporary folder of each host.
     """
     parents = os.environ.get(LOCAL_DIRS) or settings.get("spark.local.dir") or tempfile.gettempdir()
     made = []
@@ -57,17 +57,17 @@ def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
         made.append(tempfile.mkdtemp(prefix="cleantail-spark-", dir=parent.strip()))
     folders = {"spark.local.dir": ",".join(made)}
     if settings.get("spark.master", "local").startswith("local"):
-        made.append(tempfile.mkdtemp(prefix="cleantail-spark-"))  # a socket's path has 108 bytes at most
+        made.append(tempfile.mkdtemp(prefix="cleantail-spark-"))  # a socket's path has at most 108 bytes
         folders["spark.python.unix.domain.socket.dir"] = made[-1]
     for folder in made:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if LOCAL_DIRS in os.environ:  # Spark takes it rather than the setting
+    if LOCAL_DIRS in os.environ:  # Spark prefers it to the setting
         os.environ[LOCAL_DIRS] = folders["spark.local.dir"]
     return folders
 
 
 def start(settings: Mapping[str, str]) -> None:
-    """Start the JVM that the next session will find. Does nothing if there is one, or under spark-submit."""
+    """Start the JVM that the next session uses. Does nothing if one is running, or under spark-submit."""
     if SUBMITTED in os.environ or SparkContext._gateway is not None:
         return
     reading, writing = os.pipe()
@@ -84,7 +84,7 @@ def start(settings: Mapping[str, str]) -> None:
     except PySparkRuntimeError as e:
         if "JAVA_GATEWAY" not in str(e):
             raise
-        stderr.close()  # so that the reader comes to an end
+        stderr.close()  # so that the reader ends
         reader.join(LAST_LINES_S)
         raise OutsideError(not_started(list(last))) from None
     finally:
@@ -92,7 +92,7 @@ def start(settings: Mapping[str, str]) -> None:
 
 
 def not_started(lines: Sequence[bytes]) -> str:
-    """Return why the JVM did not start. `lines`: the last that it wrote to stderr."""
+    """Return why the JVM did not start. `lines`: the last lines that it wrote to stderr."""
     home = os.environ.get("JAVA_HOME")
     java = shutil.which("java", path=os.path.join(home, "bin") if home else None)
     if java is None:
@@ -107,8 +107,8 @@ def not_started(lines: Sequence[bytes]) -> str:
 
 @contextmanager
 def _environment_of_driver() -> Iterator[None]:
-    """Take away, while the JVM starts, what is not to be in its environment: PySpark gives it a copy of the whole
-    one."""
+    """Remove variables that the JVM must not inherit from the environment while it starts. PySpark passes it a copy of
+    the whole environment."""
     withheld = {name: os.environ[name] for name in os.environ.keys() - of_driver(os.environ).keys()}
     for name in withheld:
         del os.environ[name]
@@ -119,7 +119,7 @@ def _environment_of_driver() -> Iterator[None]:
 
 
 def _pass_on(reading: int, last: deque[bytes]) -> None:
-    """Write line by line to stderr, until the JVM ends, and keep the last lines."""
+    """Copy the JVM's output line by line to stderr, until the JVM ends, and keep the last lines."""
     with os.fdopen(reading, "rb") as lines:
         for line in lines:
             if not NOISE.match(line):

@@ -1,7 +1,7 @@
-"""Makes the JVM's session with the extensions that its settings name, and with no others.
+"""Create the JVM's session with only the extensions that its settings name.
 
-Spark's own way also loads those that its jars offer. With MLlib among the jars these are two functions for vectors,
-which nobody calls here, and to describe their types Scala's reflection starts, while everything waits for the session.
+Spark itself also loads the extensions of its jars. MLlib's are two functions for vectors, which Cleantail does not
+use. To describe their types, Spark starts Scala's reflection, which delays the session.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ EXTENSIONS = "spark.sql.extensions"
 
 
 def make_default_session(settings: Mapping[str, str]) -> None:
-    """Start the context with these settings beside Spark's own, and make the session that PySpark then finds in the
-    JVM; its settings are those of the context. Where this Spark's session is made in another way, PySpark makes it as
-    ever."""
+    """Start the context with these settings in addition to Spark's own, and create the session that PySpark then finds
+    in the JVM.
+
+    If this version of Spark creates sessions in another way, PySpark creates the session as usual.
+    """
     context = SparkContext.getOrCreate(SparkConf().setAll(list(settings.items())))
     try:
         _make(context)
-    except (Py4JError, TypeError):  # no such class, or no such constructor
+    except (Py4JError, TypeError):  # the class or the constructor does not exist
         return
 
 

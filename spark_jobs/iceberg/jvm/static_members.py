@@ -1,5 +1,4 @@
-"""Static methods and fields of Java classes, each looked up once for a JVM. Py4J asks the JVM at each use whether the
-class has it."""
+"""Look up static methods and fields of Java classes once for each JVM. Py4J itself queries the JVM at each use."""
 
 from __future__ import annotations
 
@@ -11,12 +10,15 @@ from py4j.java_gateway import JavaClass
 
 @cache
 def of_class(client: Any, class_name: str, name: str) -> Any:
-    """Return a static method, or the value of a constant, of a class. `client`: the connections to the JVM, as any
-    object of it has them. The class goes by its whole name: name by name, as `jvm.org.apache…`, the JVM would look for
-    each package in every jar first. Raises Py4JError if there is no such class or member."""
+    """Return a static method of a class, or the value of a constant.
+
+    `client`: the connections to the JVM, as any of its objects has them. `class_name` is the full name:
+    `jvm.org.apache…` would make the JVM search every jar for each package first. Raises Py4JError if the class or
+    member does not exist.
+    """
     return getattr(JavaClass(class_name, client), name)
 
 
 def static(jvm: Any, class_name: str, name: str) -> Any:
-    """Return the same of the JVM of a session."""
+    """Return a static member as of_class does, for the JVM of a session."""
     return of_class(jvm._gateway_client, class_name, name)
