@@ -210,8 +210,7 @@ _OF_PLATFORM = re.compile(r"py-.*|(auth|ssl)(\..*)?|botocore_session|" + NAMES_C
 
 
 def opened(name: str, properties: Mapping[str, Any], limits: LimitConfigs) -> Catalog:
-    """Open a catalog through PyIceberg with limited reads of table metadata. Raises the errors of the catalog's driver.
-    """
+    """Open a catalog through PyIceberg with limited reads of table metadata. Raises the errors of its driver."""
     bound_reads(limits)
     from pyiceberg.catalog import _ENV_CONFIG, load_catalog
 

@@ -49,8 +49,7 @@ def may_delete_files(properties: Mapping[str, str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Neighbour:
-    """Another table or view of the catalog. `locations`: where its files may be, by the text that names the location.
-    """
+    """Another table or view of the catalog. `locations`: where its files may be, by the text that names it."""
 
     name: str
     locations: Mapping[str, StorageLocation]
@@ -184,7 +183,7 @@ def _of_source_catalog(platform: Platform, name: str, table: Table) -> tuple[lis
     try:
         catalog = open_catalog(platform.reading(name))
         uri = catalog.properties.get("uri")
-        is_own = uri is not None and uri == table.catalog.properties.get("uri")  # the same catalog, opened with another login
+        is_own = uri is not None and uri == table.catalog.properties.get("uri")  # the same catalog with another login
         return _neighbours(catalog, table, table.catalog.name if is_own else None)
     except CleantailError as e:
         return [], str(e)
@@ -219,8 +218,7 @@ def _identifier(table: Table) -> tuple[str, str]:
 
 
 def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
-    """Return the tables that the catalog lists, and a count of refusals. Costs one request per namespace and per table.
-    """
+    """Return the tables that the catalog lists, and a count of refusals. Costs a request per namespace and table."""
     names, refused = _listed(catalog)
     own_name, prefix = (_identifier(table), "") if own else (None, f"{catalog.name}.")
     with ThreadPoolExecutor(READ_THREADS) as pool:

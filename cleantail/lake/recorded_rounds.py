@@ -61,7 +61,7 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
     measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
     snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
-    table_columns = set(table.schema().column_names)  # the table of an earlier version has fewer columns until its next round
+    table_columns = set(table.schema().column_names)  # an earlier version of the table has fewer until its next round
     selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
     return rounds_of(evidence_rows(table, EqualTo("topic", topic), selected))
 
@@ -96,7 +96,7 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
     table = load_evidence(catalog, platform)
     if table is None:
         return []
-    table_columns = set(table.schema().column_names)  # the table of an earlier version has fewer columns until its next round
+    table_columns = set(table.schema().column_names)  # an earlier version of the table has fewer until its next round
     if not values.keys() <= table_columns:
         return []
     selected = tuple(name for name in READ_COLUMNS if name in table_columns)

@@ -115,8 +115,7 @@ def require_parquet_files(table: Table) -> None:
 
 
 def require_own_deletes(table: Table) -> None:
-    """Raise TableError if the current snapshot has deletes that a round could not replace. The error names the way out.
-    """
+    """Raise TableError if the current snapshot has deletes that a round could not replace. The error names a fix."""
     snapshot = table.current_snapshot()
     for manifest in manifests_of(table, snapshot) if snapshot else ():
         if content_of(manifest) == DELETES:

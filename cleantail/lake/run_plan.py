@@ -1,25 +1,25 @@
 """The plan of a run: what it does with one topic, and why, for tasks, the command line and the page.
 
-A reclaim rewrites files, and lets snapshots and branches of failed rounds go:
+A reclaim rewrites files, expires snapshots and drops branches of failed rounds:
 
 1. Neighbouring files of one log are grouped as Kafka groups segments, up to segment.bytes (semantics.md 1.4.3).
-2. A group is rewritten where the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or where
-   it has cleantail.reclaim.min.merge.files files or more.
-3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
-   number, by which the next round knows what arrived. One that is registered twice waits for the round that keeps it
-   once.
-4. Snapshots expire after cleantail.snapshot.retention.ms, but for the current one, and none does where the table's
-   gc.enabled is false: files would go with it. They go together, once the oldest of them is past its time by a tenth
-   of the retention: to find what may be deleted costs more than a round of a small topic.
-5. Branches of failed rounds go after cleantail.failed.branch.retention.ms.
-6. Small groups share a task of Spark and a commit: both cost more than to rewrite few records. A commit gives all new
-   files one sequence number, so only groups share it whose files keep the same.
+2. A group is rewritten if the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or if it has
+   at least cleantail.reclaim.min.merge.files files.
+3. Only files that a round has seen are rewritten. A new file keeps its sequence number, by which the next round
+   recognizes what arrived. A file that several logs share stays as it is. A file that is registered twice waits for the
+   round that keeps it once.
+4. Snapshots expire after cleantail.snapshot.retention.ms, except the current one. None expires if the table's
+   gc.enabled is false, because files would be deleted with it. They expire together, once the oldest is past its time
+   by a tenth of the retention: finding what may be deleted costs more than a round of a small topic.
+5. Branches of failed rounds are dropped after cleantail.failed.branch.retention.ms.
+6. Small groups share a Spark task and a commit: both cost more than rewriting few records. A commit gives all new files
+   one sequence number, so only groups whose files keep the same number share it.
 
-An upper bound of what a run reads of one topic is estimated from metadata, before anything is ingested:
+This module also estimates from metadata an upper bound of what a run reads of one topic, before anything is ingested:
 
 1. An ingestion reads what is new, and a round may read that again.
-2. A round reads its log from the log start. With what is new, a log may become due that is not yet: if the dirty
-   ratio would exceed its minimum with all of it in this log, or if an unread record may be overdue.
+2. A round reads its log from the log start. New input may make a log due: if the dirty ratio would exceed its minimum
+   with all of the input in this log, or if an unread record may be overdue.
 3. An expiry reads the logs that lose tombstones, a reclaim the files that it rewrites, and a reconciliation or a
    conversion the whole table.
 """
@@ -49,7 +49,7 @@ _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20
 """Maximum that groups in one task rewrite together."""
 WAIT_PARTS = 10
-"""Snapshots expire late by one part in this many of their retention, so that several go together."""
+"""Snapshots expire late by this fraction (1/10) of their retention, so that several expire together."""
 
 
 Group = Sequence[DataFile]
@@ -58,8 +58,10 @@ Group = Sequence[DataFile]
 
 @dataclass(frozen=True, slots=True)
 class ReclaimPlan:
-    """Groups of files to rewrite into one each (neighbours in offset order), snapshots past retention, branches of
-    failed rounds past their time, and why."""
+    """What a reclaim does, and why: groups of files to rewrite into one each, snapshots to expire, branches to drop.
+
+    The files of a group are neighbours in offset order.
+    """
 
     groups: tuple[tuple[DataFile, ...], ...]
     expired_snapshots: int
@@ -68,16 +70,14 @@ class ReclaimPlan:
 
     @property
     def due(self) -> bool:
-        """Return whether there is anything to rewrite, to expire or to drop."""
+        """Return whether there is anything to rewrite, expire or drop."""
         return bool(self.groups or self.expired_snapshots or self.branches)
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
-    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate). Where the table's
-    gc.enabled is false no snapshot expires: files would go with it.
+    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate).
 
-    Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round knows
-    what arrived. A file of an adopted table that several logs share stays as it is.
+    The rules are in the module docstring.
     """
     if facts is None:
         return ReclaimPlan((), 0, "there is no table yet")
@@ -100,10 +100,10 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
 
 
 def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
-    """Return neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most
-    segment.bytes.
+    """Return groups of neighbouring files in one log that become one file each, at most segment.bytes.
 
-    A group is rewritten when one of its files has too large a deleted share, or when it merges enough small files.
+    This is Kafka's grouping of segments (1.4.3). A group is rewritten if the deleted share of one of its files is too
+    large, or if it merges enough small files.
     """
     groups: list[list[DataFile]] = []
     for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
@@ -159,8 +159,10 @@ def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequen
 
 @dataclass(frozen=True, slots=True)
 class PlannedLog:
-    """The state of a log and what was decided for it. `keyless`: what will become of its records without a key,
-    in words; empty if it has none."""
+    """The state of a log and what was decided for it.
+
+    `keyless`: what happens to its records without a key, as a text. Empty if it has none.
+    """
 
     log: LogState
     decision: Decision
@@ -183,7 +185,7 @@ class PlannedLog:
         }
 
     def lines(self) -> list[str]:
-        """Return the decision on one line, and a line for each warning: for the log of a task."""
+        """Return the decision as one line, and a line for each warning, for the log of a task."""
         name = f"  partition {self.log.partition:>3}"
         span = f"[{self.decision.first_dirty_offset}, {self.decision.end_offset})"
         warnings = [f"{name}  warning  {text}" for text in self.log.warnings]
@@ -192,7 +194,7 @@ class PlannedLog:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run does with one topic, and the reasons: units to compact, logs to sweep, whether files are rewritten."""
+    """What a run does with one topic, and why: units to compact, logs to sweep, whether files are rewritten."""
 
     topic: str
     round: str
@@ -208,18 +210,18 @@ class RunPlan:
     readers: tuple[Reader, ...] = ()
     holds: tuple[ReaderHold, ...] = ()
     fresh_from: Mapping[int, int] = field(default_factory=dict)
-    """Where delete.retention.ms is 0: partition -> from where on this run sets horizons, which are due at once."""
+    """If delete.retention.ms is 0: partition -> offset from which this run sets horizons, which are due at once."""
     records: int = 0
-    """Of the whole table: what a run reads at most, by which its Spark application is set up."""
+    """Number of the table's records: the most that a run reads, by which its Spark application is sized."""
     reconcile: ReconcileDecision = ReconcileDecision()
     shared_files: bool = False
     """Whether a data file has records of several logs, as in some adopted tables."""
     keyless: Mapping[int, str] = field(default_factory=dict)
-    """Partition -> what will become of its records without a key, in words; of those logs that have some."""
+    """Partition -> what happens to its records without a key, as a text, for logs that have some."""
 
     @property
     def due(self) -> bool:
-        """Return whether there is anything to compact, to retain or to sweep."""
+        """Return whether there is anything to compact, retain or sweep."""
         return bool(self.units or self.sweep)
 
     @property
@@ -230,7 +232,7 @@ class RunPlan:
 
     @property
     def repairs(self) -> dict[int, PartitionState]:
-        """Return states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        """Return repaired states of logs that are not chosen: their checkpoints lay outside the log (1.2)."""
         chosen = {w.partition for u in self.units for w in u.partitions}
         return {
             log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
@@ -241,7 +243,7 @@ class RunPlan:
     def with_works(self, works: Collection[PartitionWork]) -> RunPlan:
         """Return the same plan with these works packed into units."""
         base = self.units[0].base_snapshot_id if self.units else 0
-        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
+        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # one unit stays one
         return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
@@ -273,8 +275,11 @@ class RunPlan:
 
 @dataclass(frozen=True, slots=True)
 class NewInput:
-    """What a run brings into the table before its rounds. `bytes`: what its source has and its table has not, None
-    where that is nothing; `converts`: whether deletes by values are converted."""
+    """What a run brings into the table before its rounds.
+
+    `bytes`: size of the input that the source has and the table lacks, None if there is none. `converts`: whether
+    deletes by values are converted.
+    """
 
     bytes: int | None = None
     converts: bool = False
@@ -283,7 +288,7 @@ class NewInput:
 def due_topic(
     plan: RunPlan, new: NewInput, configs: KafkaConfigs, left_since_ms: int | None = None, force: bool = False
 ) -> DueTopic | None:
-    """Return what is due, or None if nothing is due.
+    """Return the topic's due work. None if nothing is due.
 
     `left_since_ms`: since when runs have left the topic unprocessed (Unix ms). `force`: whether a user requests work
     that is not due by ratio or lag.
@@ -317,7 +322,7 @@ def _read_bytes(plan: RunPlan, new: NewInput, configs: KafkaConfigs, force: bool
 
 
 def _may_be_due(log: LogState, new_bytes: int, configs: KafkaConfigs) -> bool:
-    """Return whether a log may be compacted once this much has come into it."""
+    """Return whether a log may be compacted after this many new bytes."""
     dirty = log.cleanable_bytes + log.uncleanable_bytes + new_bytes
     above = dirty > configs.min_cleanable_dirty_ratio * (log.clean_bytes + dirty)
     return configs.compacts and (above or configs.max_compaction_lag_ms < LONG_MAX)

@@ -2,15 +2,15 @@
 
 Pure, except that it follows links and reads other tables' metadata.
 
-`file:/a`, `file:///a/`, `/a` and `/b/../a` are one folder, and so are `s3a://b/x` and `s3://b/x`; links of local
-folders are followed. What is deleted below a table's location must be the table's own: two tables of which one lies in
-the other's folder are refused, however unlikely it is that the names of their files meet.
+`file:/a`, `file:///a/`, `/a` and `/b/../a` are one folder, and so are `s3a://b/x` and `s3://b/x`. Links of local
+folders are followed. Anything deleted below a table's location must be the table's own. So two tables are refused if
+one lies in the other's folder, even if their file names are unlikely to collide.
 
-A table of another catalog is in no listing of ours. Its metadata files show that it is there:
+A table of another catalog is in none of our listings. Its metadata files show that it is there:
 
-1. Each `*.metadata.json` below the location of a table has the UUID of that table.
-2. So has each one in the folder `metadata` of every table in whose data the location may lie: below a folder `data`
-   or `metadata` or of a partition, as `day=1`.
+1. Each `*.metadata.json` below the location of a table must have the UUID of that table.
+2. So must each one in the folder `metadata` of every table in whose data the location may lie: below a folder `data`,
+   `metadata` or of a partition, such as `day=1`.
 3. A file that was written before the table's own oldest file is not the table's.
 
 Only the store's listing and the files themselves count: times in the table's metadata are written by its owner.
@@ -48,7 +48,7 @@ _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]{1,64})"')
 
 @dataclass(frozen=True, slots=True)
 class _Listed:
-    """Describes a file of a listing, with the time of the store (Unix ms)."""
+    """A file of a listing, with the time of the store (Unix ms)."""
 
     path: str
     written_ms: int
@@ -60,9 +60,11 @@ class _Listed:
 
 
 def require_safe_commits(table: Table) -> None:
-    """Raise TableError if a commit to the table would delete metadata files that are not its own: those outside its
-    location, and those with the UUID of another table. Costs the first bytes of each file in the log, if the table has
-    the property by which each commit deletes the oldest of them."""
+    """Raise TableError if a commit to the table would delete metadata files that are not its own.
+
+    Those are files outside its location, and files with the UUID of another table. Costs the first bytes of each file
+    in the metadata log, if the table's property lets each commit delete the oldest of them.
+    """
     if not deletes_old_metadata(table.properties.get(DELETES_OLD_METADATA)):
         return
     name, own = ".".join(table.name()[-2:]), str(table.metadata.table_uuid).lower()
@@ -79,12 +81,12 @@ def require_safe_commits(table: Table) -> None:
 
 
 def deletes_old_metadata(value: str | None) -> bool:
-    """Return whether each commit to a table with this value of the property deletes the oldest files of its log."""
+    """Return whether this value of the property lets each commit delete the oldest files of the metadata log."""
     return (value or "").strip().lower() == "true"
 
 
 def oldest_own_file_ms(table: Table) -> int | None:
-    """Return when (Unix ms) the oldest of the table's own files of metadata was written, None if there is none.
+    """Return when (Unix ms) the oldest of the table's own metadata files was written. None if there is none.
 
     Raises TableError if metadata of another table lies in the folder or around it. Costs a listing of the folder, and
     the first bytes of each metadata file in it, 16 at a time.
@@ -98,7 +100,7 @@ def oldest_own_file_ms(table: Table) -> int | None:
                 metadata.append(file)
             elif file.name in named:
                 oldest_ms = min(file.written_ms, oldest_ms or file.written_ms)
-    except Exception as e:  # each store has errors of its own
+    except Exception as e:  # each store has its own errors
         raise TableError(
             f"the folder {table.location()} of table {name} cannot be listed: {type(e).__name__}; nothing was changed. "
             f"Give the login of the warehouse the right to list it"
@@ -117,7 +119,10 @@ def oldest_own_file_ms(table: Table) -> int | None:
 
 
 def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
-    """Raise TableError if a file in the log of a table whose commits delete such files lies outside its location."""
+    """Raise TableError if a file of the metadata log lies outside the table's location.
+
+    Only for a table whose commits delete such files.
+    """
     if foreign_files := files_outside(log, location):
         raise TableError(
             f"table {name} has {DELETES_OLD_METADATA}=true, and its log of metadata names {foreign_files[0]}, which is "
@@ -128,8 +133,10 @@ def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """Describes where the files of an adopted table may lie: its location, and `platform.imported_folders`. The owner
-    of its metadata could name another topic's file, which would be read, shown and copied."""
+    """Where the files of an adopted table may lie: its location, and `platform.imported_folders`.
+
+    Otherwise the owner of its metadata could name another topic's file, which would be read, shown and copied.
+    """
 
     name: str
     location: str
@@ -149,9 +156,10 @@ class OwnFolders:
 
 
 def only_own_files(table: Table, imported: Sequence[str]) -> None:
-    """Let the FileIO of an adopted table open no manifest, data file or delete file that is not in its own folders.
+    """Prevent the FileIO of an adopted table from opening files that are not in the table's own folders.
 
-    Its owner could name a file on any store or host, which the platform's logins would be sent to.
+    This applies to manifests, data files and delete files. The table's owner could name a file on any store or host, to
+    which the platform's logins would be sent.
     """
     io: Any = table.io
     io.__class__ = _of_own_folders(type(table.io))
@@ -167,8 +175,10 @@ def require_own_files(table: Table, files: Iterable[str]) -> None:
 
 @lru_cache
 def _of_own_folders(kind: type[FileIO]) -> type[FileIO]:
-    """Return a FileIO of that kind, which asks its `own_folders` before it opens any file but a metadata file: the
-    catalog names that."""
+    """Return a FileIO of that kind which checks `own_folders` before it opens a file.
+
+    Metadata files are exempt, because the catalog names them.
+    """
 
     class OwnFiles(kind):  # type: ignore[misc, valid-type]
         own_folders: OwnFolders
@@ -203,15 +213,15 @@ def _around(location: str) -> list[str]:
 
 
 def _metadata_in(io: Any, folder: str) -> list[_Listed]:
-    """Return the metadata files of one folder; none if this login may not list it."""
+    """Return the metadata files of one folder. Empty if this login may not list it."""
     try:
         return [file for file in _below(io, folder, deep=False) if METADATA_FILE.search(file.name)]
-    except Exception:  # each store has errors of its own; outside its own folder a login may have no rights
+    except Exception:  # each store has its own errors; outside its own folder a login may have no rights
         return []
 
 
 def _below(io: Any, folder: str, deep: bool = True) -> Iterator[_Listed]:
-    """Yield the files below a folder; none if there is no such folder."""
+    """Yield the files below a folder. Empty if the folder does not exist."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     if isinstance(io, PyArrowFileIO):
@@ -229,7 +239,7 @@ def _below(io: Any, folder: str, deep: bool = True) -> Iterator[_Listed]:
 
 
 def _time_ms(facts: dict[str, Any]) -> int:
-    """Return the time (Unix ms) of a file as fsspec's stores name it, 0 if they do not."""
+    """Return the time (Unix ms) of a file, under the names that fsspec's stores use. 0 if they give no time."""
     from datetime import datetime
 
     values = (facts.get(key) for key in ("LastModified", "last_modified", "updated", "mtime", "created"))
@@ -244,10 +254,10 @@ def _uuid_of(file: _Listed) -> str | None:
 
 
 def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
-    """Return the UUID of the table that a metadata file is of, None if the file has no UUID.
+    """Return the UUID of the table that a metadata file belongs to. None if the file has no UUID or was deleted.
 
-    A truncated file of a killed writer belongs to no readable table. None also if the file was deleted. Raises
-    TableError if it cannot be read: each store has errors of its own.
+    A truncated file of a killed writer belongs to no readable table. Raises TableError if the file cannot be read: each
+    store has its own errors.
     """
     try:
         with opened() as stream:
@@ -263,8 +273,10 @@ def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
 
 
 def uuid_in(head: bytes, path: str) -> str | None:
-    """Return the UUID of the table that a metadata file is of, by its first HEAD_BYTES; None if it names none. Raise
-    TableError if the file is packed and damaged."""
+    """Return the UUID of the table that a metadata file belongs to, from its first HEAD_BYTES. None if it has none.
+
+    Raises TableError if the file is compressed and damaged.
+    """
     if head[:2] == b"\x1f\x8b":
         try:
             head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
@@ -282,29 +294,31 @@ _ALIASES = {
     "cosn": "cos",
     "": "file",
 }
-"""Schemes under which one store is known."""
+"""Schemes that mean the same store."""
 _ADDRESSES = (
     (r"([^.]+)\.(?:dfs|blob)\.(?P<rest>.+)", "abfs"),
     (r"(?:.+\.)?s3[.-](?:.+\.)?amazonaws\.com(?:\.cn)?", "s3"),
     (r"(?:.+\.)?storage\.(?:googleapis|cloud\.google)\.com", "gs"),
 )
-"""Hosts of http addresses -> the store that they are of."""
+"""Hosts of http addresses -> the store that they belong to."""
 _DEFAULT_PORT = re.compile(r":(8020|9870|9871|50070|50470)$")
 _PORT = re.compile(r":\d+$")
 _FINAL_DOT = re.compile(r"\.(?=:\d+$|$)")
-"""The dot that ends a complete host name in DNS: with and without it the host is the same."""
+"""The dot that ends a complete host name in DNS. Without it, the host is the same."""
 DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 METADATA_PATH = "write.metadata.path"
 PATHS = (*DATA_PATHS, METADATA_PATH)
-"""Table properties that put files elsewhere than into the folders `data` and `metadata` of the location."""
+"""Table properties that move files out of the folders `data` and `metadata` of the location."""
 
 Parts = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class StorageLocation:
-    """Describes a folder or a file: its store, the bucket or host there, and its path, as written and with %20 and the
-    like decoded, since clients do not agree on which of the two it is."""
+    """A folder or a file: its store, its bucket or host, and its path as written and decoded (%20).
+
+    Both paths count, since clients disagree on which of the two it is.
+    """
 
     store: str
     authority: str
@@ -312,8 +326,10 @@ class StorageLocation:
 
 
 def location_of(location: str) -> StorageLocation:
-    """Return the storage location of a folder or a file. Links of local folders are followed; a missing folder is
-    where it would be."""
+    """Return the storage location of a folder or a file.
+
+    Links of local folders are followed. A missing folder counts as if it existed.
+    """
     scheme, colon, rest = location.partition(":")
     if not colon or "/" in scheme:
         scheme, rest = "", location
@@ -340,16 +356,16 @@ def location_of(location: str) -> StorageLocation:
 
 
 VIEW = "\0view"
-"""Prefix of the path of a folder that is known only by a mount of ViewFs."""
+"""Prefix of a path that is known only through a mount of ViewFs."""
 
 
 def _is_access_point(authority: str) -> bool:
-    """Return whether a bucket's name is that of an access point, which says nothing of the bucket behind it."""
+    """Return whether a bucket's name is an access point's, which does not reveal the bucket behind it."""
     return authority.startswith("arn:") or authority.endswith(("-s3alias", "--ol-s3"))
 
 
 def _of_address(scheme: str, host: str, path: str) -> tuple[str, str, str]:
-    """Return store, authority and path that an http address of a known store means; any other is as it is written."""
+    """Return the store, authority and path of an http address if it is a known store's. Other addresses stay."""
     host = _PORT.sub("", host)
     store = next((store for pattern, store in _ADDRESSES if re.fullmatch(pattern, host)), scheme)
     if store == scheme:
@@ -366,8 +382,10 @@ def _parts(path: str) -> Parts:
 
 
 def _local(path: str) -> Parts:
-    """Return the parts of a local path with the links of its folder followed, but not one that a file itself is:
-    deleting that deletes the link."""
+    """Return the parts of a local path, with the links of its folder followed.
+
+    A link that the file itself is stays: deleting it deletes the link.
+    """
     folder, _, name = path.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
         return _parts(_real(path))
@@ -380,15 +398,15 @@ def _real(folder: str) -> str:
 
 
 def folder_location(location: str) -> StorageLocation:
-    """Return the storage location of a folder, where a link that the folder itself is counts as what it points to."""
+    """Return the storage location of a folder. If the folder itself is a link, the link's target counts."""
     return location_of(location.rstrip("/") + "/.")
 
 
 def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
-    """Return whether `inner` is `outer` or may lie in it, in any of the ways to read their paths.
+    """Return whether `inner` is `outer` or may lie in it, for any way to read their paths.
 
     A host of HDFS has many names, so equal paths may be one folder on any two hosts. A mount of ViewFs shows a folder
-    by another path, of which the last part stays.
+    by another path with the same last part.
     """
     one, other = outer.authority.lower(), inner.authority.lower()
     unlike = outer.store != "hdfs" and not (_is_access_point(one) or _is_access_point(other))
@@ -406,12 +424,12 @@ def _may_begin(folder: Parts, path: Parts) -> bool:
 
 
 def overlap(one: StorageLocation, other: StorageLocation) -> bool:
-    """Return whether one is, or may be, the other or in it."""
+    """Return whether one location is, or may be, the other or inside it."""
     return contains(one, other) or contains(other, one)
 
 
 def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
-    """Return whether a file lies in the folder and below it, in every way to read its path."""
+    """Return whether a file lies below the folder, for every way to read its path."""
     return (
         file.store == folder.store
         and file.authority == folder.authority
@@ -426,8 +444,10 @@ def locations_of(location: str, properties: Mapping[str, str]) -> dict[str, Stor
 
 
 def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageLocation]:
-    """Return the folders in which files that no snapshot knows are a table's own: `data` and `metadata` of the
-    location, or what its properties put in their place within it."""
+    """Return the folders in which files that no snapshot names are a table's own.
+
+    They are `data` and `metadata` of the location, or their replacements by the table's properties within the location.
+    """
     root = folder_location(location)
     base = location.rstrip("/")
     data = next((properties[name] for name in DATA_PATHS if properties.get(name)), f"{base}/data")
@@ -436,25 +456,30 @@ def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageL
 
 
 CUTS = re.compile(r"[?#\x00-\x1f]")
-"""Characters at which clients of stores end a path, or which they drop: PyArrow and Iceberg's S3FileIO open
-`s3://b/other/f#/../../own/f` as `s3://b/other/f`. Iceberg's writers encode them in the values of partitions."""
+"""Characters at which clients of stores end a path, or which they drop.
+
+PyArrow and Iceberg's S3FileIO open `s3://b/other/f#/../../own/f` as `s3://b/other/f`. Iceberg's writers encode these
+characters in partition values.
+"""
 
 
 def files_outside(files: Iterable[str], location: str) -> list[str]:
-    """Return the files that do not surely lie in the location. A path with one of CUTS never does."""
+    """Return the files that may lie outside the location. A path with one of CUTS always counts as outside."""
     root = folder_location(location)
     return [file for file in files if CUTS.search(file) or not surely_inside(location_of(file), root)]
 
 
 def metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
-    """Return the folder of a metadata file, by its text."""
     folder = posixpath.dirname(metadata_location)
     return {folder: folder_location(folder)} if folder else {}
 
 
 def known_locations(properties: Mapping[str, str], metadata_location: str) -> Mapping[str, StorageLocation]:
-    """Return where the table of a metadata file may have files; where the file cannot be read, those of most tables: a
-    broken table blocks only its own folder. `properties`: of the catalog, for its FileIO."""
+    """Return where the table of a metadata file may have files.
+
+    If the file cannot be read, returns the folders that most tables use: a broken table blocks only its own folder.
+    `properties`: of the catalog, for its FileIO.
+    """
     try:
         return _locations_in(tuple(sorted(properties.items())), metadata_location)
     except Exception:  # any error of a store or of a broken file
@@ -465,8 +490,10 @@ def known_locations(properties: Mapping[str, str], metadata_location: str) -> Ma
 
 @lru_cache(maxsize=20_000)
 def _locations_in(properties: tuple[tuple[str, str], ...], metadata_location: str) -> Mapping[str, StorageLocation]:
-    """Return where the table of a metadata file may have files. Each process reads such a file once: it is never
-    changed."""
+    """Return where the table of a metadata file may have files.
+
+    A process reads such a file only once, because it never changes.
+    """
     from pyiceberg.io import load_file_io
 
     text = metadata_text(load_file_io(dict(properties), metadata_location).new_input(metadata_location))

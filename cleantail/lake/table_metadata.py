@@ -1,6 +1,6 @@
 """Adapter: fetch the Iceberg metadata of a topic table through PyIceberg, without Spark.
 
-The numbers are interpreted in log_state, triggers and retention.
+log_state, triggers and retention interpret the numbers.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 
 def properties_that_count(table: Table) -> Mapping[str, str]:
-    """Return a table's properties; if others rewrote its history, those that are left. Raises TableError."""
+    """Return a table's properties. If others rewrote its history, only those still valid. Raises TableError."""
     if not may_be_rewritten(table.properties):
         return table.properties
     name, by_id = ".".join(table.name()), {s.snapshot_id: s for s in table.metadata.snapshots}
@@ -89,10 +89,10 @@ MANIFEST_READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """Describes one moment of a topic table: snapshot, live data files, what arrived since each last round, state.
+    """One moment of a topic table: snapshot, live data files, what arrived since each last round, state.
 
-    `snapshot_id` is None for a table without data; `snapshots` (id, Unix ms) are those that no other branch is at.
-    `position` is how far the topic was read at its source, None if no read has filled it.
+    `snapshot_id`: None for a table without data. `snapshots`: (id, Unix ms) of those that no other branch points to.
+    `position`: how far the topic was read at its source, None if no read has filled it.
     """
 
     table: str
@@ -112,11 +112,11 @@ class TableFacts:
 
     @property
     def source(self) -> SourcePosition | None:
-        """Return how far the topic was read in Kafka, None if it never was."""
+        """Return how far the topic was read in Kafka. None if it was never read."""
         return self.position if isinstance(self.position, SourcePosition) else None
 
     def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableFacts:
-        """Return the facts with what the table's namespace says now."""
+        """Return the facts with the current readers and releases of the table's namespace."""
         return replace(self, readers=readers, states=lifted(self.states, releases, self.table_uuid))
 
     @property
@@ -147,9 +147,11 @@ def table_facts(
     releases: Releases = NO_RELEASES,
     pass_foreign: bool = False,
 ) -> TableFacts:
-    """Fetch everything evaluate and status need, in one pass over a snapshot's manifests, the current one's when
-    None; the logs' states are those of now, as `releases` let them count. `pass_foreign`: as in deletes_of. Raises
-    TableError for an unknown snapshot."""
+    """Fetch everything that evaluate and status need, in one pass over a snapshot's manifests.
+
+    `snapshot_id`: by default the current snapshot. The logs' states are always the current ones, with `releases`
+    applied. `pass_foreign`: as in deletes_of. Raises TableError for an unknown snapshot.
+    """
     from pyiceberg.table.refs import MAIN_BRANCH
 
     snapshot = _snapshot(table, snapshot_id)
@@ -178,7 +180,7 @@ def table_facts(
 
 
 def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) -> tuple[DataFile, ...]:
-    """Return the data files of a snapshot, with how many of their records are deleted there."""
+    """Return the data files of a snapshot, each with its number of deleted records at that snapshot."""
     manifests = manifests_of(table, snapshot)
     data, deletes = [m for m in manifests if content_of(m) == DATA], dict[str, list[DeleteFile]]()
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
@@ -191,16 +193,16 @@ def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) ->
     require_own_files(table, [delete.path for of_file in deletes.values() for delete in of_file])
     read_spans(table, (entry.data_file for entry in entries if lineages))
 
-    # those of a data file that is gone stay in the metadata for a while
+    # deletes of a data file that is gone stay in the metadata for a while
     of_files = ((entry, deletes.get(entry.data_file.file_path, ())) for entry in entries)
     logs = (log for entry, of_file in of_files for log in data_files_of(table, entry, of_file, lineages))
     return _with_append_times(table, once(logs))
 
 
 def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Return the files; those without timestamps get the time of their append, by its sequence number.
+    """Return the files. A file without timestamps gets the time of its append, found by its sequence number.
 
-    A snapshot that has expired was older than the next one that is kept, on any branch.
+    An expired snapshot was older than the next kept one, on any branch.
     """
     files = tuple(files)
     if all(file.min_timestamp_ms >= 0 for file in files):
@@ -217,7 +219,7 @@ def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFil
 
 
 def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
-    """Yield the entries of manifests whose files are in the table."""
+    """Yield the manifests' entries for files that are in the table."""
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         for entries in pool.map(lambda m: _entries(table, m), manifests):
             yield from entries
@@ -231,12 +233,15 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 def _arrived(
     table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
 ) -> tuple[DataFile, ...]:
-    """Return the files with records that each log's last round had not seen. A file that was merged since counts as
-    new if the snapshots that show its new records have expired: that costs a cleaning and loses nothing."""
+    """Return the files with records that each log's last round had not seen.
+
+    A file that was merged since counts as new if the snapshots that show its new records have expired. That costs a
+    cleaning and loses no data.
+    """
     # 1. files above the round's sequence number came later
     last_round = {p: s.known_sequence_number for p, s in states.items()}
     newer = [f for f in files if f.data_sequence_number > last_round.get(f.partition, 0)]
-    # 2. or were merged later, which their commit says: `replace`, or none that is kept
+    # 2. or were merged later, if their commit is a `replace` or has expired
     operations = {s.snapshot_id: s.summary.operation.value for s in table.metadata.snapshots if s.summary}
     merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
     if not merged:
@@ -252,9 +257,11 @@ def _arrived(
 
 
 def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) -> list[DataFile] | None:
-    """Return data files that appends added after `sequence_number` up to the snapshot; None if that part of the
-    history has expired, has files that cannot be read, or is from before the table's records had the row ids that their
-    offsets are made of."""
+    """Return data files that appends added after `sequence_number` up to the snapshot.
+
+    None if that part of the history has expired, has files that cannot be read, or precedes the row ids that offsets
+    are made of.
+    """
     added: list[DataFile] = []
     oldest = None
     for oldest in ancestry(table, snapshot):
@@ -264,14 +271,13 @@ def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) 
             return None
         try:
             added += files_added_by(table, oldest)
-        except TableError:  # files that were rewritten since, and cannot be read, as ORC
+        except TableError:  # files that were rewritten since and cannot be read, such as ORC
             return None
     return None if oldest is not None and oldest.parent_snapshot_id is not None else added
 
 
 def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
-    """Yield the snapshot and its ancestors, newest first, as far as they are kept; nothing for a table without a
-    snapshot."""
+    """Yield the snapshot and its kept ancestors, newest first. Nothing for a table without a snapshot."""
     from pyiceberg.table.snapshots import ancestors_of
 
     metadata: Any = _SnapshotsById(table)
@@ -279,7 +285,7 @@ def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
 
 
 def history_of(table: Table) -> Iterator[Commit]:
-    """Yield the ancestry of `main`, newest first, as far as it is kept."""
+    """Yield the kept ancestry of `main`, newest first."""
     for snapshot in ancestry(table, table.current_snapshot()):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""
@@ -298,7 +304,7 @@ class _SnapshotsById:
 
 
 def files_added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
-    """Return data files with new records: those of an append. What a rewrite adds was there before."""
+    """Return the data files with new records, which only an append has. A rewrite adds no new records."""
     appends = snapshot.summary and snapshot.summary.operation.value in ("append", "overwrite")
     return _added_by(table, snapshot) if appends else []
 
@@ -311,24 +317,24 @@ def _added_by(table: Table, snapshot: Snapshot) -> list[DataFile]:
 
 
 def added_files(table: Table, snapshot_id: int) -> list[DataFile]:
-    """Return data files that a snapshot's own commit added. Raises TableError for an unknown one."""
+    """Return the data files that a snapshot's own commit added. Raises TableError for an unknown snapshot."""
     snapshot = _snapshot(table, snapshot_id)
     return _added_by(table, snapshot) if snapshot else []
 
 
 def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
-    """Return data files of a snapshot, the current one when None. Raises TableError for an unknown one."""
+    """Return the data files of a snapshot, by default the current one. Raises TableError for an unknown snapshot."""
     snapshot = _snapshot(table, snapshot_id)
     return _live_files(table, snapshot) if snapshot else ()
 
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
-    """Return partitions with data files at a snapshot, by default the current one. Raises TableError as above."""
+    """Return the partitions with data files at a snapshot, by default the current one. Raises TableError as above."""
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 
 def snapshot_id_of(table: Table, text: str) -> int:
-    """Return the snapshot that a user names by its id, a branch or a tag. Raises TableError if the name is unknown."""
+    """Return the snapshot that a user names by id, branch or tag. Raises TableError if the name is unknown."""
     if (number := whole_number(text.removeprefix("-"))) is not None:
         return -number if text.startswith("-") else number
     if (ref := table.metadata.refs.get(text)) is None:

@@ -1,7 +1,7 @@
 """Records of a topic's table as Arrow, in the columns of a topic table, regardless of the table's own columns.
 
-Data files of an adopted table are read through PyIceberg's metadata and cleantail.lake.records.projection, as tasks on
-Spark read them.
+Data files of an adopted table are read through PyIceberg's metadata and cleantail.lake.records.projection, as in tasks
+on Spark.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def layout_of_paths(table: Table, paths: Iterable[str]) -> Layout:
 
 
 def constants_of(table: Table, file: Any) -> Constants:
-    """Return field id -> value of the file's identity partition. A null is a value."""
+    """Return field id -> value of the file's identity partition. A null counts as a value."""
     fields = table.specs()[file.spec_id].fields
     return tuple(
         (field.source_id, file.partition[at]) for at, field in enumerate(fields) if str(field.transform) == "identity"
@@ -67,15 +67,17 @@ def constants_of(table: Table, file: Any) -> Constants:
 
 
 def stored_columns(table: Table, paths: Sequence[str], file: Any) -> pa.Table:
-    """Return path -> column, of all records of a data file, deleted ones included. Raises TableError for a file that
-    has not as many records as its metadata say."""
+    """Return path -> column, for all records of a data file, including deleted ones.
+
+    Raises TableError if the file's number of records differs from its metadata.
+    """
     import pyarrow as pa
 
     return pa.concat_tables(stored_batches(table, paths, file)).combine_chunks()
 
 
 def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa.Table]:
-    """Yield what stored_columns returns in batches, at least one. Without paths its tables have rows all the same."""
+    """Yield the result of stored_columns in batches, at least one. Without paths, the tables still have rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -97,13 +99,13 @@ def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa
             for batch in parquet.iter_batches(BATCH_RECORDS, columns=projection.read, use_threads=False):
                 yield table_of(batch, True)
             return
-        # a file without records has no batch, and a file with none of the columns is not read
+        # a file without records has no batch; a file without any of the columns is not read
         for at in range(0, max(records, 1), BATCH_RECORDS):
             yield table_of(pa.record_batch({"": pa.nulls(min(BATCH_RECORDS, records - at))}), False)
 
 
 def _with_uuids(array: pa.Array, kind: str) -> pa.Array:
-    """Return a UUID column as Arrow UUIDs, because the text form counts. Other columns stay."""
+    """Return a UUID column as Arrow UUIDs, because their text form is used. Other columns stay."""
     import pyarrow as pa
 
     is_plain = kind == "uuid" and pa.types.is_fixed_size_binary(array.type)
@@ -117,7 +119,7 @@ AS_PARQUET = (
 
 
 def require_parquet(path: str, kind: object) -> None:
-    """Raise TableError for a data file of another format than Parquet."""
+    """Raise TableError if a data file is not Parquet."""
     if _format(kind) != "PARQUET":
         raise TableError(f"{path} is {_format(kind)}, and only Parquet can be read. {AS_PARQUET}")
 
@@ -127,7 +129,7 @@ def _format(kind: object) -> str:
 
 
 def file_problem(table: Table, file: Any, paths: Iterable[str]) -> str | None:
-    """Return why these columns of a data file cannot be read in place; None if they can.
+    """Return why these columns of a data file cannot be read in place. None if they can.
 
     pyarrow reads INT96 as nanoseconds, in which times after the year 2262 wrap around.
     """
@@ -157,8 +159,10 @@ def live_columns(table: Table, paths: Sequence[str], tasks: Iterable[FileScanTas
 def records_with_offsets(
     table: Table, columns: Columns, tasks: Iterable[FileScanTask], lineages: Lineages
 ) -> list[tuple[Any, pa.Table]]:
-    """Return live_columns of the mapping, with the offsets that row lineage gives. Raises TableError for a file whose
-    records have no row ids."""
+    """Return live_columns of the mapping, with the offsets that row lineage gives.
+
+    Raises TableError for a file whose records have no row ids.
+    """
     files = []
     for file, rows, live in _with_deletes(table, list(columns.paths.values()), tasks):
         lineage = require_row_ids(lineages.get(file.file_path), file.file_path)
@@ -200,7 +204,7 @@ def _with_deletes(
 
 
 def marked_records(table: Table, file: Any, columns: Columns) -> int:
-    """Return how many records of a data file are marked, deleted ones included."""
+    """Return how many records of a data file are marked as deletes, including deleted records."""
     import pyarrow.compute as pc
 
     batches = stored_records(table, columns, [TOMBSTONE], file)
@@ -216,11 +220,13 @@ def log_records(
     keyed: bool = False,
     arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Return live records of one log at a snapshot: from an offset on, or only those with a key. They are in no order,
-    or, with `arrivals` (data file -> data sequence number), file after file in the order in which they came.
+    """Return live records of one log at a snapshot: from an offset on, or only those with a key.
 
-    Of an adopted table all columns of the mapping are read and then chosen from, where they are fields of structs: no
-    filter reaches the files.
+    They are unordered. With `arrivals` (data file -> data sequence number), they are in order of arrival, file after
+    file.
+
+    If columns of an adopted table are fields of structs, all mapped columns are read and then filtered: no filter
+    reaches the files.
     """
     from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, NotNull
 
@@ -233,8 +239,10 @@ def log_records(
 
 
 def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id: int) -> pa.Table:
-    """Return live records of one log at a snapshot, of a few offsets. Of an adopted table whose offset is a field of a
-    struct the whole log is read: no filter reaches its files."""
+    """Return live records of one log at a snapshot, at a few offsets.
+
+    If an adopted table's offset is a field of a struct, the whole log is read: no filter reaches its files.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
     from pyiceberg.expressions import And, EqualTo, In
@@ -268,7 +276,7 @@ def adopted_records(
 def _in_topic_columns(
     table: Table, columns: Columns, names: Sequence[str], files: Iterable[tuple[Any, pa.Table]]
 ) -> Iterator[pa.Table]:
-    """Yield the records of each file, after a table without any, which has the types."""
+    """Yield the records of each file. An empty table comes first, so that the types are known without files."""
     import pyarrow as pa
 
     layout = layout_of_paths(table, columns.paths.values())
@@ -283,7 +291,7 @@ def _in_topic_columns(
 
 
 def _may_have(table: Table, columns: Columns, file: Any, partition: int) -> bool:
-    """Return whether a file can have records of a log, by its partition or its bounds."""
+    """Return whether a file may have records of a log, by its partition or its bounds."""
     if columns.partition is None:
         return True
     number = layout_of_paths(table, [columns.partition])[columns.partition].leaf.id
@@ -295,8 +303,10 @@ def _may_have(table: Table, columns: Columns, file: Any, partition: int) -> bool
 
 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
-    """Return the records of a scan; by arrival, of the same (partition, offset) twice the first is what a round
-    keeps."""
+    """Return the records of a scan. With `arrivals`, in order of arrival.
+
+    A round keeps the first of two records with the same (partition, offset).
+    """
     from pyiceberg.io.pyarrow import ArrowScan
 
     bound_deletes()
@@ -307,13 +317,15 @@ def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
 
 
 def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
-    """Return the files of a scan as they came; of those that came together by name: so do rounds and the view."""
+    """Return the files of a scan in order of arrival, then by name, like rounds and the view."""
     return sorted(scan.plan_files(), key=lambda task: (arrivals[task.file.file_path], task.file.file_path))
 
 
 def stored_records(table: Table, columns: Columns, names: Sequence[str], file: Any) -> Iterator[pa.Table]:
-    """Yield the named columns of all records in a data file, deleted ones too, in batches: a file of 400 kB may have
-    50 million records. Offsets that no column has are 0 here: they follow from lineage."""
+    """Yield the named columns of all records in a data file, including deleted ones, in batches.
+
+    A file of 400 kB may have 50 million records. If no column has offsets, they are 0 here: they follow from lineage.
+    """
     import pyarrow as pa
 
     paths = list(dict.fromkeys(path for name in names for path in _read(columns, name)))
@@ -327,7 +339,7 @@ def stored_records(table: Table, columns: Columns, names: Sequence[str], file: A
 
 
 def _read(columns: Columns, name: str) -> tuple[str, ...]:
-    """Return the paths that have to be read for a column of a topic table, or for TOMBSTONE."""
+    """Return the paths to read for a column of a topic table, or for TOMBSTONE."""
     if columns.deleted is None or name not in (VALUE, TOMBSTONE):
         return columns.of(name)
     return (*(columns.of(name) if name == VALUE else ()), columns.deleted.column)

@@ -1,15 +1,15 @@
 """Columns of a data file as the table has them: Iceberg's specification, Column Projection, for every reader of files.
 
-A file may be older than the table's schema, and files of other writers may lack field ids or the columns that are in
-their path. A field is found by its id; in a file without any ids by the names that the table's name mapping
+A file may be older than the table's schema. Files of other writers may lack field ids or the columns that are in their
+path. A field is found by its id. In a file without any ids, it is found by the names that the table's name mapping
 (`schema.name-mapping.default`) has for the id. A field that the file lacks has, in this order:
 
 1. the value of the file's identity partition. In a file without ids this comes before the name mapping, as in Spark;
 2. its `initial-default`;
 3. null.
 
-A field of a struct is null if the struct is, regardless of its default. It is also null if the file lacks the struct,
-unless the struct itself has a default. Values have the table's type: narrower types of the file are promoted.
+A field of a struct is null if the struct is null, regardless of its default. It is also null if the file lacks the
+struct, unless the struct itself has a default. Values have the table's type: narrower types of the file are promoted.
 """
 
 from __future__ import annotations
@@ -31,16 +31,19 @@ FIELD_ID = b"PARQUET:field_id"
 """Where pyarrow keeps a column's Iceberg id."""
 NAME_MAPPING = "schema.name-mapping.default"
 Constants = tuple[tuple[int, Any], ...]
-"""Field id -> value of the file's identity partition, as Iceberg has it in JSON, or as PyIceberg does."""
+"""Field id -> value of the file's identity partition, in Iceberg's JSON form or in PyIceberg's form."""
 _EPOCH = datetime(1970, 1, 1)
 _MICROSECOND = timedelta(microseconds=1)
 
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A column of a table, or a part of one. `names`: those that it may have in a file without ids, None if the table
-    has no name mapping. `kind`: Iceberg's name of its type. `fields`: of a struct; a list has its element, a map key
-    and value. `default`: its initial default, as Iceberg has it in JSON."""
+    """A column of a table, or a part of one.
+
+    `names`: its possible names in a file without ids, None if the table has no name mapping. `kind`: Iceberg's name of
+    its type. `fields`: of a struct; a list has its element, a map its key and value. `default`: its initial default, in
+    Iceberg's JSON form.
+    """
 
     id: int
     name: str
@@ -52,8 +55,10 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPath:
-    """Names a column by the fields on the way to it, from the outermost struct inward. `marks`, of a column that marks
-    deletes, is what it says then."""
+    """A column, by the fields on the path to it, from the outermost struct inward.
+
+    `marks`: the values that mark a delete, for a column that marks deletes.
+    """
 
     steps: tuple[Field, ...]
     marks: tuple[str, ...] | None = None
@@ -71,19 +76,23 @@ class ColumnPath:
         return self.leaf.kind if self.steps else ""
 
     def null_count(self, by_field: Mapping[int, int]) -> int | None:
-        """Return what the metadata say of nulls in the column. Iceberg's writers do not count fractions that are null
-        because the struct around them is."""
+        """Return the number of nulls in the column according to the metadata. None if unknown.
+
+        Iceberg's writers do not count fractions that are null because the struct around them is.
+        """
         miscounted = len(self.steps) > 1 and self.kind in ("float", "double")
         return None if miscounted else by_field.get(self.leaf.id)
 
 
 Layout = Mapping[str, ColumnPath]
-"""Column of a topic table -> its path. A column that no record has is not in it."""
+"""Column of a topic table -> its path. A column that no record has is missing."""
 
 
 def layout_of_schema(schema: Mapping[str, Any], name_mapping: str | None, paths: Mapping[str, str]) -> Layout:
-    """Return the layout of a table whose columns lie at these paths; a path that its schema has not is left out.
-    `schema`, `name_mapping`: as Iceberg writes them in JSON."""
+    """Return the layout of a table with columns at these paths. A path that the schema lacks is left out.
+
+    `schema`, `name_mapping`: as Iceberg writes them in JSON.
+    """
     names = None if name_mapping is None else _names_of_mapping(name_mapping)
     fields = _fields(schema, names)
     found = {column: _steps(fields, path.split(".")) for column, path in paths.items()}
@@ -110,7 +119,7 @@ def _names_by_id(mapping: Iterable[Mapping[str, Any]]) -> dict[int, tuple[str, .
 
 
 def _fields(kind: Any, names: Mapping[int, tuple[str, ...]] | None) -> tuple[Field, ...]:
-    """Return the fields of a nested type, as Iceberg writes it in JSON."""
+    """Return the fields of a nested type in Iceberg's JSON form."""
     if isinstance(kind, str):
         return ()
     described = list(kind.get("fields", ()))
@@ -131,7 +140,7 @@ def _fields(kind: Any, names: Mapping[int, tuple[str, ...]] | None) -> tuple[Fie
 
 
 def _steps(fields: Iterable[Field], path: Sequence[str]) -> tuple[Field, ...]:
-    """Return the fields on the way to a column; none if there is no such column."""
+    """Return the fields on the path to a column. Empty if the column does not exist."""
     step = next((field for field in fields if field.name == path[0]), None)
     if step is None or len(path) == 1:
         return () if step is None else (step,)
@@ -141,9 +150,11 @@ def _steps(fields: Iterable[Field], path: Sequence[str]) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a column is in a file. `names`: of the fields on the way to it that the file has; `of_file`: the last
-    of them, None if that is not the whole way. Then the column is `constant` in all records in which the last field
-    that the file has is not null."""
+    """Where a column is in a file.
+
+    `names`: of the fields on the path that the file has. `of_file`: the column's field, None if the file has only a
+    part of the path. Then the column is `constant` in all records in which the last existing field is not null.
+    """
 
     path: ColumnPath
     names: tuple[str, ...]
@@ -157,9 +168,11 @@ class Place:
 
 
 class Projection:
-    """Where the wanted columns of a layout are in one file, and what those are that it lacks. `where`: the file,
-    for errors. Raises TableError for a file without field ids in a table without a name mapping, or with two columns
-    for one field."""
+    """Where the wanted columns of a layout are in one file, and the values of those that it lacks.
+
+    `where`: the file, for errors. Raises TableError for a file without field ids in a table without a name mapping, or
+    with two columns for one field.
+    """
 
     def __init__(
         self, of_file: pa.Schema, layout: Layout, columns: Iterable[str], constants: Constants, where: str
@@ -175,7 +188,7 @@ class Projection:
         self.places = {c: _place(of_file, path, has_ids, dict(constants), where) for c, path in paths.items()}
         read = (_read(of_file, place) for place in self.places.values() if place.names)
         self.read: list[str] = list(dict.fromkeys(".".join(names) for names in read))
-        """What pyarrow has to read of the file: a.b for a field of a struct."""
+        """Columns that pyarrow has to read from the file. `a.b` is a field of a struct."""
 
     @property
     def lacks_all(self) -> bool:
@@ -183,8 +196,10 @@ class Projection:
         return not self.read
 
     def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
-        """Return the columns of a batch that has at least what is to be read. Raises TableError, naming the column,
-        for a type of the file that cannot become the table's."""
+        """Return the columns of a batch that has at least the columns in `read`.
+
+        Raises TableError, naming the column, if a type of the file cannot become the table's.
+        """
         import pyarrow as pa
 
         arrays = {}
@@ -199,7 +214,7 @@ class Projection:
         return arrays
 
     def path_in_file(self, column: str) -> str | None:
-        """Return the column's name in the file, as Parquet has it; None if the file lacks it."""
+        """Return the column's name in the file, in Parquet's form. None if the file lacks it."""
         place = self.places[column]
         return None if place.lacks else ".".join(place.names)
 
@@ -255,8 +270,7 @@ def _constant(missing: Sequence[Field], constants: Mapping[int, Any], where: str
 
 
 def scalar(field: Field, value: Any, where: str = "the table") -> pa.Scalar:
-    """Return a value of a partition, or a default, in the table's type. Raises TableError for one that is not of the
-    type."""
+    """Return a partition value, or a default, in the table's type. Raises TableError if the type does not fit."""
     import pyarrow as pa
 
     try:
@@ -266,7 +280,7 @@ def scalar(field: Field, value: Any, where: str = "the table") -> pa.Scalar:
 
 
 def _plain(field: Field, value: Any) -> Any:
-    """Return a value in Iceberg's JSON, or as PyIceberg has it, as pyarrow takes it: times are whole numbers."""
+    """Return a value of Iceberg's JSON or of PyIceberg in the form that pyarrow takes: times are whole numbers."""
     kind = field.kind
     if kind == "struct":
         return {each.name: None if (v := value.get(str(each.id), each.default)) is None else _plain(each, v)
@@ -289,7 +303,7 @@ def _plain(field: Field, value: Any) -> Any:
 
 
 def _since_epoch(value: Any, units: int) -> int:
-    """Return a timestamp as a whole number; a microsecond has so many units."""
+    """Return a timestamp as a whole number. `units`: how many units a microsecond has."""
     if isinstance(value, int):
         return value
     if isinstance(value, datetime):
@@ -307,7 +321,7 @@ def _micros(moment: datetime) -> int:
 
 
 def arrow_type(field: Field) -> pa.DataType:
-    """Return the type of a column in Arrow; null for a type that Arrow does not have."""
+    """Return the Arrow type of a column. Null for a type that Arrow does not have."""
     import pyarrow as pa
 
     kind = field.kind
@@ -331,8 +345,10 @@ def arrow_type(field: Field) -> pa.DataType:
 
 
 def _read(of_file: pa.Schema, place: Place) -> tuple[str, ...]:
-    """Return what has to be read for a column: of a struct that lacks it any one field, which shows where the struct
-    is null."""
+    """Return the path to read for a column.
+
+    If a struct in the file lacks the column, any field of the struct is read: it shows where the struct is null.
+    """
     if not place.lacks:
         return place.names
     names, kind = list(place.names), of_file.field(place.names[0]).type
@@ -360,8 +376,11 @@ def _array(batch: pa.RecordBatch, place: Place) -> pa.Array:
 
 
 def adapted(array: pa.Array, field: Field, of_file: pa.Field, has_ids: bool) -> pa.Array:
-    """Return an array of a file in the table's type, as far as it has to be another one: fields of structs are found
-    by their ids or names, narrower types become wider. Raises pyarrow.ArrowException if it cannot."""
+    """Convert an array of a file to the table's type, as far as it differs.
+
+    Fields of structs are found by their ids or names; narrower types become wider. Raises pyarrow.ArrowException if the
+    conversion is impossible.
+    """
     import pyarrow as pa
 
     if isinstance(array, pa.ExtensionArray):

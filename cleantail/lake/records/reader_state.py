@@ -1,10 +1,10 @@
-"""The current state of a topic through PyIceberg and Arrow, and where to go on reading from.
+"""The current state of a topic through PyIceberg and Arrow, and the positions from which to continue reading.
 
-Clean tail and head together, the topic's strategy applied, tombstoned keys absent (semantics.md 2, hazard 3). Records
-without a key do not belong to a state. State and positions are of one snapshot: a reader that loads the state and then
-follows from the positions misses nothing and sees nothing twice.
+Combines clean tail and head, applies the topic's strategy, and leaves out tombstoned keys (semantics.md 2, hazard 3).
+Records without a key do not belong to a state. State and positions are from one snapshot: a reader that loads the state
+and then follows from the positions misses nothing and sees nothing twice.
 
-A reader also registers how far it is. Its position is refused where it cannot be one.
+A reader also registers its position here. An impossible position is refused.
 """
 
 from __future__ import annotations
@@ -36,10 +36,10 @@ if TYPE_CHECKING:
 
 
 def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
-    """Return partition -> the first offset that a reader may see, where retention has moved it (semantics.md 1.2).
+    """Return partition -> the first offset that a reader may see, if retention has moved it (semantics.md 1.2).
 
-    A late record below it is in a file, but not in the log. The properties hold the current state: an older snapshot is
-    read as it was.
+    A late record below it is in a file, but not in the log. The properties hold the current state, so an older snapshot
+    has no such offsets.
     """
     current = table.current_snapshot()
     if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
@@ -50,10 +50,10 @@ def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = No
 
 
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
-    """Return partition -> next offset of every log at a snapshot, the current one if None.
+    """Return partition -> next offset of every log at a snapshot, by default the current one.
 
-    Today's ends include records that were removed since, and the position in the source: a partition that is empty
-    there ends at 0. The ends of an older snapshot are those of its files. Raises TableError for an unknown snapshot.
+    Current ends include records that were removed since, and the position in the source: a partition that is empty
+    there ends at 0. The ends of an older snapshot come from its files. Raises TableError for an unknown snapshot.
     """
     ends: dict[int, int] = {}
     for file in live_files(table, snapshot_id):
@@ -75,8 +75,7 @@ Rank = tuple[bool, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """Describes the state at one snapshot. `positions`: partition -> the next offset to read, for every log of the
-    topic."""
+    """The state at one snapshot. `positions`: partition -> the next offset to read, for every log of the topic."""
 
     table: Table
     topic: Topic
@@ -85,13 +84,15 @@ class Latest:
     remembered: Mapping[tuple[int, bytes], Rank]
     now_ms: int
     starts: Mapping[int, int]
-    """Partition -> the first offset that a reader may see, where retention has moved it."""
+    """Partition -> the first offset that a reader may see, if retention has moved it."""
     arrivals: Mapping[str, int]
     """Data file -> data sequence number: the order in which records came."""
 
     def batches(self, partition: int | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the state in the topic table's columns, in offset order, one log after another; one log at a time is
-        in memory."""
+        """Yield the state in the topic table's columns, in offset order, one log after another.
+
+        Only one log at a time is in memory.
+        """
         for p in sorted(self.positions) if partition is None else [partition]:
             yield from self._log(p).to_batches()
 
@@ -112,9 +113,9 @@ class Latest:
 
 
 def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> Latest:
-    """Load the state as it is now, or as of a snapshot. Raises TableError if there is no such table or snapshot.
+    """Load the current state, or the state at a snapshot. Raises TableError if the table or snapshot does not exist.
 
-    `now_ms` is the clock of remembered deletions and of the bound on future timestamps.
+    `now_ms`: the clock of remembered deletions and of the bound on future timestamps.
     """
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
@@ -128,8 +129,10 @@ def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> La
 
 
 def _arrivals(table: Table, snapshot_id: int | None) -> dict[str, int]:
-    """Return data file -> data sequence number, which a rewrite keeps: the order in which records came (semantics.md
-    3.5)."""
+    """Return data file -> data sequence number: the order in which records came (semantics.md 3.5).
+
+    A rewrite keeps that number.
+    """
     return {file.path: file.data_sequence_number for file in live_files(table, snapshot_id)}
 
 
@@ -159,11 +162,10 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
 
 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
-    """Return one record a key in offset order: the winner, unless it is a tombstone or older than a remembered
-    deletion.
+    """Return the winner of each key, in offset order, except tombstones and records older than a remembered deletion.
 
-    `records`: the topic table's columns, and ORDER where that decides; one log, no null keys, in the order in which
-    they came: of copies of one record the first is shown, as it is the one that a round keeps (semantics.md 3.5).
+    `records`: the topic table's columns, and ORDER if it decides. They are of one log, without null keys, in the order
+    in which they came. Of several copies of a record the first is shown, as a round keeps the first (semantics.md 3.5).
     """
     import numpy as np
     import pyarrow as pa
@@ -212,11 +214,11 @@ def set_position(
     *,
     back: bool = False,
 ) -> Reader:
-    """Register the reader, or move its position; backwards only with `back`.
+    """Register the reader, or move its position. Only `back` allows moving it backwards.
 
-    Raises CleantailError for a name that cannot be, for an offset outside the log (beyond its end the position would
-    hold nothing, ever), and for one below the reader's own; TableError for a partition that the topic does not have. A
-    topic without records has none yet, and any may come.
+    Raises CleantailError for an invalid name, for an offset outside the log, and for an offset below the reader's own.
+    A position beyond the log's end would never block anything. Raises TableError for a partition that the topic does
+    not have. If the topic has no records yet, any partition is allowed.
     """
     _require_name(name)
     _require_in_log(catalog, topic, partition, offset)

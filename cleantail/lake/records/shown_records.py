@@ -1,8 +1,8 @@
 """Records for a user who has to decide: few, truncated, printable, and read on request.
 
-They are not kept anywhere: they are read from the snapshot that was checked, through PyIceberg. That is possible
-as long as a branch leads to it: while the round waits, while the branch of a failed check is kept
-(`cleantail.failed.branch.retention.ms`), and, for what was published, as long as the record is on `main`.
+They are not stored. They are read through PyIceberg from the snapshot that was checked. That requires a branch that
+leads to the snapshot: while the round waits, or while the branch of a failed check is kept
+(`cleantail.failed.branch.retention.ms`). Published records can be read as long as they are on `main`.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def read_records(
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:
-    """Yield the records of a batch in the topic table's columns; microseconds become Kafka's milliseconds."""
+    """Yield the records of a batch in the topic table's columns. Microseconds become Kafka's milliseconds."""
     import pyarrow as pa
 
     columns = {name: batch.column(name) for name in batch.schema.names}
@@ -69,7 +69,10 @@ def _headers(headers: list[dict[str, Any]] | None) -> tuple[tuple[str, bytes | N
 
 
 def sampled_records(topic: Topic, sample: Sequence[RemovedRecord]) -> dict[tuple[int, int], ShownRecord]:
-    """Return them by partition and offset. A round that waits has removed nothing: its records are on `main`."""
+    """Return the sampled records by partition and offset.
+
+    A waiting round has not removed anything yet, so its records are on `main`.
+    """
     table = load_table(open_catalog(topic.platform), topic)
     current = table.current_snapshot() if table is not None else None
     if table is None or current is None:
@@ -89,7 +92,7 @@ HEADERS_SHOWN = 8
 
 @dataclass(frozen=True, slots=True)
 class ShownRecord:
-    """Holds key, value and headers in words that are safe to print: text in JSON's quotes, other bytes in hex, null."""
+    """Key, value and headers as texts that are safe to print: text in JSON's quotes, other bytes in hex, null."""
 
     partition: int
     offset: int
@@ -103,9 +106,10 @@ class ShownRecord:
 
 
 def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | None:
-    """Return the snapshot in which the records of a checked snapshot can be read, or None.
+    """Return the snapshot in which the records of a checked snapshot can be read. None if there is none.
 
-    It is the snapshot itself while a branch leads to it, and `main` if it was published. A dropped one stays dropped.
+    It is the snapshot itself while a branch leads to it, and `main` if it was published. A dropped snapshot cannot be
+    read again.
     """
     heads = {ref.snapshot_id for ref in table.refs().values()}
     current = table.current_snapshot()
@@ -115,8 +119,7 @@ def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | Non
 
 
 def read_shown(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int) -> list[ShownRecord]:
-    """Return the records of a log that are live at a snapshot, of these offsets, in their order; at most
-    MOST_RECORDS."""
+    """Return the records of a log that are live at a snapshot, at these offsets, in order, at most MOST_RECORDS."""
     few = sorted(set(offsets))[:MOST_RECORDS]
     if not few:
         return []
@@ -132,7 +135,7 @@ def read_shown(table: Table, partition: int, offsets: Iterable[int], snapshot_id
 
 
 def headers_shown(headers: Sequence[tuple[str, bytes | None]]) -> tuple[str, ...]:
-    """Return `"name": "value"` of each, the first few."""
+    """Return the first few headers as `"name": "value"`."""
     few = [f"{_word(k.encode(), HEADER_CHARS)}: {_word(v, HEADER_CHARS)}" for k, v in headers[:HEADERS_SHOWN]]
     more = len(headers) - len(few)
     return (*few, *([f"and {more} more"] if more > 0 else []))
@@ -143,7 +146,7 @@ def _word(data: bytes | None, chars: int) -> str:
 
 
 def shown(data: bytes | None, length: int | None, chars: int) -> str:
-    """Return a key or value as one printable, bounded word: text in JSON's quotes, other bytes in hex, null as it is.
+    """Return a key or value as one printable text of limited length: JSON's quotes, hex for other bytes, or null.
 
     `data` may be only the beginning of `length` bytes.
     """
@@ -157,7 +160,7 @@ def shown(data: bytes | None, length: int | None, chars: int) -> str:
 
 
 def _text(data: bytes, is_cut: bool) -> str | None:
-    """Decode UTF-8; None if the bytes are not UTF-8. Cut data may end in the middle of a character."""
+    """Decode UTF-8. None if the bytes are not UTF-8. Cut data may end in the middle of a character."""
     try:
         return data.decode()
     except UnicodeDecodeError as e:

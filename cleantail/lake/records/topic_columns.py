@@ -1,11 +1,10 @@
-"""Arrow: an adopted table's columns as those of a topic table, by the rules that cleantail.log.adopted_table has.
+"""Arrow: an adopted table's columns as those of a topic table, by the rules of cleantail.log.adopted_table.
 
-A table property holds the mapping of an adopted table's columns. It is there from the adoption on,
-so every owner of the table has the mapping. If the topic's YAML has another mapping, nothing is done until the table
-is adopted again.
+A table property holds the mapping of an adopted table's columns, from the adoption on. So every owner of the table has
+the mapping. If the topic's YAML has another mapping, Cleantail does nothing until the table is adopted again.
 
-Keys of adopted tables are bytes, in Arrow: the same bytes as cleantail.log.adopted_table gives in Spark, for one
-column or for several. Its docstring says what they are, and what JSON several columns of a value become.
+Keys of adopted tables are bytes, from one column or several. They are the same in Arrow as in Spark. The docstring of
+cleantail.log.adopted_table describes them, and the JSON of a value from several columns.
 """
 
 from __future__ import annotations
@@ -41,13 +40,15 @@ _COLUMNS_JSON: Codec[Columns] = Codec(Columns)
 
 
 def property_of_columns(columns: Columns) -> str:
-    """Return the mapping as one line of JSON, in which equal mappings are equal texts."""
+    """Return the mapping as one line of JSON. Equal mappings give equal texts."""
     return _DATA_JSON.text(columns.as_data)
 
 
 def columns_of_properties(properties: Mapping[str, str]) -> Columns | None:
-    """Return the mapping of an adopted table; None for one that Cleantail made. Raises TableError if the property
-    cannot be read."""
+    """Return the mapping of an adopted table. None for a table that Cleantail made.
+
+    Raises TableError if the property cannot be read.
+    """
     text = properties.get(PROPERTY_COLUMNS)
     return _COLUMNS_JSON.value(text, f"table property {PROPERTY_COLUMNS}") if text else None
 
@@ -57,8 +58,11 @@ PLAIN_SCALE = 6
 
 
 def key_bytes(array: Any, kind: str) -> pa.Array:
-    """Return the bytes of a column; null stays null. `kind`: Iceberg's name of the column's type, by which a file that
-    was written before a promotion is read. Raises pyarrow.ArrowException for a type that has none."""
+    """Return a column's values as bytes. Null stays null.
+
+    `kind`: Iceberg's name of the column's type, by which a file is read that was written before a promotion. Raises
+    pyarrow.ArrowException for a type without bytes.
+    """
     import pyarrow as pa
 
     if isinstance(array, pa.ExtensionArray):
@@ -87,7 +91,7 @@ def _micros(array: pa.Array) -> pa.Array:
 
 
 def _bits(array: pa.Array) -> pa.Array:
-    """Return the bits of numbers as Java has them: one NaN, and one zero."""
+    """Return the bits of numbers as in Java: one NaN, and one zero."""
     import numpy as np
     import pyarrow as pa
 
@@ -97,8 +101,10 @@ def _bits(array: pa.Array) -> pa.Array:
 
 
 def joined_parts(parts: Sequence[pa.Array]) -> pa.Array:
-    """Return the bytes of keys of several parts: of each its length, a colon and its bytes, or a hyphen where it is
-    null. A key all of whose parts are null is null."""
+    """Return the bytes of keys of several parts: for each its length, a colon and its bytes, or a hyphen if it is null.
+
+    A key is null if all its parts are null.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -112,7 +118,7 @@ def joined_parts(parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def marked(array: Any, values: Sequence[str]) -> pa.Array:
-    """Return whether each record is marked as one that deletes its key: never null."""
+    """Return whether each record is marked as a delete of its key. Never null."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -120,7 +126,7 @@ def marked(array: Any, values: Sequence[str]) -> pa.Array:
 
 
 def json_objects(paths: Sequence[str], parts: Sequence[pa.Array]) -> pa.Array:
-    """Return JSON of several columns, without those that are null, as Spark writes it."""
+    """Return JSON of several columns, without null ones, as Spark writes it."""
     import json
 
     import pyarrow as pa
@@ -132,7 +138,7 @@ def json_objects(paths: Sequence[str], parts: Sequence[pa.Array]) -> pa.Array:
 
 
 def _text(value: Any) -> Any:
-    """Return what JSON has for a value that it has no type for; bytes in Base64, as Spark."""
+    """Return the JSON value of a type that JSON lacks. Bytes are in Base64, as in Spark."""
     import base64
     from decimal import Decimal
 
@@ -144,17 +150,19 @@ def _text(value: Any) -> Any:
 MADE_OFFSET = "_cleantail_offset"
 """The column of offsets that row lineage gives, in addition to the table's own."""
 MOST_MS = LONG_MAX // 1000
-"""The last Unix ms, and the first with a minus, that a timestamp in microseconds can be."""
+"""Limit of Unix ms, positive or negative, that a timestamp in microseconds can hold."""
 NO_KINDS: Mapping[str, str] = {}
-"""Where a type says all by itself."""
+"""For columns whose Arrow type is sufficient."""
 
 
 def as_topic_columns(
     stored: pa.Table, columns: Columns, names: Sequence[str], kinds: Mapping[str, str] = NO_KINDS
 ) -> pa.Table:
-    """Convert for Arrow as column_sql.expressions does for Spark: the same bytes for the same record. `stored`: path
-    -> column. TOMBSTONE may be among the names where a column marks deletes. Raises TableError for a value that a topic
-    table's column cannot have."""
+    """Return the topic table's columns, with the same bytes per record as column_sql.expressions gives in Spark.
+
+    `stored`: path -> column. `names` may include TOMBSTONE if a column marks deletes. Raises TableError for a value
+    that a topic table's column cannot have.
+    """
     import pyarrow as pa
 
     arrays = []
@@ -242,7 +250,7 @@ def whole_numbers(stored: pa.Array) -> pa.Array:
 
 
 def beyond_ms(path: str) -> str:
-    """Return what is wrong with a column of whole numbers that cannot all be Unix ms."""
+    """Return the error text for a column of whole numbers that cannot all be Unix ms."""
     return (
         f"column {path}, mapped to timestamp, has numbers beyond {MOST_MS}, the last Unix ms of a timestamp: it counts "
         "in another unit, or is not a time. Map a column of timestamps, or of Unix ms"
@@ -250,8 +258,10 @@ def beyond_ms(path: str) -> str:
 
 
 def micros(stored: pa.Array) -> pa.Array:
-    """Return timestamps in microseconds; whole numbers count Unix ms. Raises pyarrow.ArrowInvalid for one that is too
-    far from 1970."""
+    """Return timestamps in microseconds. Whole numbers count as Unix ms.
+
+    Raises pyarrow.ArrowInvalid for a time that is too far from 1970.
+    """
     import pyarrow as pa
 
     if pa.types.is_integer(stored.type):
@@ -278,7 +288,7 @@ def _bytes(stored: pa.Array, column_type: pa.DataType) -> pa.Array:
 
 
 def _headers(value: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """Return the headers with keys that are text, as a topic table has them, where an adopted one has bytes."""
+    """Return the headers with text keys, as in a topic table. An adopted table has them as bytes."""
     if value is None:
         return None
     keys = (h["key"] for h in value)
