@@ -1,7 +1,7 @@
-"""Gives Airflow the plugin where this folder is its plugins folder and Cleantail is not installed as a package.
+"""Register the plugin if this folder is Airflow's plugins folder and Cleantail is not installed as a package.
 
-Where it is, also as `make setup` installs a checkout, Airflow finds the plugin by its entry point, and here nothing:
-it is to be there once.
+If it is installed, also by `make setup` in a checkout, Airflow finds the plugin by its entry point. Then this file
+registers nothing, because the plugin must be loaded only once.
 """
 
 from importlib.metadata import entry_points

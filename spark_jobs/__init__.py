@@ -1,1 +1,1 @@
-"""One file per job: argv in, a small JSON result out. The work is in `round`, and beneath it `engine` and `iceberg`."""
+"""The jobs: a command line in, a small JSON result out. The work is in `round`, and below it `engine` and `iceberg`."""

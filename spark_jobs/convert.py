@@ -147,7 +147,7 @@ def _parquet(entry: Entry) -> Entry:
 
 
 def table_files(table: Any, entries: SnapshotEntries, compared: Sequence[Entry]) -> list[TableFile]:
-    """Return data files, or equality deletes, in the form that the rules of equality deletes take."""
+    """Return data files, or equality deletes, in the form that equality_deletes requires."""
     ids = set(entries.field_ids)
     constants = PartitionConstants(table, ids)
     partitions = sorted({entry.iceberg_partition for entry in (*entries.data, *entries.by_value)})

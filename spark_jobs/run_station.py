@@ -65,7 +65,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cleantail.job")
 Document = dict[str, Any]
-"""A job's result as JSON. The result file and the task's XCom store it; codecs write and parse it."""
+"""A job's result as JSON. The result file and the task's XCom store it. Codecs write and parse it."""
 
 RED = 1
 """Exit code of a job whose check failed or that blocked partitions. Errors have their own exit codes."""
@@ -78,7 +78,7 @@ SHORT_LIST, SHORT_CHARS = 20, 200
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """Holds the resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
+    """The resolved arguments of a job. `now_ms` is the one clock reading of the whole run (Unix ms)."""
 
     topic: Topic
     now_ms: int
@@ -87,8 +87,8 @@ class Job:
     def begin_session(self, work: str, workers: bool = True) -> Callable[[], SparkSession]:
         """Start the session for the work in the background, and return a function that waits for it (iceberg.session).
 
-        Raises what require_usable raises, before a JVM is started. spark-submit has already started one, so there it
-        raises while the session starts.
+        Raises the errors of require_usable before a JVM starts. spark-submit has already started one: there they are
+        raised while the session starts.
         """
         submitted = SUBMITTED in os.environ
         if not submitted:
@@ -162,7 +162,8 @@ def _client_settings(job: Job) -> Mapping[str, str]:
 
 
 def _round_run(job: Job, session: Callable[[], SparkSession]) -> Run:
-    """Return what the rounds of this application share. Great Expectations is imported while the session starts."""
+    """Return the settings that the rounds of this application share. Great Expectations is imported while the session
+    starts."""
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.judge import preload
     from spark_jobs.round.run import Run
@@ -226,7 +227,7 @@ def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
 
 
 def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
-    """Write the result. In a store, add the exit code: Airflow does not get that of a driver on a cluster."""
+    """Write the result. In a store, add the exit code: Airflow does not get the exit code of a driver on a cluster."""
     if not is_address(arguments.result):
         Path(arguments.result).write_text(json.dumps(result), encoding="utf-8")
         return
@@ -240,7 +241,7 @@ def require_clock(platform: Platform, now_ms: int) -> None:
 
 
 def _require_run_clock(arguments: argparse.Namespace, platform: Platform, now_ms: int) -> None:
-    """Raise CleantailError if a plan's clock, which came through an XCom, is not the run's."""
+    """Raise CleantailError if a plan's clock, which came through an XCom, differs from the run's."""
     require_of_run(platform, now_ms, arguments.began, int(time.time() * 1000))
 
 
@@ -409,7 +410,7 @@ def _run_pack(arguments: argparse.Namespace) -> Document:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """What runs a station, and its own command-line arguments (flag -> options of argparse)."""
+    """The function of a station, and its own command-line arguments (flag -> options of argparse)."""
 
     work: Callable[..., Document]
     arguments: Mapping[str, dict[str, Any]]

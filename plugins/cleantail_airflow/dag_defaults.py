@@ -8,7 +8,7 @@ from typing import Any
 from cleantail.config.platform import Platform
 
 RETRIES = 2
-FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off: a schedule only needs some day in the past
+FIRST_DAY = datetime(2026, 1, 1, tzinfo=UTC)  # catchup is off, so any day in the past will do
 
 
 def default_args(owner: str, platform: Platform) -> dict[str, Any]:

@@ -19,7 +19,7 @@ ROOT = INSTALLED_IN
 JOB_FILE = ROOT / "spark_jobs" / "run_station.py"
 """The file that spark-submit runs, for every station."""
 NO_CONFIG = Path(f"/{CONFIG_VARIABLE} names no configuration")
-"""Stands for a missing configuration. Errors show it, and there is no such directory."""
+"""Placeholder for a missing configuration, which errors show. No such directory exists."""
 
 
 def config_dir(env: Mapping[str, str]) -> Path:

@@ -1,4 +1,4 @@
-"""A connection type for Kafka brokers, which needs no Airflow provider for Kafka."""
+"""A connection type for Kafka brokers that works without Airflow's provider for Kafka."""
 
 from __future__ import annotations
 

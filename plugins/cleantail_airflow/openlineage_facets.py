@@ -1,4 +1,4 @@
-"""Datasets as OpenLineage's datasets with facets. Only this module imports OpenLineage's client.
+"""Convert datasets to OpenLineage's datasets with facets. Only this module imports OpenLineage's client.
 
 Fields of facets that the installed version does not have are left out.
 """

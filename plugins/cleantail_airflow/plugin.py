@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 # only these loggers: those of other packages in the process stay as they are
 keep_logs_printable("cleantail", "cleantail_airflow", "pyiceberg")
 
-try:  # once here, so that processes that Airflow forks for tasks or parsing need not import it again
+try:  # once here: processes that Airflow forks later for tasks or parsing need not import it again
     from cleantail_airflow import dag_files  # noqa: F401
 except ImportError as e:  # a server without Airflow's provider for Spark still has the page; DAG files report this
     logger.info("the modules of DAGs were not imported ahead: %s", e)

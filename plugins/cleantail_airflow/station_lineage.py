@@ -91,20 +91,21 @@ OF_MAIN = INGESTING | {"convert_deletes", "reclaim"}
 
 
 def evaluated(topic: Topic) -> StationLineage | None:
-    """Return what `evaluate` has read: the metadata of the newest snapshot."""
+    """Return the dataset that `evaluate` has read: the metadata of the newest snapshot."""
     tables = told_tables(topic, None)
     read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
     return lineage_of("evaluate", tables, StationFacts(read)) if tables else None
 
 
 def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
-    """Return what a person decides about: the snapshots that the round has staged."""
+    """Return the datasets that a person decides about: the snapshots that the round has staged."""
     tables = told_tables(topic, None)
     return lineage_of("approve", tables, StationFacts(tuple(heads))) if tables else None
 
 
 def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...] = ()) -> StationLineage | None:
-    """Return what a job has read and written. `report`: its parsed result; `read`: snapshots named by another task."""
+    """Return the datasets that a job has read and written. `report`: its parsed result; `read`: snapshots named by
+    another task."""
     station = ended.job
     tables = told_tables(topic, told_evidence(topic.platform))
     if tables is None:
@@ -129,7 +130,7 @@ def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...]
 def done_by_pack(
     station: str, topic: Topic, outcome: TopicOutcome, evidence: LineageDataset | None
 ) -> StationLineage | None:
-    """Return what a station has read and written of one topic of a group's pack."""
+    """Return the datasets of one topic that a station of a group's pack has read and written."""
     tables = told_tables(topic, evidence)
     if tables is None:
         return None

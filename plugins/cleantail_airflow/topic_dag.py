@@ -135,7 +135,8 @@ def _row(setting: Setting) -> str:
 
 
 def code_span(text: str) -> str:
-    """Writes text that Markdown shows as it is, also in a table: no backtick ends the code, and no bar the cell."""
+    """Return text that Markdown shows unchanged, also in a table: a backtick does not end the code, nor a bar the
+    cell."""
     line = one_line(text)
     fence = "`" * (max(map(len, re.findall("`+", line)), default=0) + 1)
     pad = " " if line[:1] == "`" or line[-1:] == "`" else ""

@@ -81,7 +81,7 @@ def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
 def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> list[Any]:
     """Return `compact` to `publish`. The latter also runs after a red check (one_done).
 
-    If rounds may wait, `approve` is skipped when nothing has to be asked. `publish` runs then too (all_done).
+    If rounds may wait, `approve` is skipped when no approval is needed. `publish` runs then too (all_done).
     """
     spark = _on_spark(topic, config_dir)
     compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
@@ -137,15 +137,15 @@ def _approve(task_id: str, source: str, trigger_rule: str, topic: Topic, config_
 
 
 def _of_topic(topic: Topic, config_dir: str) -> dict[str, Any]:
-    """Returns the arguments of every operator but those that wait for a person."""
+    """Return the arguments of every operator except those that wait for a person."""
     return {"topic": topic.topic, "config_dir": config_dir}
 
 
 def _on_spark(topic: Topic, config_dir: str) -> dict[str, Any]:
-    """Returns the arguments of the operators that start Spark: they take a slot of the pool."""
+    """Return the arguments of the operators that start Spark: they take a slot of the pool."""
     return {**_of_topic(topic, config_dir), "pool": POOL}
 
 
 def _group(name: str, tooltip: str) -> TaskGroup:
-    """Makes one box of the grid of several tasks, which keep the names that they have without it."""
+    """Make a group of tasks in the grid. The names of the tasks do not contain the group."""
     return TaskGroup(group_id=name, tooltip=tooltip, prefix_group_id=False)

@@ -4,15 +4,14 @@ A round decides by the columns that its tasks read by themselves (spark_jobs.ice
 is the reference (docs/architecture.md, decision 10). Before a round stages its removals:
 
 1. The tasks have recorded the kinds of the files that they opened. Kinds that the table remembers are not compared
-  again.
-2. Both readers read up to three files of each other kind, up to 10,000 live records of each. Spark computes a digest
-  of each column by its own plan (cleantail.log.adopted_table). Tasks compute it from the rounds' columns
-  (records_of). The digest includes a record's number among the live ones of its file, so two exchanged values count
-  as a difference.
+   again.
+2. Both readers read up to three files of each other kind, up to 10,000 live records of each. Spark computes a digest of
+   each column by its own plan (cleantail.log.adopted_table). Tasks compute it from the rounds' columns (records_of).
+   The digest includes a record's number among the live ones of its file, so two exchanged values count as a difference.
 3. If the digests differ, nothing is removed from the logs that have such files. Their check is red, with file and
-  columns.
+   columns.
 4. If they are equal, the round's commit adds the kind to a property of the table. Another version of Cleantail's
-  reader, Spark, Iceberg or PyArrow, another schema, mapping or strategy voids the property.
+   reader, Spark, Iceberg or PyArrow, another schema, mapping or strategy voids the property.
 
 A conversion of equality deletes needs no such comparison, because it compares every position with Spark's reader.
 """

@@ -2,13 +2,12 @@
 
 1. A compaction compares the live records of its dirty part that share an offset.
 2. It also compares late records with those that earlier rounds have hidden at their offsets.
-3. An expiry compares in the spans of due tombstones: a removed one must not have hidden another record. It does so
-  only if the check's tasks found an offset twice, or if a log has several tasks, which do not compare with each
-  other.
+3. An expiry compares in the spans of due tombstones: a removed one must not have hidden another record. It does so only
+   if the check's tasks found an offset twice, or if a log has several tasks, which do not compare with each other.
 4. A proof of the topic compares everything that readers see.
-5. If there are many records, values are read only if an offset occurs twice, and only in the range of such offsets.
-  If there are few (spark_jobs.iceberg.snapshot_files), one task compares them with their values at once.
-6. Records are compared by digests (cleantail.log.rules). The shuffle sends a value's SHA-256, whatever its length.
+5. If there are many records, values are read only if an offset occurs twice, and only in the range of such offsets. If
+   there are few (spark_jobs.iceberg.snapshot_files), one task compares them with their values at once.
+6. Records are compared by digests (cleantail.log.rules). The shuffle sends the SHA-256 of a value of any length.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 Tombstones that guard a key stay. Shares of a log's files are independent, because tombstones are not compared.
 
 1. By offset no tombstone guards: every record above it beats it.
-2. By timestamp or header a record above the clean point may have a lower rank. Without the tombstone that record
-  would bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
+2. By timestamp or header a record above the clean point may have a lower rank. Without the tombstone that record would
+   bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
 3. The lateness bound protects against records that are not in the log yet.
 """
 

@@ -10,10 +10,10 @@ record lies there is kept, and counted.
 The check takes only the bounds from the round. It reads the topic in Kafka a second time, and finds again which keys
 are alive in the table and gone there. The brokers change meanwhile, so two differences are not errors:
 
-1. The brokers have a record of a removed key, but only from the end of the round's own reading on. That record
-  replaces the removed ones.
-2. A kept key was deleted at the brokers after the round, and more than their delete.retention.ms has passed. The
-  round starts over.
+1. The brokers have a record of a removed key, but only from the end of the round's own reading on. That record replaces
+   the removed ones.
+2. A kept key was deleted at the brokers after the round, and more than their delete.retention.ms has passed. The round
+   starts over.
 """
 
 from __future__ import annotations

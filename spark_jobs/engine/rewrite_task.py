@@ -2,12 +2,12 @@
 
 Small logs share a task, which rewrites one group of files after the other.
 
-1. The files are read batch by batch, one after the other, and live records are kept. Nothing is sorted: the files
-  must follow each other in offset order, and so must the records of each file.
+1. The files are read batch by batch, one after the other, and live records are kept. Nothing is sorted: the files must
+   follow each other in offset order, and so must the records of each file.
 2. New files have the table's columns by its field ids, its codec and its sizes. In format version 3 each record also
-  carries its row id and the sequence number of its last change, as Iceberg's specification requires.
+   carries its row id and the sequence number of its last change, as Iceberg's specification requires.
 3. A task that cannot do this is refused with a reason, and leaves no files. Then Spark rewrites the files
-  (spark_jobs.round.staged_rewrites).
+   (spark_jobs.round.staged_rewrites).
 """
 
 from __future__ import annotations

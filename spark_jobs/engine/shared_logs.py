@@ -10,7 +10,7 @@ If the offset map fits into each task, it is merged and shipped:
 2. The driver merges these, and Spark ships the map to every share: a key's number is its place in the map.
 3. Each share reads its files. By `offset` it decides alone, because the map has the winner of each key.
 4. By `timestamp` or `header` records of one key in two shares must be compared. They are shuffled by the number of
-  their key, without the key, and each bucket of numbers decides.
+   their key, without the key, and each bucket of numbers decides.
 
 The list of files is broadcast once. Otherwise Spark would send it with every task.
 """

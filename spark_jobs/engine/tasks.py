@@ -2,7 +2,7 @@
 
 1. Some sinks write no bounds to Iceberg's metadata. Tasks then read them from the footers of the Parquet files.
 2. The files of a large log are split into shares. If records of two shares are never compared, each share is a task
-  that has only its own files (run_apart). Otherwise spark_jobs.engine.shared_logs merges what must be compared.
+   that has only its own files (run_apart). Otherwise spark_jobs.engine.shared_logs merges what must be compared.
 """
 
 from __future__ import annotations

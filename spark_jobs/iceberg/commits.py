@@ -2,16 +2,16 @@
 
 1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
 2. It is sent once, and only onto the metadata on which it was staged. Iceberg's own `commit` and `commitTransaction`
-  send a change again after a refusal, and delete its manifests. Both are wrong if the first try was taken.
+   send a change again after a refusal, and delete its manifests. Both are wrong if the first try was taken.
 3. After any answer but success the table is loaded again and searched for the change's own mark: the ids of its
-  snapshots. A change without snapshots has the references and properties that it sets as its mark. If the mark is
-  found, the change was taken.
-4. If it is not found, and another commit came first or the answer is unclear, the change is staged again (COMMITS).
-  At most one of two tries on one state can be taken.
+   snapshots. A change without snapshots has the references and properties that it sets as its mark. If the mark is
+   found, the change was taken.
+4. If it is not found, and another commit came first or the answer is unclear, the change is staged again (COMMITS). At
+   most one of two tries on one state can be taken.
 5. If no try brings certainty, UnknownCommitError is raised. Files of such a change are never deleted.
-6. A commit deletes old metadata files only of a topic's own table in Cleantail's own namespace: only Cleantail
-  writes the metadata there. `reclaim` deletes files that are surely a table's own. The server of a REST catalog
-  deletes by itself: a commit by which it would delete a file of another table is not sent.
+6. A commit deletes old metadata files only of a topic's own table in Cleantail's own namespace: only Cleantail writes
+   the metadata there. `reclaim` deletes files that are surely a table's own. The server of a REST catalog deletes by
+   itself: a commit by which it would delete a file of another table is not sent.
 
 A crash leaves the old state or the new one. Appends to `main` meanwhile neither block nor break a change.
 """

@@ -95,7 +95,7 @@ WRITERS = 8
 """Maximum number of small files that are written at the same time."""
 
 Lost = tuple[FileFacts, BitMap64]
-"""A data file, of which only name, spec and partition are used, and all of its deleted positions."""
+"""A data file and all of its deleted positions. Only the file's name, spec and partition are used."""
 
 
 def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:

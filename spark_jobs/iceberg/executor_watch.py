@@ -6,7 +6,7 @@ executors. A cluster without free cores has the same effect.
 
 1. The watch counts active jobs and executors every few seconds.
 2. If jobs are active and no executor exists for `cleantail.executors.lost.ms`, the application ends with exit code 4
-  and an error that describes the state. The next try, by Airflow or by hand, is a new application.
+   and an error that describes the state. The next try, by Airflow or by hand, is a new application.
 3. A local master has no executor apart from the driver, and is not watched.
 """
 

@@ -113,7 +113,7 @@ logger = logging.getLogger("cleantail.tables")
 DELETED = "_deleted"
 """Iceberg's hidden column. A read that selects it also gets the deleted records."""
 AS_PARQUET = ("write-format", "parquet")
-"""Option of Spark's writers: write Parquet, whatever write.format.default is."""
+"""Option of Spark's writers: write Parquet even if write.format.default is another format."""
 PLACE, MOST_PLACES = "ct_place", (1 << 33) - 1
 """Spark's increasing ids of records: the lower 33 bits number the records of a task."""
 FILE = "ct_file"

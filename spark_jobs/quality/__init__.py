@@ -1,1 +1,1 @@
-"""Great Expectations: suites, what is kept of their results, and Data Docs."""
+"""Great Expectations: the suites, the stored results, and Data Docs."""

@@ -4,10 +4,10 @@ They never contain a key or value of a record. A result is stripped as soon as i
 read the stripped object. The files have the format of Great Expectations' own store: JSON at
 SUITE/ROUND/TIME/BATCH.json.
 
-The pages replace Great Expectations' own, which load styles and scripts from the internet, say "Data asset: None", and
-write values of the data into their HTML. These pages have the topic, partitions, kind, round and status, contain no
-script, and escape every text. Only new pages and an index of the newest are written. Great Expectations' builder reads
-every page again, and copies a megabyte of fonts and pictures per topic.
+The pages replace Great Expectations' own, which load styles and scripts from the internet, show "Data asset: None",
+and write values of the data into their HTML. These pages have the topic, partitions, kind, round and status, contain
+no script, and escape every text. Only new pages and an index of the newest are written. Great Expectations' builder
+reads every page again, and copies a megabyte of fonts and pictures for each topic.
 
 The driver copies pages to the store (platform.data_docs) with the properties and login of the warehouse's files. A
 driver on a cluster starts with an empty folder, so the list of pages is also in the store.

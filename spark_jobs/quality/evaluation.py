@@ -1,8 +1,8 @@
-"""An evaluation by Great Expectations: result formats, time limit, lost cores, and the reason of a failure.
+"""Evaluate by Great Expectations: result formats, time limit, lost cores, and the reason of a failure.
 
 A regular expression, also one in a JSON schema, can take forever on one value. Spark cancels such a job at once, but
-Java cannot stop the matching thread until the process ends. So a cancelled check starts no more Spark jobs and gets a
-verdict. Its core is lost, and an application without a free core would hang silently:
+Java cannot stop the matching thread until the process ends. So a cancelled check starts no more Spark jobs and gets
+a verdict. Its core is lost, and an application without a free core would hang silently:
 
 1. Cancelled checks are tracked by their job group. A core is lost while a task of the group runs.
 2. Slow tasks get time to end.

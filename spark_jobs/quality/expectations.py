@@ -92,7 +92,8 @@ def _arguments(kwargs: Mapping[str, Any]) -> str:
 def rule_expectation() -> type[Any]:
     """Return a subclass of Great Expectations' own that caches its configuration.
 
-    A validation reads the configuration some fifty times. Building it each time is half of the work of judging a round.
+    A validation reads the configuration some fifty times. Building it each time takes half of the time of judging a
+    round.
     """
     highest: type[Any] = imported().expectations.ExpectColumnMaxToBeBetween
     from great_expectations.compatibility import pydantic

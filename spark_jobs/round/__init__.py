@@ -1,1 +1,1 @@
-"""A round from its plan to its commit: make, check, publish, undo; and intake and reclaim."""
+"""A round from its plan to its commit: make, check, publish, undo; also intake and reclaim."""

@@ -39,7 +39,7 @@ BRANCH_LETTERS = {COMPACT: "u", EXPIRE: "x", RECONCILE: "r"}
 
 
 def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
-    """Return partition -> the names of its failed expectations, without logs that only wait for others."""
+    """Return partition -> the names of its failed expectations, without logs that are only blocked by others."""
     return {v.partition: [_named(failure) for failure in v.failures] for v in checked.verdicts if v.failed}
 
 
@@ -104,7 +104,8 @@ def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[Partitio
 
 
 def branch_has_few(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> bool:
-    """Return whether the branch's files have few records of these logs. Lists the files only if the plan has few."""
+    """Return whether the branch's files have few records of these logs. Lists the files only if the plan has few
+    records."""
     if sum(work.records for work in works) > FEW_RECORDS:
         return False
     return are_few(table.files_at(unit.head_snapshot_id).sizes_of([work.partition for work in works]))
@@ -201,10 +202,11 @@ def _same_key() -> Column:
 
 
 def set_aside(table: TopicTable, checked: CheckedRound, rejection: Rejection | None, why: str = "") -> RoundResult:
-    """Drop the branches of a round that is not published. Has an effect once, also if a task repeats it.
+    """Drop the branches of a round that is not published. A repeated call changes nothing.
 
     Quarantines its failed logs, and after a rejection the others too. Nothing else of any log's state changes. `why`
-    is recorded if there is no rejection."""
+    is recorded if there is no rejection.
+    """
     before, releases = states_and_releases(table, table.load())
     kept = keep_failed(table, checked)
     new = quarantined(checked, before, kept, table.platform.cleaner.log_cleaner_backoff_ms)

@@ -1,6 +1,6 @@
 """The evidence: an Iceberg table with the results of checks and the outcomes of rounds (cleantail.rounds.past_rounds).
 
-PyIceberg reads and appends its rows: a Spark job per row took longer than all checks of a log.
+PyIceberg reads and appends its rows: a Spark job for each row took longer than all checks of a log.
 """
 
 from __future__ import annotations
@@ -179,9 +179,10 @@ class _Remembering(Transaction):
 
 
 ROUNDS_BACK, COMMITS_BACK = 8, 64
-"""Number of the newest rounds, and of commits, in which a check looks for unreported publications."""
+"""Number of the newest rounds, and of commits, that a check searches for unreported publications."""
 DEAD_AFTER_MS = 5_000
-"""Age of a published round after which its publisher counts as dead: a live one reports within a fraction of this."""
+"""Age of a published round without an outcome after which its publisher counts as dead. A live one needs a fraction of
+this."""
 Evidence = tuple[TopicTable, CheckedRound, Sequence[CheckResult]]
 """A checked round of a topic's table, and all results of its check."""
 
@@ -197,7 +198,7 @@ def append_evidence(platform: Platform, rounds: Sequence[Evidence]) -> None:
 
 
 def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[EvidenceRow]:
-    """Return one row per log with the result of its check."""
+    """Return one row for each log with the result of its check."""
     parts, rows = parts_of(checked), []
     for measure in checked.measures:
         log, passed = measure.partition, measure.partition in checked.green

@@ -1,16 +1,17 @@
 """Publish the logs that passed their check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
-The evidence of the check defines what is published: the passed logs, their measures and their branch heads. `--round`
-comes through Airflow's database and only names the round. If it contradicts the evidence, nothing is published (exit
-code 5).
+The evidence of the check defines what is published: the passed logs, their measures and their branch heads.
+`--round` comes through Airflow's database and only names the round. If it contradicts the evidence, nothing is
+published (exit code 5).
 
 A log whose check failed is quarantined with its reason, and its branch is kept for a while. The other logs are
-published. Checkpoints outside their log are written back, for all logs. Appends to `main` meanwhile do not matter. If
-another writer rewrote or deleted files that the round read, the round starts over on the current table. After the last
-attempt (cleantail.retries.ROUNDS) the exit code is 3. A round is never published in part.
+published. Checkpoints outside their log are written back, for all logs. Appends to `main` meanwhile do not matter.
+If another writer rewrote or deleted files that the round read, the round starts over on the current table. After the
+last attempt (cleantail.retries.ROUNDS) the exit code is 3. A round is never published in part.
 
 A round that needs approval is published once one of the topic's approvers has accepted exactly what was checked
-(cleantail.rounds.approval). If that is not possible, it is not published (exit code 5). A rejected round is dropped.
+(cleantail.rounds.approval). If it cannot be published exactly so, nothing is published (exit code 5). A rejected
+round is dropped.
 
 Records without a key go to a side table if `cleantail.keyless.policy` is `quarantine` (semantics.md 3.7).
 """
@@ -250,7 +251,8 @@ def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str)
 
 
 def published_before(table: TopicTable, checked: CheckedRound) -> RoundResult | None:
-    """Complete an earlier attempt of this task that died after its commit. Returns its result, or None without one."""
+    """Complete an earlier attempt of this task that died after its commit. Returns its result, or None if there was no
+    such attempt."""
     snapshot_id = published_as(table, checked)
     if snapshot_id is None:
         return None

@@ -295,8 +295,9 @@ def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
     """Move the log start of blocked logs in a separate round: a quarantine never stops retention.
 
-    Returns the logs whose start moved. The next run does it after a conflict, if that round needs approval, or if
-    Spark has no cores."""
+    Returns the logs whose start moved. In three cases the next run does it: after a conflict, if that round needs
+    approval, or if Spark has no cores.
+    """
     if not (held_back and run.table.topic.config.deletes) or are_cores_lost(run.table.spark):
         return ()
     kind = compaction(run.table, now_ms)

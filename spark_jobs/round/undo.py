@@ -171,7 +171,8 @@ def require_new(topic: Topic, request: str) -> None:
 def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
     """Return partition -> bytes that the undone rounds had saved, from their own evidence.
 
-    Among rounds of the same name, the last counts."""
+    If rounds have the same name, the last counts.
+    """
     rounds = {(u.round, u.kind) for u in undone}
     rows = rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
     ordered = sorted(rows, key=lambda r: r["checked_at_ms"])

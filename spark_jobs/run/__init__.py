@@ -1,1 +1,1 @@
-"""The work of many topics in one Spark application."""
+"""Do the work of many topics in one Spark application."""

@@ -26,8 +26,8 @@ def check_together(
     """Return the checked round of each topic or the error of its check, and whether cores are lost.
 
     If cores are lost, later rounds were not checked and the list is shorter. The checked rounds are in the evidence
-    when this returns. Raises if the evidence cannot be written. `at` is entered with the name of each topic whose
-    records are read.
+    when this returns. Raises if the evidence cannot be written. `at`: context manager for each topic while its
+    records are read, by the topic's name.
     """
     results = _by_rules(rounds)
     checked: list[CheckedRound | Exception] = []
@@ -61,20 +61,21 @@ def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
 
 
 class Answers:
-    """Collects what became of rounds, and appends all of it to the evidence in one commit."""
+    """Collects the outcomes of rounds, and appends all of them to the evidence in one commit."""
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._kept: list[tuple[TopicTable, CheckedRound, str]] = []
 
     def keep(self, table: TopicTable, checked: CheckedRound, outcome: str = PUBLISHED) -> None:
-        """Keep the answer of a round. `append` writes it as append_answer would."""
+        """Keep the outcome of a round. `append` writes it as append_answer would."""
         self._kept.append((table, checked, outcome))
 
     def append(self) -> None:
-        """Append what was kept.
+        """Append the kept outcomes.
 
-        If the process dies first, the topic's next check finds the published round on `main` and appends its answer.
+        If the process dies first, the topic's next check finds the published round on `main` and appends its
+        outcome.
         """
         if self._kept:
             rows = [(table, answer_rows(checked, outcome)) for table, checked, outcome in self._kept]

@@ -1,6 +1,6 @@
 """Report rounds that an earlier try of the run published but did not report, because it ended right after the commit.
 
-Events of Airflow's assets are sent for reported rounds only.
+Airflow's asset events are sent for reported rounds only.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ logger = logging.getLogger("cleantail.packs")
 
 
 def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
-    """Return what an earlier try reported, with the rounds on `main` that it did not report.
+    """Return the outcome that an earlier try reported, with the rounds on `main` that it did not report.
 
-    `now_ms`: the clock of the run. All tries name their rounds after it.
+    `now_ms`: the clock of the run, from which all tries derive the names of their rounds.
     """
     outcome = reported
     for commit in reversed(list(_untold(table, now_ms, reported))):
@@ -42,7 +42,7 @@ def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Topic
 
 
 def tell_evidence(table: TopicTable, now_ms: int) -> None:
-    """Mark all rounds that tries of the run have published as published in the evidence.
+    """Record in the evidence the publication of all rounds that tries of the run have published.
 
     An earlier try may have ended before it did so. `now_ms`: as in with_untold.
     """
@@ -54,7 +54,7 @@ def tell_evidence(table: TopicTable, now_ms: int) -> None:
     for commit in commits:
         try:
             _answered(table, commit)
-        except Exception as error:  # of a store or a catalog: a gap in the evidence must not stop a topic
+        except Exception as error:  # an error of a store or a catalog: a gap in the evidence must not stop a topic
             cause = error if isinstance(error, CleantailError) else type(error).__name__
             named = commit.summary[ROUND]
             logger.warning("%s: what became of round %s is not told: %s", table.topic.topic, named, cause)
@@ -73,7 +73,7 @@ def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
 
 
 def _result(table: TopicTable, commit: Commit) -> RoundResult:
-    """Return the result of the commit's round from the evidence, and mark the round as published there.
+    """Return the result of the commit's round from the evidence, and record its publication there.
 
     Raises CleantailError if the evidence has another round.
     """
@@ -81,7 +81,7 @@ def _result(table: TopicTable, commit: Commit) -> RoundResult:
 
 
 def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
-    """Return the commit's round from the evidence, and mark it as published there.
+    """Return the commit's round from the evidence, and record its publication there.
 
     Raises CleantailError if the evidence has another check of the round.
     """

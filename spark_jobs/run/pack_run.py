@@ -1,15 +1,15 @@
-"""The due work of many topics in one Spark application, each topic by its own stations (topic_run).
+"""Do the due work of many topics in one Spark application, each topic by its own stations (topic_run).
 
-1. Topics are processed in batches, in their order. Some topics of a batch run side by side, because a single topic
+1. Topics are processed in batches, in their order. Some topics of a batch run in parallel, because a single topic
    seldom keeps all cores busy. Their rounds are checked at once, and one commit appends their rows to the evidence.
-2. A topic is evaluated when its turn comes. If a pack runs again after a crash, topics that are already published have
-   nothing due, and the pack continues with the rest.
+2. A topic is evaluated when its turn comes. If a pack runs again after a crash, topics that are already published
+   have nothing due, and the pack continues with the rest.
 3. An error of one topic (its YAML, its table, its records, another writer) is that topic's outcome, and the other
    topics continue. If the application itself is lost, the pack fails as a whole.
-4. The outcome of each topic is stored as it changes (cleantail.rounds.pack_results), and joined to that of an earlier
+4. The outcome of each topic is stored as it changes (cleantail.rounds.pack_results), and added to that of an earlier
    try. Topics that were in progress when the try ended are retried last, one at a time.
 5. A topic whose rounds may wait for a person is skipped, so that no other topic waits with it.
-6. A topic's own check that does not end is given up, and keeps its cores (evaluation). Then the pack publishes what
+6. A topic's own check that does not end is cancelled, but keeps its cores (evaluation). Then the pack publishes what
    needs no core and ends the application with an error. The next try continues with the rest.
 """
 
@@ -39,9 +39,11 @@ from spark_jobs.run.topic_run import Settings, TopicRun
 
 NO_CLIENTS: Mapping[str, Settings] = {}
 SIDE_BY_SIDE = 4
-"""Maximum number of topics that run side by side. It is also limited by the cores: the driver has work with each."""
+"""Maximum number of topics that run in parallel. The number of cores is another limit, because each topic takes time of
+the driver."""
 MANY = 10
-"""From this number of topics, it pays to let the JVM write their files without a process for each."""
+"""From this number of topics on, Java sets the permissions of the JVM's files, without a process for each
+(local_files)."""
 BATCH = 20
 """Number of topics that are checked together. Larger batches delay publication by more than they save."""
 
@@ -49,7 +51,7 @@ BATCH = 20
 def run_pack(
     spark: SparkSession, platform: Platform, request: PackRequest, clients: Mapping[str, Settings] = NO_CLIENTS
 ) -> PackResult:
-    """Do the due work of these topics, in their order. Raises only what ends the application.
+    """Do the due work of these topics, in their order. Raises only errors that end the application.
 
     `clients`: topic -> the settings of its Kafka client.
     """
@@ -62,7 +64,7 @@ def run_pack(
             tell_evidence(TopicTable.of(spark, topic), request.now_ms)
     most, silent = min(parallelism(platform.spark), SIDE_BY_SIDE), SilentBrokers()
     shared = _for_several(platform) if len(request.topics) > 1 else platform
-    # keep the same threads to the end: each creates its own Great Expectations context, and a thread in the JVM
+    # the same threads until the end: each creates its own Great Expectations context, and a thread in the JVM
     with ThreadPoolExecutor(most, thread_name_prefix="topic", initializer=make_active, initargs=(spark,)) as pool:
         batches = outcomes.batches(request.topics, BATCH)
         for number, names in enumerate(batches):
@@ -92,10 +94,8 @@ def _for_several(platform: Platform) -> Platform:
 
 
 def _to_do(name: str, topic: Topic | ConfigError, outcomes: PackOutcomes) -> Topic | None:
-    """Return the topic, or None if its YAML is wrong or its rounds may wait for a person.
-
-    Then the outcome of the topic is recorded.
-    """
+    """Return the topic, or None if its YAML is wrong or its rounds may wait for a person. In that case record the
+    topic's outcome."""
     if isinstance(topic, ConfigError):
         outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
         return None

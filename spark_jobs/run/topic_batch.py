@@ -31,10 +31,10 @@ logger = logging.getLogger("cleantail.packs")
 def run_batch(
     platform: Platform, topics: Sequence[TopicRun], outcomes: PackOutcomes, pool: Executor | None
 ) -> int | None:
-    """Take topics through their stations together, side by side in the threads of the pool if there is one.
+    """Take topics through their stations together, in parallel in the threads of the pool if there is one.
 
-    Returns None if all topics have reached their ends. If a check that was given up keeps its cores, returns the number
-    of topics that are left. Raises only what ends the application.
+    Returns None if all topics have reached their ends. If a cancelled check keeps its cores, returns the number of
+    topics that are left. Raises only errors that end the application.
     """
     ended: set[str] = set()
 
@@ -75,7 +75,7 @@ def run_batch(
     except LostCoresError as error:
         logger.warning("%s", error)
         lost = True
-    # 4. append what became of the rounds
+    # 4. append the outcomes of the rounds
     try:
         answers.append()
     except Exception as error:
@@ -94,8 +94,8 @@ def _held_by_own_checks(stations: TopicRun, checked: Mapping[str, CheckedRound |
 def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], pool: Executor | None) -> None:
     """Do the work for each topic.
 
-    Only the end of the application raises an error. Then no further topic is begun, and those under way are finished.
-    If cores are lost, they are finished as far as they need none.
+    Only the end of the application raises an error. Then no further topic starts, and those in progress are
+    finished. If cores are lost, they are finished as far as they need none.
     """
     if pool is None:
         for stations in topics:
@@ -134,9 +134,9 @@ def _checked(
 ) -> tuple[dict[str, CheckedRound | Exception], bool]:
     """Return the checked round of each topic or the error of its check, and whether cores are lost.
 
-    If cores are lost, some rounds were not checked. If the rounds could not be checked together, returns none of them:
-    each is made and checked again. While Spark runs a topic's own checks the application may die, so the pack first
-    records which topic is being checked.
+    If cores are lost, some rounds were not checked. If the rounds could not be checked together, no checked round is
+    returned: each is made and checked again. While Spark runs a topic's own checks the application may die, so the
+    pack first records which topic is being checked.
     """
     rounds = {stations.topic.topic: stations.measured for stations in waiting if stations.measured is not None}
     if not rounds:
@@ -160,7 +160,7 @@ def _checked(
 
 
 def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
-    """Do a part of a topic's work. Raises only what ends the application."""
+    """Do a part of a topic's work. Raises only errors that end the application."""
     try:
         work()
     except StationError as failed:
@@ -168,7 +168,8 @@ def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
 
 
 def _failed(stations: TopicRun, station: str, error: BaseException | None) -> TopicOutcome:
-    """Return the outcome of a topic whose station raised this error. Raises what ends the application, as _cause_of."""
+    """Return the outcome of a topic whose station raised this error. Raises errors that end the application, as
+    _cause_of does."""
     cause = _cause_of(stations, error or StationError(station))
     exit_code = cause.exit_code if isinstance(cause, CleantailError) else None
     return stations.outcome.failed_at(station, str(cause), exit_code)

@@ -1,21 +1,23 @@
-"""One run of one topic, station by station, in a running Spark application: the whole algorithm.
+"""Run one topic, station by station, in a running Spark application: the whole algorithm.
 
-`TopicRun` takes a topic through its stations. A pack of a group's DAG does so for many topics in one application, and
-`cleantail compact` for one topic in its own process. In a topic's DAG each station is a task with an application of
-its own (spark_jobs/run_station.py); these call the same rounds (spark_jobs.round.run).
+`TopicRun` takes a topic through its stations. A pack of a group's DAG does so for many topics in one application,
+and `cleantail compact` for one topic in its own process. In a topic's DAG each station is a task with its own
+application (spark_jobs/run_station.py); these call the same rounds (spark_jobs.round.run).
 
-1. `ingest`: append the files that the table does not have yet, or the new records of Kafka or of a source table.
-   In an adopted table, convert deletes by values.
+1. `ingest`: append the files that the table does not have yet, or the new records of Kafka or of a source table. In
+   an adopted table, convert deletes by values.
 2. `evaluate`: plan the run from the table's current metadata. A topic with nothing due ends here.
-3. `compact`: find the superseded records of each due log and write delete files onto branches, one branch per unit.
-4. `check_quality`: count and compare on the branches, before any reader sees them. A log whose check fails is blocked.
-5. `publish`: put what passed on `main` in one commit: delete files, checkpoints, horizons, log starts. If another
+3. `compact`: find the superseded records of each due log and write delete files onto branches, one branch for each
+   unit.
+4. `check_quality`: count and compare on the branches, before any reader sees them. A log whose check fails is
+   blocked.
+5. `publish`: commit what passed to `main` in one commit: delete files, checkpoints, horizons, log starts. If another
    writer changed what the round had read, the round is withdrawn and starts again.
 6. `reconcile`: remove keys that were deleted at the source and whose tombstones were cleaned before they were read.
 7. `expire_tombstones`: delete tombstones past their horizon, in a round of its own.
 8. `reclaim`: rewrite files, expire snapshots and remove orphans, if due.
 
-A station that fails ends the topic's run. What earlier stations did stays, and the next run does the rest.
+A station that fails ends the topic's run. The results of earlier stations stay, and the next run does the rest.
 """
 
 from __future__ import annotations
@@ -94,7 +96,7 @@ def ingest_topic(
 ) -> Ingested | None:
     """Return what was appended, or None if the topic has no source that runs read.
 
-    `client`: the settings of its Kafka client that a task passed on. Raises CleantailError, and whatever Spark raises.
+    `client`: the settings of its Kafka client that a task passed on. Raises CleantailError and errors of Spark.
     """
     source, of_topic = topic.source, (spark, topic)
     if source.kafka is not None:
@@ -144,12 +146,12 @@ class StationError(Exception):
 class TopicRun:
     """Takes one topic through its stations, once.
 
-    `client`: settings of its Kafka client, None if none were passed on. `begun`: called with the outcome so far when a
-    station begins. `died`: what an earlier try reported that ended during this topic, None if none did.
+    `client`: settings of its Kafka client, None if none were passed on. `begun`: called with the outcome so far when
+    a station begins. `died`: the outcome that an earlier try reported before it ended during this topic, or None.
     `silent_brokers`: shared by all topics. `by_person`: a user called the run. Then logs in quarantine are tried at
     once, and a round that waits for approval is dropped, because the command ends. `approved_by`: who approved every
-    round. `outcome`: the results so far. `measured`: the round, once it waits to be checked. `lost_cores`: whether the
-    run ended early because a check that was given up keeps its cores.
+    round. `outcome`: the results so far. `measured`: the round, once it waits to be checked. `lost_cores`: whether
+    the run ended early because a cancelled check keeps its cores.
     """
 
     spark: SparkSession
@@ -175,7 +177,8 @@ class TopicRun:
         return TopicTable.of(self.spark, self.topic)
 
     def look_back(self) -> TopicOutcome | None:
-        """Return what the earlier try that died at the topic had done, or None if none died. Raises StationError."""
+        """Return the outcome of the earlier try that died during the topic, or None if none died. Raises
+        StationError."""
         if self.died is None:
             return None
         with self._at(EVALUATE):
@@ -225,10 +228,10 @@ class TopicRun:
             return None
 
     def publish_held(self, checked: CheckedRound, answer: Answer) -> None:
-        """Block what the check of the round has blocked, publish the rest, and stop.
+        """Block the logs that the check of the round has blocked, publish the rest, and stop.
 
-        This needs no core of Spark, except to move records without a key (cleantail.keyless.policy: quarantine). Raises
-        StationError, also if the round would have to start over.
+        This needs no core of Spark, except to move records without a key (cleantail.keyless.policy: quarantine).
+        Raises StationError, also if the round would have to start over.
         """
         with self._at(COMPACT):
             compacted = publish_round(self.table, checked, None, answer)
@@ -293,14 +296,15 @@ class TopicRun:
         return drop_if_waiting(run, result) if self.by_person else result
 
     def _loses_cores(self) -> bool:
-        """Return whether one of the topic's own checks was given up and keeps its cores."""
+        """Return whether one of the topic's own checks was cancelled and keeps its cores."""
         self.lost_cores = bool(self.topic.checks and self.outcome.held_back) and are_cores_lost(self.spark)
         if self.lost_cores:
             self.outcome = replace(self.outcome, ok=False)
         return self.lost_cores
 
     def _drop_branches_of_the_dead(self) -> None:
-        """Drop the branches that an earlier try has staged. Both tries name their rounds after the clock of the run.
+        """Drop the branches that an earlier try has staged. Both tries derive the names of their rounds from the run's
+        clock.
 
         Branches of other runs are dropped once they are stale.
         """

@@ -185,7 +185,7 @@ class AlertGroupOperator(BaseOperator):
         try:
             asked = Asked.of(context)
             list(topics_of_group(self.group, self.config_dir, asked.topic))
-        except AirflowFailException:  # nothing was done, so only the user who triggered the run has to know
+        except AirflowFailException:  # nothing was done, so only the user who triggered the run needs the message
             self.log.info("the trigger was refused; the log of evaluate has the reason")
             return
         if not (failed or asked.rollback_to):
@@ -216,7 +216,8 @@ class AlertGroupOperator(BaseOperator):
     ) -> None:
         """Notify the channels of these topics if they are still in the group. `names` None: of all its topics.
 
-        Raises AirflowException if a channel was not reached. `before` has those of earlier notifications.
+        Raises AirflowException if a channel was not reached. `before`: the channels that earlier notifications did
+        not reach.
         """
         platform = platform_of(self.config_dir)
         unreached = dict.fromkeys(before)
@@ -232,7 +233,7 @@ class AlertGroupOperator(BaseOperator):
     def _run_of(
         self, name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
     ) -> RunOfTopic:
-        """Return what the run did with one topic, in the form of a topic's own run."""
+        """Return the run's work on one topic, in the form of a topic's own run."""
         failed = _failed(name, plan, outcome, waits, context)
         names = {task.task_id for task in failed}
         well = [] if waits else [EVALUATE, *_done(outcome)]

@@ -90,7 +90,7 @@ CANNOT = "cannot be evaluated"
 
 @dataclass(slots=True)
 class Looked:
-    """What the evaluation of a group's topics has found so far.
+    """The results so far of an evaluation of a group's topics.
 
     `waiting`: topic -> since when runs have left it over (Unix ms).
     """

@@ -1,4 +1,4 @@
-"""The plan of a group's run as its `evaluate` hands it on, and the packs over which the stations are mapped."""
+"""The plan of a group's run as its `evaluate` writes it, and the packs over which the stations are mapped."""
 
 from __future__ import annotations
 
@@ -127,9 +127,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class PlannedPack:
-    """Holds the topics of a pack, the most urgent first. `errors`: topic -> why it cannot be evaluated, of the one pack
-    that shows them; it starts no application. `largest_bytes`: what the largest topic has to read, None where that is
-    not known."""
+    """The topics of a pack, the most urgent first.
+
+    `errors`: topic -> why it cannot be evaluated. Only the one pack that shows such topics has them; it starts no
+    application. `largest_bytes`: new input of the largest topic, None if unknown.
+    """
 
     label: str
     topics: tuple[str, ...]
@@ -139,9 +141,12 @@ class PlannedPack:
 
 @dataclass(frozen=True, slots=True)
 class GroupPlan:
-    """Says what a run is to do with the topics of a group. `now_ms`: its clock (Unix ms); `looked_at`: how many topics
-    were evaluated; `left_over`: those that are due and wait for the next run; `to_tell`: those of which something has
-    to be told though nothing is due; `skipped`: stations that had nothing to do when the run was planned."""
+    """The work of a run for the topics of a group.
+
+    `now_ms`: the run's clock (Unix ms). `looked_at`: number of evaluated topics. `left_over`: topics that are due
+    and wait for the next run. `to_tell`: topics without due work that have something to report. `skipped`: stations
+    that had nothing to do when the run was planned.
+    """
 
     now_ms: int
     reason: str
@@ -156,17 +161,18 @@ class GroupPlan:
 
     @property
     def broken(self) -> dict[str, str]:
-        """Returns topic -> why it cannot be evaluated."""
+        """Return topic -> why it cannot be evaluated."""
         return {topic: error for pack in self.packs for topic, error in pack.errors.items()}
 
     @property
     def due(self) -> list[str]:
-        """Returns the topics that this run or the next one works on."""
+        """Return the topics that this run or the next one works on."""
         planned = [topic for pack in self.packs if not pack.errors for topic in pack.topics]
         return [*planned, *self.left_over]
 
     def request(self, pack: PlannedPack, outcomes: str) -> PackRequest:
-        """Returns what the job of a pack is asked for. `outcomes`: the file in CLEANTAIL_HOME that keeps them."""
+        """Return the request for the job of a pack. `outcomes`: the file in CLEANTAIL_HOME that stores its topics'
+        outcomes."""
         return PackRequest(pack.topics, self.now_ms, self.force, self.partition, self.reconcile, outcomes)
 
 
@@ -175,19 +181,19 @@ PLANNED_PACK_JSON: Codec[PlannedPack] = Codec(PlannedPack)
 
 
 def group_plan_of(context: Context) -> GroupPlan | None:
-    """Returns the plan of this run, None where `evaluate` did not come so far. Raises AirflowFailException for an XCom
-    that it cannot have written."""
+    """Return the plan of this run, or None if `evaluate` made none. Raises AirflowFailException for an XCom that
+    `evaluate` cannot have written."""
     plan = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
     return None if plan is None else parsed(GROUP_PLAN_JSON, plan, f"the XCom {PLAN} of {EVALUATE}")
 
 
 def planned_pack(pack: Mapping[str, Any]) -> PlannedPack:
-    """Parses a pack. Raises AirflowFailException for one that `evaluate` cannot have written."""
+    """Parse a pack. Raises AirflowFailException for a pack that `evaluate` cannot have written."""
     return parsed(PLANNED_PACK_JSON, pack, f"a pack of {EVALUATE}")
 
 
 def parsed(codec: Codec[T], xcom: Any, where: str) -> T:
-    """Parses an XCom. Raises AirflowFailException for one that its task cannot have written."""
+    """Parse an XCom. Raises AirflowFailException for an XCom that its task cannot have written."""
     try:
         return codec.of_plain(xcom, where)
     except TableError as error:

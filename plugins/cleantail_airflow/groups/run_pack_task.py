@@ -77,13 +77,13 @@ class RunPackOperator(SparkJobOperator):
     def records(self, context: Context) -> int | None:
         """Return the maximum number of records of the largest topic, or None if unknown.
 
-        Each topic has Spark plans of its own, so the largest decides whether generated code pays off.
+        Each topic has its own Spark plans, so the largest decides whether generated code pays off.
         """
         largest_bytes = planned_pack(self.pack).largest_bytes
         return None if largest_bytes is None else largest_bytes // RECORD_BYTES
 
     def _still_of_group(self, pack: PlannedPack) -> PlannedPack:
-        """Return the pack without topics that the group no longer runs, or never ran if its XCom was forged.
+        """Return the pack without topics that the group does not run now. They may have moved, or the XCom was forged.
 
         Skips the task if no topic is left.
         """

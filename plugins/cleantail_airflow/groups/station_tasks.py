@@ -1,7 +1,7 @@
-"""The stations of a group's DAG, each for one pack: show what the pack's application has reported about them.
+"""The stations of a group's DAG, each for one pack: show the results that the pack's application has reported.
 
-A station fails if a topic failed in it, and names the topics. It starts no Spark. A station that is cleared shows the
-same result again; to repeat the work, clear `run_pack`.
+A station fails if a topic failed in it, and names the topics. It starts no Spark. A station that is cleared shows
+the same result again; to repeat the work, clear `run_pack`.
 """
 
 from __future__ import annotations
@@ -60,24 +60,24 @@ def failed_in(station: Station, result: PackResult) -> list[str]:
 
 
 def pack_result(result: Mapping[str, Any]) -> PackResult:
-    """Parses the XCom of `run_pack`. Raises AirflowFailException for one that it cannot have written."""
+    """Parse the XCom of `run_pack`. Raises AirflowFailException for an XCom that `run_pack` cannot have written."""
     return parsed(PACK_RESULT_JSON, dict(result), f"the XCom of {RUN_PACK}")
 
 
 def reported_pack(ended: EndedJob) -> PackResult | None:
-    """Parses what the application of a pack has left; None where it did not come to a result."""
+    """Parse the result of a pack's application; None if it left no result."""
     return pack_result(ended.xcom) if "topics" in ended.xcom else None
 
 
 def result_of_pack(context: Context) -> PackResult | None:
-    """Returns what became of the pack of this task's own map index, None where its application left nothing."""
+    """Return the result of the pack with this task's map index, or None if its application left none."""
     ti = context["ti"]
     result = ti.xcom_pull(task_ids=RUN_PACK, map_indexes=ti.map_index)
     return pack_result(result) if result else None
 
 
 def results_of_packs(context: Context, packs: int) -> list[PackResult | None]:
-    """Returns what became of each pack of the run, by its number."""
+    """Return the result of each pack of the run, by its number."""
     results = context["ti"].xcom_pull(task_ids=RUN_PACK, map_indexes=range(packs))
     return [pack_result(result) if result else None for result in results]
 
@@ -151,10 +151,10 @@ class StationOperator(LineageOperator, BaseOperator):
             raise AirflowSkipException(f"no topic of the pack had work at the station {self.station.name}")
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
-        """Do what a station does besides showing. Only `publish` does anything."""
+        """Do the station's work in addition to showing results. Only `publish` has any."""
 
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
-        """Return what the station has read and written of all these topics."""
+        """Return the datasets that the station has read and written, of all these topics."""
         from cleantail.lineage import told_evidence
         from cleantail_airflow.station_lineage import done_by_pack
 
@@ -163,7 +163,7 @@ class StationOperator(LineageOperator, BaseOperator):
         evidence, lineage = told_evidence(platform), StationLineage()
         for outcome in outcomes:
             topic = found[outcome.topic]
-            if isinstance(topic, Topic):  # its YAML may be broken since
+            if isinstance(topic, Topic):  # its YAML may be broken by now
                 told = done_by_pack(self.station.name, topic, outcome, evidence)
                 lineage += told or StationLineage()
         return lineage
@@ -177,7 +177,7 @@ class StationOperator(LineageOperator, BaseOperator):
         found = find_topics(list(red), platform_of(self.config_dir).config_dir)
         for name, failures in red.items():
             topic = found[name]
-            if isinstance(topic, Topic):  # a YAML that is broken since names no channels
+            if isinstance(topic, Topic):  # a YAML that is broken by now names no channels
                 tell_of_red(topic, context, failures, now_ms)
 
 

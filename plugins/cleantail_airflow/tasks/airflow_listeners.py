@@ -24,13 +24,14 @@ from cleantail.log.log_state import LogState
 from cleantail_airflow.installation import NO_CONFIG, config_dir
 
 NOTE = "run_note"
-"""XCom of `evaluate`: what its run says of itself when it has ended."""
+"""XCom of `evaluate`: the text for the note of its run."""
 
 
 def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) -> str:
-    """Writes the note of a run in which nothing was due: what is held back all the same, why, and when the next one is.
+    """Return the note of a run in which nothing was due: which logs are blocked, why nothing is due, and the next
+    evaluation.
 
-    The UI shows its beginning, and the rest by a click.
+    The UI shows only its beginning until the user opens it.
     """
     why = readable_reason(reason.removeprefix("nothing is due: "))
     return (
@@ -40,8 +41,8 @@ def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) 
 
 
 def _standing(logs: Iterable[LogState]) -> str:
-    """Says what a red check, or a person's no, holds back, and that deletions may be missing: a calm run does not make
-    such a topic well."""
+    """Return which logs a failed check or a rejection blocks, or whether a reconciliation is needed. A run without work
+    does not repair such a topic."""
     logs = list(logs)
     held = [str(log.partition) for log in logs if log.state.quarantine is not None]
     if not held:
@@ -53,9 +54,9 @@ def _standing(logs: Iterable[LogState]) -> str:
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """Makes the text that evaluate has left the run's note.
+    """Copy the text that `evaluate` has left to the note of the run.
 
-    It writes in the scheduler's own transaction where the run is part of one: a second one would wait for that.
+    If the run belongs to the scheduler's transaction, write in that one: a second transaction would wait for it.
     """
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
@@ -70,7 +71,7 @@ def on_dag_run_success(dag_run: Any, msg: str) -> None:
 
 
 def _write_note(dag_run: Any, session: Any) -> None:
-    """Writes the note, unless a person has written one."""
+    """Write the note, unless a person has written one."""
     from airflow.models.xcom import XComModel
 
     where = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": "evaluate", "key": NOTE}

@@ -3,8 +3,8 @@
 1. The check has decided whether the round waits (cleantail.rounds.approval.holds_of). The task reads that from the
    evidence.
 2. `execute` asks. Airflow then parks the task: it has no process and no slot of the pool.
-3. Airflow resumes it with the answer (`execute_complete`). The answer comes from the page Required Actions, the task's
-   tab or the REST API. If nobody answers in time, it is a refusal.
+3. Airflow resumes it with the answer (`execute_complete`). The answer comes from the page Required Actions, the
+   task's tab or the REST API. If no answer arrives in time, the round is rejected.
 4. Question and answer are stored next to the table (cleantail.rounds.approval), and `publish` reads only these. So a
    user who may only write XComs and set tasks to success cannot publish.
 
@@ -48,8 +48,8 @@ NOBODY_ASKED = "no round waits for approval"
 class ApproveOperator(LineageOperator, HITLOperator):
     """Asks whether the round that the task `source` has checked may be published.
 
-    The task's XCom, {"approved", "by" (None: no answer in time), "at_ms" (Unix ms)}, is for people only. If nothing has
-    to be asked, the task is skipped: a green task would look like an approval.
+    The task's XCom, {"approved", "by" (None: no answer in time), "at_ms" (Unix ms)}, is for people only. If no
+    approval is needed, the task is skipped: a green task would look like an approval.
     """
 
     template_fields: Sequence[str] = ("topic", "source")

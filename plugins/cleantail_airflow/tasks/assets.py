@@ -70,7 +70,8 @@ def usable_topics(config_dir: Path) -> Iterator[tuple[Path, Topic | ConfigError]
 
 
 def usable_groups(config_dir: Path) -> Iterator[tuple[Path, TopicGroup | ConfigError]]:
-    """Scan the groups in the same way. Yields none if the defaults are broken: every topic reports that."""
+    """Scan the groups as usable_topics scans the topics. Yields none if the defaults are broken: every topic reports
+    that."""
     try:
         groups = list(scan_groups(config_dir))
     except ConfigError:

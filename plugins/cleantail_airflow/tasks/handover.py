@@ -40,7 +40,7 @@ class DriverHook(SparkSubmitHook):
         return driver_hook
 
     note: Path | None = None
-    """The file with the id of this task's process, so that a next try can end it."""
+    """The file with the process id of this task, by which a next try can end that process."""
 
     clear: Callable[[], None] | None = None
     """Deletes the report of an earlier driver. Called before a driver is started, not when a try reattaches to one."""
@@ -59,7 +59,7 @@ class DriverHook(SparkSubmitHook):
         env = {**of_driver(os.environ), **self.submit_env, **(self._env_vars or {})}
         try:
             return super().submit(application, env=env, **kwargs)
-        finally:  # a killed process does not get here, and leaves its note
+        finally:  # a killed process does not reach this, and leaves its note
             if self.note is not None:
                 forget(self.note)
 

@@ -168,7 +168,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     def skip(self, reason: str) -> NoReturn:
         self.reason = reason
-        self.log.info("skipped: %s", reason)  # Airflow's own line with it is folded away in the UI
+        self.log.info("skipped: %s", reason)  # Airflow's own line with the reason is folded away in the UI
         raise AirflowSkipException(reason)
 
     def _connection(self) -> Any:
@@ -233,10 +233,8 @@ class CleantailSparkOperator(SparkJobOperator):
         self.topic = topic
 
     def done_before(self, context: Context) -> RoundResult | None:
-        """Return the result if the application of an earlier task has done this work.
-
-        None: the job is to be started.
-        """
+        """Return the result if the application of an earlier task has done this work. Returns None if the job must
+        start."""
         return None
 
     def _run_job(self, context: Context) -> dict[str, Any]:
@@ -274,7 +272,7 @@ class CleantailSparkOperator(SparkJobOperator):
         self.ended(context, ended, report)
 
     def told(self, context: Context, ended: EndedJob, report: JobReport) -> StationLineage | None:
-        """Return what the job has read and written, also if it failed."""
+        """Return the datasets that the job has read and written, also if it failed."""
         from cleantail_airflow.station_lineage import done
 
         topic = loaded_topic(self.topic, self.config_dir)
@@ -290,10 +288,10 @@ class CleantailSparkOperator(SparkJobOperator):
             self.log.warning("%s", warning)
 
     def failed(self, context: Context, ended: EndedJob, report: JobReport, error: AirflowException) -> None:
-        """Raise the most specific error. A subclass may return if the failure is not its task's.
+        """Raise the most specific error. A subclass may return if the failure belongs to another task.
 
         1. Failed expectations are raised as RedCheck, and the channels are notified at once.
-        2. Else the error that the job reports is raised.
+        2. Otherwise the error that the job reports is raised.
         3. If the job crashed without a report, the output of spark-submit is raised.
         """
         if red := failures_of(self.topic, report.verdicts, report.heads_by_log):

@@ -236,7 +236,7 @@ class PublishOperator(PublishingOperator):
 class ReconcileOperator(PublishingOperator):
     """Compares the table with its topic in Kafka, and removes the keys that were deleted there, in a round of its own.
 
-    It first asks the brokers, without Spark, whether the comparison is allowed.
+    It first reads from the brokers, without Spark, whether the comparison is allowed.
     """
 
     job = "reconcile"

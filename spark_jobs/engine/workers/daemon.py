@@ -1,11 +1,11 @@
 """Spark's daemon of Python workers (`spark.python.daemon.module`). It makes the engine's imports before it forks a
 worker.
 
-1. All workers share the imported pages of memory, and begin their first task at once. PyIceberg would import its
-  store when the first file is opened, which takes half a second in each worker.
+1. All workers share the imported pages of memory, and begin their first task at once. PyIceberg would import its store
+   when the first file is opened, which takes half a second in each worker.
 2. PySpark is imported from its installation, not from the archive that Spark puts before it. Archives and jars leave
-  the import path: before every task a worker invalidates Python's import caches. Up to Python 3.11 that reads the
-  directory of each archive again. This takes 0.2 s a task, 0.06 s of it for the jar.
+   the import path: before every task a worker invalidates Python's import caches. Up to Python 3.11 that reads the
+   directory of each archive again. This takes 0.2 s a task, 0.06 s of it for the jar.
 3. No task uses pandas, which PyArrow would import in a third of a second.
 """
 

@@ -2,8 +2,8 @@
 
 1. Hadoop would write a second file with checksums for each file. Only Hadoop reads those, so no driver writes them.
 2. Without its native library, which PySpark lacks, Hadoop starts a process `chmod` for every file. Java can set
-  permissions by itself, so Spark's own compiler compiles a file system that does. Compiling takes longer than it
-  saves for one topic, so only a pack of many topics does it.
+   permissions by itself, so Spark's own compiler compiles a file system that does. Compiling takes longer than it saves
+   for one topic, so only a pack of many topics does it.
 
 An existing jar for this (com.globalmentor:hadoop-bare-naked-local-fs) lists a linked folder inside itself without
 end.

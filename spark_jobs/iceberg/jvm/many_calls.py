@@ -4,13 +4,12 @@ Python and the JVM are two processes. For each call, one wakes a thread of the o
 takes longer than most calls do. Py4J makes one call after another. This module sends many commands at once. The JVM
 runs them in order, as always for one Python thread, and then their answers are read.
 
-1. A portion of commands is sent only after all earlier answers are read, and fits into the buffers of the
-  connection. So the JVM may wait for Python to read its answers, but Python never waits for the JVM to read
-  commands.
-2. The JVM's socket delays a small answer until the previous one is acknowledged. quick_answers acknowledges at once.
-  On systems where that is not possible, the calls are made one by one.
-3. All answers are read before any error is raised. If the exchange breaks off, the connection is closed: the
-  remaining answers would be taken for those of other calls.
+1. A portion of commands is sent only after all earlier answers are read, and fits into the buffers of the connection.
+   So the JVM may wait for Python to read its answers, but Python never waits for the JVM to read commands.
+2. The JVM's socket delays a small answer until the previous one is acknowledged. quick_answers acknowledges at once. On
+   systems where that is not possible, the calls are made one by one.
+3. All answers are read before any error is raised. If the exchange breaks off, the connection is closed: the remaining
+   answers would be taken for those of other calls.
 """
 
 from __future__ import annotations

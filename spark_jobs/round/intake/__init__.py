@@ -1,1 +1,1 @@
-"""How records and tables come in: from files, Kafka and source tables, and by adoption."""
+"""The intake of records and tables: from files, Kafka and source tables, and by adoption."""

@@ -74,7 +74,7 @@ class Portion:
 
     @property
     def offsets(self) -> int:
-        """Return the number of offsets that the portion passed."""
+        """Return the number of offsets that the portion covers."""
         return sum(each.offsets for each in self.ranges)
 
 
@@ -165,15 +165,15 @@ class LogSource(Protocol):
 
     @property
     def progress_text(self) -> str:
-        """Progress message for `describe`."""
+        """Return the progress message for `describe`."""
 
     @property
     def is_one_commit(self) -> bool:
-        """Whether the whole read is one portion."""
+        """Return whether the whole read is one portion."""
 
     @property
     def is_current(self) -> bool:
-        """Whether its log ends are the brokers' current ones, or of an unknown time."""
+        """Return whether its log ends are the brokers' current ones, or of an unknown time."""
 
     def cleaner_configs(self) -> CleanerConfigs | None:
         """Return the brokers' cleaner configs of the topic, or None if they are unknown."""
