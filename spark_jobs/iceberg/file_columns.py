@@ -4,11 +4,15 @@ cleantail.lake.records.projection finds a file's columns, and fills those that i
 column inside a struct, and other types than a topic table. Readers of whole records use Spark SQL for the same
 (cleantail.log.adopted_table).
 
-A kind of data files is a short digest of everything that decides how records become columns of a topic table: the
-file's Parquet schema with its field ids, the program that wrote it, its partition spec, and the layout (places and
-names of the mapped columns in the table's schema). Tasks record the kind of each file that they open. An accumulator
-of Spark sends the kinds to the driver, which compares a kind before a round first decides on it
-(spark_jobs.engine.compared_readers).
+A kind of data files is a short digest of everything that decides how records become columns of a topic table:
+
+- the file's Parquet schema with its field ids
+- the program that wrote it
+- its partition spec
+- the layout: places and names of the mapped columns in the table's schema
+
+Tasks record the kind of each file that they open. An accumulator of Spark sends the kinds to the driver, which compares
+a kind before a round first decides on it (spark_jobs.engine.compared_readers).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Expire snapshots of a table, and delete files that no snapshot names.
 
-Iceberg only finds the files here; this module deletes them. A path outside the table's own location stays, whatever
-the table's metadata name.
+Iceberg only finds the files here; this module deletes them. A path outside the table's own location stays, even if
+the table's metadata name it.
 """
 
 from __future__ import annotations

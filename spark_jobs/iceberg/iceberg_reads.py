@@ -148,8 +148,8 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """The delete files that a branch added and removed, the number of data files that it added or removed (0 in a
-    round), and the files that it registers only once."""
+    """What a branch changed: the delete files that it added and removed, and the files that it registers only once.
+    `data_files_changed`: number of data files that it added or removed, 0 in a round."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...]

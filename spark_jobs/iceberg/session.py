@@ -45,9 +45,9 @@ CLASSES = (
     "org.apache.iceberg.SchemaParser",
     "org.apache.iceberg.parquet.ParquetUtil",
 )
-"""Classes that are looked up once. PySpark queries the JVM for the first four at each function of a column, for three
-others at each job, and for one at an error. If a class has no package, the JVM searches every jar for it, once for
-each package that it could be in."""
+"""Classes that are looked up once. PySpark queries the JVM for the first four at each function of a column. It
+queries three others at each job, and one at an error. If a class has no package, the JVM searches every jar for it,
+once for each package that it could be in."""
 PATHS = (
     "org.apache.iceberg.util",
     "org.apache.iceberg.io.OutputFileFactory",

@@ -39,8 +39,8 @@ RECORD_BYTES = 64
 class RunPackOperator(SparkJobOperator):
     """Runs one pack. `pack` is a PlannedPack as JSON. The stations after it report the failures of topics.
 
-    This task fails if the application crashed, if a topic's work may be tried again, or if a topic failed at a station
-    that `evaluate` has skipped, because that station cannot report it.
+    This task fails if the application crashed, or if a topic's work may be tried again. It also fails if a topic
+    failed at a station that `evaluate` has skipped, because that station cannot report it.
     """
 
     job = "run_pack"
