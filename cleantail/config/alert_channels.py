@@ -1,4 +1,4 @@
-"""`alerts:` of a topic's YAML: the channels that are notified, and the events that they are notified of."""
+"""`alerts:` of a topic's YAML: the channels that are notified, and the events that they receive."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cleantail.config.config_model import ConnectionId, Model, allowing, matchin
 
 
 class Event(StrEnum):
-    """The word of an event in YAML and in messages."""
+    """The name of an event in YAML and in messages."""
 
     CHECK_FAILED = "check_failed"
     RUN_FAILED = "run_failed"

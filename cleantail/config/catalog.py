@@ -81,8 +81,10 @@ class Catalog(Model):
 
     @property
     def keeps_case(self) -> bool:
-        """Return whether names that differ in their case alone are two names. Hive, Glue and MySQL fold the case; of a
-        REST catalog that is unknown."""
+        """Return whether names that differ only in case are two names.
+
+        Hive, Glue and MySQL fold the case. For a REST catalog that is unknown.
+        """
         return self.type in ("sqlite", "postgres")
 
     @model_validator(mode="after")
@@ -116,7 +118,7 @@ class Catalog(Model):
 class SourceCatalog(Catalog):
     """A catalog whose tables topics may only read (source.table).
 
-    Its logins are only what `secrets` names. Both clients use its name in platform.source_catalogs, under which a
+    Its only logins are those that `secrets` names. Both clients use its name in platform.source_catalogs, under which a
     database catalog must list its tables.
     """
 

@@ -1,27 +1,27 @@
-"""What a topic's file may name: names in the catalog, sources, and what the platform allows. Pure but for one check.
+"""What a topic's file may name: names in the catalog, sources, and what the platform allows. Pure except for one check.
 
 Names in the catalog. Every name has at most one owner.
 
-1. A topic has the name of its file. So the directory shows who owns what, and a review by file (CODEOWNERS) is one by
+1. A topic has the name of its file. So the directory shows the owners, and a review by file (CODEOWNERS) is a review by
    topic.
 2. A topic file claims the name of its table, and those of its side tables and its view. The evidence table belongs to
    all topics, so no topic may claim it.
-3. Of two files that claim a name the better claim has it, and only the other file is wrong. From the best on:
+3. If two files claim a name, the better claim has it, and only the other file is wrong. From the best on:
    (a) the topic's name is the name of its table, letter by letter;
    (b) the topic's name makes that of its table: `.` and `-` become `_`, and a catalog may fold the case;
    (c) the file names the table (`table:`).
    A claim to a side table or view is as good as that to the table. `default_table` makes no name of (a) and (b) that is
    a side table's of another. Equal claims leave the name to neither file until one of them changes: the order of the
    files is unknown.
-4. Names that differ in case alone are one name. If the catalog keeps the case, two topics whose names make their tables
+4. Names that differ only in case are one name. If the catalog keeps the case, two topics whose names make their tables
    are still two.
-5. A table that a topic reads (source.table, in the same catalog) is not a topic's table. Rounds remove records of a
-   topic's table, which a read would take for changes of a sink.
+5. A table that a topic reads (source.table, in the same catalog) must not be a topic's table. Rounds remove records of
+   a topic's table, which a read would take for changes by a sink.
 
 Sources. A source belongs to one topic at most.
 
-6. A topic in Kafka is claimed by its name, whatever the address: two addresses may be of one cluster. A topic of the
-   same name has the better claim.
+6. A topic in Kafka is claimed by its name, regardless of the address: two addresses may belong to one cluster. A topic
+   of the same name has the better claim.
 7. Files are claimed by the pattern of their paths. The folder `<root>/<topic>/` of each folder of sources belongs to
    that topic. Case matters only between two such folders, and only if the disk keeps it.
 8. A consumer group is claimed by its name.
@@ -67,10 +67,10 @@ _AS_A_TABLE = re.compile("[A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one topic file claims. `reads` is the table in the same catalog that it reads. `strength` is EXPLICIT, MADE
-    or OWN.
+    """What one topic file claims.
 
-    A file that is broken elsewhere still claims, so that no other topic takes its table meanwhile.
+    `reads`: the table in the same catalog that it reads. `strength`: EXPLICIT, MADE or OWN. A file that is broken
+    elsewhere still claims, so that no other topic takes its table meanwhile.
     """
 
     file: Path
@@ -181,7 +181,7 @@ def _by_topic(claims: Sequence[Claim], catalog: Catalog) -> Iterable[list[Claim]
 
 
 def _rank_of_file(claim: Claim) -> tuple[bool, bool]:
-    """Return how good a file is for the topic of its name: lower case is better, then `.yaml` before `.yml`."""
+    """Return the rank of a file for the topic of its name: lower case is better, then `.yaml` before `.yml`."""
     return claim.topic == claim.topic.casefold(), claim.file.suffix == ".yaml"
 
 
@@ -210,8 +210,9 @@ def _same_topic(claim: Claim, others: Sequence[Claim]) -> Problem:
 
 
 def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> Problem:
-    """Return the problem of a name that other files claim too. Each of `others` has the name as its own file spells
-    it."""
+    """Return the problem of a name that other files claim, too. Each of `others` has the name as its own file spells
+    it.
+    """
     theirs = ", ".join(
         f"{other.names()[name_there].replace('its', 'the', 1)} of {other.file.name}" for other, name_there in others
     )
@@ -356,8 +357,10 @@ def _parts(pattern: str, home: Path) -> tuple[str, ...]:
 
 
 def _is_own(folder: Sequence[str], root: Path) -> bool:
-    """Return whether a folder below `root` is the topic's by its name. On a disk that folds the case, only a name of
-    small letters has a folder of its own."""
+    """Return whether a folder below `root` is the topic's by its name.
+
+    On a disk that folds the case, only a lower-case name has its own folder.
+    """
     name = folder[-1]
     other_case = root.with_name(root.name.swapcase())
     return name == name.casefold() or not (root.exists() and other_case.exists() and root.samefile(other_case))
@@ -470,8 +473,10 @@ def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> 
 
 
 def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yield what source.table names that the platform does not allow: it could show any table that the platform may
-    read."""
+    """Yield what source.table names that the platform does not allow.
+
+    It could show any table that the platform may read.
+    """
     table = topic.source.table
     if table is None:
         return

@@ -33,15 +33,14 @@ def pattern_of(name: str) -> str:
 
 
 def hint(name: str) -> str:
-    """Return what is allowed besides a plain number, for an error."""
+    """Return the allowed units, in addition to a plain number, for an error."""
     units = units_of(name)
     example = "7d" if units is TIMES else "1GiB"
     return f", or a text with a unit ({', '.join(units)}) as {example}" if units else ""
 
 
 def plain_number(name: str, value: object) -> object:
-    """Return the number that a text with a unit means. Return any other value unchanged, so that the model judges
-    it."""
+    """Return the number that a text with a unit means. Any other value stays unchanged, so that the model judges it."""
     match = _TEXT.fullmatch(value) if isinstance(value, str) else None
     factor = units_of(name).get(match[2]) if match else None
     if match is None or factor is None:
@@ -107,15 +106,19 @@ def config(
     low: float | None = None,
     high: float | None = None,
 ) -> Any:
-    """Return one row of a table of configs. Both ends of the range are allowed. A range without `high` ends at Kafka's
-    LONG."""
+    """Return one row of a table of configs.
+
+    Both ends of the range are allowed. A range without `high` ends at Kafka's LONG.
+    """
     most = LONG_MAX if low is not None and high is None else high
     return Field(default, alias=name, description=doc, ge=low, le=most, json_schema_extra={"x-source": source})
 
 
 def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) -> PydanticCustomError:
-    """Return one error for several problems, each with the key path of the mapping that its key is in, as ("checks",
-    0)."""
+    """Return one error for several problems.
+
+    Each has the key path of the mapping that its key is in, such as ("checks", 0).
+    """
     return PydanticCustomError("problems", "problems", {"problems": tuple(problems)})
 
 

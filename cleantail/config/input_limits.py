@@ -20,7 +20,7 @@ DELETES_BYTES = "deletes.max.bytes"
 INGEST_MS = "ingest.max.ms"
 CHECKS_MS = "checks.max.ms"
 FREE_BYTES = 64 << 20
-"""A file may unpack to this size whatever its ratio: small files that repeat a few words are common."""
+"""A file may unpack to this size regardless of its ratio: small files that repeat a few words are common."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class InputLimits:
 DEFAULT_LIMITS = InputLimits()
 LONG_LINE_BYTES = 1 << 20
 OTHER_STRINGS = 10_000
-"""Strings that a record may have besides its headers: names and values of its fields, also of ignored ones."""
+"""Strings that a record may have in addition to its headers: names and values of its fields, also of ignored ones."""
 _STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 """A string of JSON, also one that the line ends in. Each character is read once."""
 

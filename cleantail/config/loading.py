@@ -64,14 +64,15 @@ def config_directory(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_platform(config_dir: Path, env: Mapping[str, str] = os.environ) -> Platform:
-    """Return the platform of `config_dir`. Raises ConfigError. cleantail.config.state_home chooses the state's
-    folder."""
+    """Return the platform of `config_dir`. cleantail.config.state_home finds the state's folder. Raises ConfigError."""
     return read_defaults(config_dir, env).platform
 
 
 def dag_prefix(config_dir: Path) -> str:
-    """Return platform.dag_prefix even if something else in defaults.yaml is wrong: rights of users depend on DAG
-    ids."""
+    """Return platform.dag_prefix, even if something else in defaults.yaml is wrong.
+
+    Rights of users depend on DAG ids.
+    """
     try:
         return read_defaults(config_dir, {}).file.platform.dag_prefix
     except ConfigError:

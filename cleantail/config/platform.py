@@ -250,8 +250,10 @@ class PlatformSettings(Model):
 
 
 class Platform(PlatformSettings):
-    """The platform section, with the absolute paths of CLEANTAIL_HOME and of the configuration, and with the
-    environment, which has the secrets. Pickles and texts of a platform leave the environment out."""
+    """The platform section, with the absolute paths of CLEANTAIL_HOME and of the configuration, and the environment.
+
+    The environment has the secrets. Pickles and texts of a platform leave it out.
+    """
 
     home: Path
     config_dir: Path
@@ -282,8 +284,9 @@ class Platform(PlatformSettings):
         return self.catalog.warehouse or local
 
     def reading(self, catalog: str | None) -> Platform:
-        """Return the platform with a catalog of source_catalogs instead of its own, for reads alone; None returns
-        itself."""
+        """Return the platform with a catalog of source_catalogs instead of its own, for reads alone. None returns
+        itself.
+        """
         if catalog is None:
             return self
         other = self.source_catalogs[catalog].model_copy(update={"name": catalog})

@@ -187,7 +187,7 @@ def _resolve(node: Schema, root: Schema) -> Schema:
 
 
 def allowed_text(node: Schema) -> str:
-    """Return what the schema of a value allows, in words."""
+    """Return the allowed values of a schema as text."""
     if "x-allowed" in node:
         return str(node["x-allowed"])
     choices = [str(choice) for choice in node.get("enum", [node["const"]] if "const" in node else [])]

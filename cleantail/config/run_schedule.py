@@ -15,8 +15,10 @@ from cleantail.config.config_model import Model
 PRESETS = ("@once", "@hourly", "@daily", "@weekly", "@monthly", "@quarterly", "@yearly")
 _FIELDS = 5
 _OF_CRON = re.compile(r"[0-9a-z*,/ -]+", re.IGNORECASE)
-"""Characters of a cron line. Letters are names of months and days, and `L`, the last day. `#`, `?` and `R(…)` are
-croniter's own."""
+"""Characters of a cron line.
+
+Letters are names of months and days, and `L`, the last day. `#`, `?` and `R(…)` are specific to croniter.
+"""
 
 
 def is_schedule(text: str) -> bool:
@@ -57,8 +59,8 @@ def run_times(schedule: str | None, start_ms: int, end_ms: int, appends_ms: Iter
 def run_before(schedule: str | None, now_ms: int) -> int | None:
     """Return when (Unix ms) the run before the present one was to start, or None.
 
-    The present run is that of the schedule's last moment up to `now_ms`, however late it starts. So the run before it
-    is that of the last moment but one.
+    The present run belongs to the schedule's last moment up to `now_ms`, however late it starts. The run before it
+    belongs to the moment before that.
     """
     from croniter import croniter
 

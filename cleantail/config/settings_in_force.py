@@ -1,14 +1,14 @@
 """Settings of a topic as they are in force: each value, where it comes from, its meaning, and warnings about it.
 
 A value comes from the topic's YAML, from defaults.yaml, or is the built-in default. The DAG's docs and the topic's page
-show these rows to people who may not read the files. So of an alert they show only its kind and its connection:
-receivers are people's addresses, and the path of a webhook may be its secret.
+show these rows to users who may not read the files. So they show only the kind and the connection of an alert:
+receivers are personal addresses, and the path of a webhook may be its secret.
 
 `check-config` prints the warnings (`warnings_of`):
 
 1. A config has no effect, because its policy or strategy is not in force.
 2. A schedule waits for an asset that no topic updates.
-3. Records are read with `read_uncommitted`, or the consumer that wrote the files read so. Aborted records are then
+3. Records are read with `read_uncommitted`, or the consumer that wrote the files used it. Aborted records are then
    ingested (semantics.md 3.10).
 
 Warnings are only about the topic's own file. Configs in defaults.yaml are for topics of all kinds.
@@ -40,8 +40,10 @@ class Origin(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One value in force. `name` is that in YAML, `source.path` for a key within another. `readable` is the value
-    for people, if it differs."""
+    """One value in force.
+
+    `name`: the name in YAML, `source.path` for a key within another. `readable`: the value for users, if it differs.
+    """
 
     name: str
     value: str

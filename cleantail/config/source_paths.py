@@ -64,8 +64,7 @@ def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
 
 
 def matching_files(platform: Platform, pattern: str) -> list[Path]:
-    """Return the files that a source.path means, relative to CLEANTAIL_HOME, in the order of names and with links
-    followed.
+    """Return the files that a source.path matches, relative to CLEANTAIL_HOME, by name and with links followed.
 
     Raises CleantailError if one of them or the pattern lies outside the roots, or if the search reads more than
     MOST_ENTRIES. Raises OutsideError if a folder on the way may not be read.
@@ -130,8 +129,10 @@ class _BoundedListing:
         self._seen = 0
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder; none if it is missing. Raises CleantailError after too many, and
-        PermissionError."""
+        """Yield the entries of a folder. Empty if it is missing.
+
+        Raises CleantailError after too many, and PermissionError.
+        """
         try:
             with os.scandir(folder) as listing:
                 for entry in listing:
@@ -159,8 +160,10 @@ def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
 
 
 def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> Iterator[Path]:
-    """Yield the paths that glob would yield. Hidden files match only by name. ** follows no links, which may form
-    circles."""
+    """Yield the paths that glob would yield. Hidden files match only by name.
+
+    ** follows no links, which may form circles.
+    """
     if not parts:
         yield folder
         return

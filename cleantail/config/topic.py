@@ -1,10 +1,10 @@
-"""`config/topics/<topic>.yaml`: what it may say, and the frozen Topic that it becomes for jobs and the DAG.
+"""`config/topics/<topic>.yaml`: what it may contain, and the frozen Topic that it becomes for jobs and the DAG.
 
 `config:` has Kafka's configs and Cleantail's (cleantail.config.kafka_configs). docs/topics.md and the JSON Schema show
 descriptions of fields. cleantail.config.loading reads the files.
 
 The id of a topic's DAG is `platform.dag_prefix` and the topic's name. Airflow's rights, pages and logs go by DAG.
-Tables, evidence, assets, metrics and incidents go by topic. Without a prefix a topic with the name of another team's
+Tables, evidence, assets, metrics and incidents go by topic. Without a prefix, a topic with the name of another team's
 DAG would take that DAG's id and rights.
 """
 
@@ -63,7 +63,7 @@ class TopicDefaults(Model):
 
 
 class Layers(NamedTuple):
-    """What people have written, without nulls: the topic's own YAML, and below it `topic:` of defaults.yaml."""
+    """What users have written, without nulls: the topic's own YAML, and below it `topic:` of defaults.yaml."""
 
     topic_yaml: Mapping[str, Any]
     defaults_topic: Mapping[str, Any]
@@ -95,8 +95,10 @@ class Topic(TopicDefaults):
 
     @model_validator(mode="after")
     def _refuse_checks_of_unmapped_columns(self) -> Topic:
-        """Refuse checks of columns that `columns:` of an adopted table does not map. Checks use the names of a topic
-        table."""
+        """Refuse checks of columns that `columns:` of an adopted table does not map.
+
+        Checks use the names of a topic table.
+        """
         columns = self.columns.shown if self.columns else ()
         problems = [
             (("checks", number), problem)
@@ -109,8 +111,10 @@ class Topic(TopicDefaults):
 
     @model_validator(mode="after")
     def _decide_by_order(self) -> Topic:
-        """Make the column of `order` decide between the records of a key if it is mapped. Refuse another strategy
-        together with it, and the strategy `order` without it."""
+        """Make the mapped column of `order` decide between the records of a key.
+
+        Refuse another strategy together with it, and the strategy `order` without it.
+        """
         strategy, ordered = self.config.compaction_strategy, self.columns is not None and not self.columns.has_offsets
         allowed = "offset, timestamp or header; with columns.order only order, or leave it out"
         if (strategy == ORDER) != ordered and (not ordered or strategy != OFFSET):
@@ -122,8 +126,10 @@ class Topic(TopicDefaults):
 
     @model_validator(mode="after")
     def _refuse_source_of_adopted_table(self) -> Topic:
-        """Refuse `source.table` together with `columns`: the table would get the records of its sink and of the
-        source."""
+        """Refuse `source.table` together with `columns`.
+
+        The table would get the records of its sink and of the source.
+        """
         if self.columns is not None and self.source.table is not None:
             allowed = "leave it out: a topic with columns has a table that its sink fills"
             raise cross_field_error("source.table", self.source.table.name, allowed)
@@ -149,24 +155,29 @@ class Topic(TopicDefaults):
 
     @property
     def own_namespace(self) -> str:
-        """Namespace of Cleantail's own tables and properties. It is the platform's, because an adopted table is in its
-        sink's namespace. A topic without a platform has the namespace of its table."""
+        """Namespace of Cleantail's own tables and properties.
+
+        It is the platform's, because an adopted table is in its sink's namespace. A topic without a platform has the
+        namespace of its table.
+        """
         return self._platform.catalog.namespace if self._platform else self.table.rpartition(".")[0]
 
     @property
     def waits_for_people(self) -> bool:
-        """Whether a round of the topic may wait for a person."""
+        """Whether a round of the topic may wait for a user."""
         return self.publish == "approve" or self.config.cleantail_max_drop_ratio < 1
 
     @property
     def dag_name(self) -> str:
-        """The group, or the topic itself. A topic whose rounds may wait for a person has its own DAG, so that no
-        other topic waits."""
+        """The group, or the topic itself.
+
+        A topic whose rounds may wait for a user has its own DAG, so that no other topic waits.
+        """
         return self.topic if self.group is None or self.waits_for_people else self.group
 
     @property
     def line_topic(self) -> str | None:
-        """The topic name that a line of a file must have, if it has one; None allows any."""
+        """The topic name that each line of a file must have, if the line has one. None allows any."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
 
     @property

@@ -104,8 +104,10 @@ def _bound_problems(arguments: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _as_comparable(value: Any) -> Any:
-    """Return a comparable value. A date or time as text becomes the time, in UTC if it has no zone, as in Spark's
-    session."""
+    """Return a comparable value.
+
+    A date or time as text becomes the time, in UTC if it has no zone, as in Spark's session.
+    """
     if not isinstance(value, str):
         return value
     time = datetime.fromisoformat(value)
@@ -124,7 +126,7 @@ def _quantile_problems(ranges: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield problems of weights. There is one for each value, or for each span between bins, and their sum is 1."""
+    """Yield problems of weights. Each value, or each span between bins, has one, and their sum is 1."""
     key, weights = "kwargs.partition_object", partition["weights"]
     parts = len(partition["values"]) if "values" in partition else len(partition.get("bins", ())) - 1
     if ("values" in partition) == ("bins" in partition):
@@ -372,8 +374,10 @@ def _fitting_columns(expectation: str) -> str:
 
 
 def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield a problem for each numeric bound of a time column and each time bound of a numeric one. Spark refuses
-    both."""
+    """Yield a problem for each numeric bound of a time column and each time bound of a numeric one.
+
+    Spark refuses both.
+    """
     column = str(arguments.get("column"))
     bound_kinds = {TIMESTAMP: "a date or time as text"} | dict.fromkeys(NUMBER_COLUMNS, "a number")
     for name in ("min_value", "max_value"):

@@ -1,11 +1,12 @@
-"""`config/groups/<group>.yaml`: what it may say, the frozen TopicGroup that it becomes, and the rules of groups. Pure.
+"""`config/groups/<group>.yaml`: what it may contain, the frozen TopicGroup that it becomes, and the rules of groups.
+Pure.
 
 A group has one DAG for all of its topics. So schedule and owner belong to the group. The rules:
 
 1. A file has the name of its group, as a topic's file has.
 2. No topic has the name of a group, because Airflow's rights go by DAG. Only the topic's file is wrong then.
 3. A topic names a group that has a file.
-4. A topic in a group has no schedule of its own.
+4. A topic in a group has no separate schedule.
 5. No group waits for the asset of one of its topics: it would start itself again after each publish.
 """
 
@@ -94,8 +95,7 @@ def problems_in_group(
 ) -> Iterator[LocatedProblem]:
     """Yield the problems of a topic by rules 2 to 5.
 
-    `topic_yaml` is what its own file says. `groups` maps each group, also a broken one, to the assets that it waits
-    for.
+    `topic_yaml`: the content of its own file. `groups`: each group, also a broken one -> the assets that it waits for.
     """
     if topic.topic.casefold() in {name.casefold() for name in groups}:
         allowed = "a name that no group has: a group and a topic would share one DAG"

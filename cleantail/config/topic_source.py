@@ -235,7 +235,7 @@ class Source(Model):
 
     @model_validator(mode="after")
     def _refuse_two_sources(self) -> Source:
-        """Refuse two sources of one log: each would have a position of its own, without the other's records."""
+        """Refuse two sources of one log: each would have its own position, without the other's records."""
         kind = "kafka" if self.kafka is not None else "table" if self.table is not None else "files"
         if kind != "files" and self.path is not None:
             raise cross_field_error("path", self.path, f"path or {kind}, not both")

@@ -25,8 +25,7 @@ KEY = "key"
 VALUE = "value"
 HEADERS = "headers"
 TOMBSTONE = "tombstone"
-"""Whether the record's value is null. It is a column of its own, so that tombstones are counted without reading
-values."""
+"""Whether the record's value is null. A separate column, so that tombstones are counted without reading values."""
 
 ORDER = "order"
 """The column, as a whole number, that decides between records of one key in an adopted table without offsets."""
@@ -117,7 +116,7 @@ MOST_PARTS = 16
 
 
 def _one_or_several(value: object) -> str | tuple[str, ...]:
-    """Return a path, or several. A validator instead of a union, which would report several errors for one value."""
+    """Return a path, or several. A validator, because a union would report several errors for one value."""
     if isinstance(value, str) and re.fullmatch(PATH, value):
         return value
     parts = value if isinstance(value, (list, tuple)) else ()
@@ -153,7 +152,7 @@ class Deleted(Model):
 
 
 class Columns(Model):
-    """Column of a topic table -> column of the adopted table. Records lack the columns that are left out."""
+    """Column of a topic table -> column of the adopted table. If a column is left out, records lack it."""
 
     partition: ColumnPath | None = Field(
         default=None,
@@ -196,8 +195,10 @@ class Columns(Model):
 
     @property
     def paths(self) -> dict[str, str]:
-        """Column of a topic table -> path, for mapped columns. Each part of a column has an entry, as key.0. The
-        column that marks deletes is under `tombstone`."""
+        """Column of a topic table -> path, for mapped columns.
+
+        Each part of a column has an entry, such as key.0. The column that marks deletes is under `tombstone`.
+        """
         paths: dict[str, str] = {}
         for name in self.names:
             paths |= {part_name(name, n): path for n, path in enumerate(self.parts(name))} or {

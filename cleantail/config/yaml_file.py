@@ -43,8 +43,10 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 
 
 class _Loader(_SafeLoader):
-    """YAML's safe subset. Dates stay text, because no config is a date. Integers are only those that people write:
-    in YAML 1.1, 1:30 is 90 and 0777 is 511."""
+    """YAML's safe subset. Dates stay text, because no config is a date.
+
+    Integers are only those that users write: in YAML 1.1, 1:30 is 90 and 0777 is 511.
+    """
 
     yaml_implicit_resolvers: dict[str, Any] = {
         first: [
@@ -69,7 +71,7 @@ class _Loader(_SafeLoader):
 
 
 def read_yaml(file: Path, most_bytes: int = MOST_BYTES, limit: str = "") -> dict[str, Any]:
-    """Return the mapping in `file`; an empty file is an empty mapping. `limit` says where `most_bytes` is set.
+    """Return the mapping in `file`; an empty file is an empty mapping. `limit`: the setting that sets `most_bytes`.
 
     Raises ConfigError if the file is missing, too long, not YAML (with the line), or not a mapping.
     """
@@ -111,7 +113,7 @@ def _lines(node: yaml.Node | None, key_path: KeyPath) -> Iterator[tuple[KeyPath,
 
 
 def line_of(key_path: KeyPath, lines: dict[KeyPath, int]) -> int | None:
-    """Return the line of a key path, or of the mapping that lacks it, else None."""
+    """Return the line of a key path, or of the mapping that lacks it. None if unknown."""
     return next((lines[key_path[:n]] for n in range(len(key_path), 0, -1) if key_path[:n] in lines), None)
 
 
@@ -201,8 +203,10 @@ def yaml_files(folder: Path) -> list[Path]:
 
 
 def without_nulls(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the data without nulls: null means the default. Only a schedule and a group can be switched off by
-    null."""
+    """Return the data without nulls: null means the default.
+
+    Only a schedule and a group can be switched off by null.
+    """
     kept = {key: value for key, value in data.items() if value is not None or key in ("schedule", "group")}
     return {key: without_nulls(value) if isinstance(value, dict) else value for key, value in kept.items()}
 

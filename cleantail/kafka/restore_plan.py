@@ -208,7 +208,7 @@ def _partitions(table: Table, request: RestoreRequest) -> int:
 
 
 def _begun(table: Table, target: TargetTopic) -> tuple[str, RestorePin] | None:
-    """Return branch and pin of a restore into this topic that was begun and has not ended; None if there is none.
+    """Return branch and pin of a restore into this topic that was begun and has not ended. None if there is none.
 
     A run that was killed before it stored its pin had written nothing.
     """

@@ -159,7 +159,7 @@ def records_of(
             count += 1
     except UnicodeDecodeError:  # aiokafka decodes the names of headers as UTF-8
         yield from _raw_records(header, memoryview(plain)[HEADER_BYTES:], count)
-    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as e:  # the last two: of absurd lengths
+    except (CorruptRecordException, ValueError, OverflowError, MemoryError) as e:  # the last two: absurd lengths
         raise BatchProblem(f"its records cannot be taken apart: {str(e) or type(e).__name__}") from None
 
 

@@ -50,7 +50,7 @@ def lasting(where: str, topic: str, error: KafkaError, settings: Mapping[str, st
 
 
 def problem(where: str, topic: str, error: KafkaError, settings: Mapping[str, str]) -> CleantailError:
-    """Return the error for what ended a restore."""
+    """Return the error for the problem that ended a restore."""
     said = without_values(error.str(), settings)
     return lasting(where, topic, error, settings) or TargetUnreachableError(f"{where}: {said}; {AGAIN}")
 

@@ -126,7 +126,7 @@ def _as_created(stamp: tuple[int, int]) -> tuple[int, int]:
 
 POLL_S, ANSWERED_WITHIN_S = 0.2, 20
 FIRST_RECORDS, MOST_RECORDS, READ_BYTES, SAMPLE = 100, 10_000, 4 << 20, 100
-"""Number of records of the first batch read back, the maximum, and the approximate bytes that later batches aim at."""
+"""Records of the first batch read back, maximum records of a batch, and approximate bytes of later batches."""
 
 
 class TargetLog:
@@ -203,7 +203,7 @@ class TargetLog:
                     raise self._missing(at)
             elif stays := lasting(f"{self.where}, offset {at}", self.topic, error, self._settings):
                 raise stays
-            else:  # such as a permission on the consumer group, which is not used
+            else:  # such as a missing permission on the consumer group, which is not used
                 self._complaint.error = error
         return records
 
@@ -216,7 +216,7 @@ class TargetLog:
         self._records = min(max(READ_BYTES // size, 1), MOST_RECORDS)
 
     def problem(self, error: KafkaError, where: str = "") -> CleantailError:
-        """Return the error for what ended the restore. `where`: its subject, if not the whole partition."""
+        """Return the error for the problem that ended the restore. `where`: its subject, if not the whole partition."""
         return problem(where or self.where, self.topic, error, self._settings)
 
     def writer(self, max_message_bytes: int) -> Writer:
@@ -228,7 +228,7 @@ class Writer:
     """An idempotent producer of one partition."""
 
     def __init__(self, log: TargetLog, settings: Mapping[str, str], max_message_bytes: int) -> None:
-        """Raise CleantailError for settings that librdkafka does not take."""
+        """Raise CleantailError for settings that librdkafka rejects."""
         from confluent_kafka import KafkaException, Producer
 
         self._log, self._max_message_bytes = log, max_message_bytes

@@ -1,1 +1,1 @@
-"""The rules of one log: segments, sections, what is due, what a round must keep, and what the table remembers. Pure."""
+"""The rules of one log: segments, sections, what is due, what a round must keep, and what the table stores. Pure."""

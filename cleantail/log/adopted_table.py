@@ -93,7 +93,7 @@ def problem_of(column: str, kind: str) -> str | None:
 
 
 def _is_decimal(kind: str) -> bool:
-    """Return whether the type is a decimal whose text can be written with all digits of its scale (3)."""
+    """Return whether the type is a decimal whose text can be written with all digits of its scale (rule 3)."""
     return kind.startswith("decimal(") and int(kind.rstrip(")").partition(",")[2]) <= MOST_SCALE
 
 
@@ -126,7 +126,7 @@ def _expression(name: str, columns: Columns, kinds: Mapping[str, str]) -> str:
 
 
 def _key(column: str, kind: str) -> str:
-    """Return SQL of the bytes of a key, or of a part of one (3)."""
+    """Return SQL of the bytes of a key, or of a part of one (rule 3)."""
     if kind.startswith("decimal("):
         return _decimal(column, int(kind.rstrip(")").partition(",")[2]))
     if kind in FRACTIONS:
@@ -161,14 +161,14 @@ def _decimal(column: str, scale: int) -> str:
 
 
 def _joined(parts: Sequence[str]) -> str:
-    """Return SQL of the bytes of a key of several parts (4), each given as SQL of its bytes."""
+    """Return SQL of the bytes of a key of several parts (rule 4), each given as SQL of its bytes."""
     lengths = (f"CAST(CAST(octet_length({part}) AS STRING) AS BINARY)" for part in parts)
     whole = (f"coalesce(concat({length}, X'3A', {part}), X'2D')" for length, part in zip(lengths, parts, strict=True))
     return f"IF({' AND '.join(f'{part} IS NULL' for part in parts)}, NULL, concat({', '.join(whole)}))"
 
 
 def _value(columns: Columns, kinds: Mapping[str, str]) -> str:
-    """Return SQL of the bytes of a value (5, 7)."""
+    """Return SQL of the bytes of a value (rules 5 and 7)."""
     parts, empty = columns.of(VALUE), "CAST(X'' AS BINARY)"
     if len(parts) > 1:
         fields = ", ".join(f"'{path}', {quoted(path)}" for path in parts)
@@ -229,8 +229,10 @@ Spans = tuple[Span | None, Span | None]
 
 
 def spans_of_metrics(nulls: Mapping[int, int], lower: Mapping[int, bytes], upper: Mapping[int, bytes]) -> Spans | None:
-    """Return the spans from a manifest's metrics of a file's columns, by field id; None if it has none of lineage. The
-    file may still have such columns: writers may omit their metrics."""
+    """Return the spans from a manifest's metrics of a file's columns, by field id. None if lineage has no metrics.
+
+    The file may still have lineage columns: writers may omit their metrics.
+    """
     ids = LINEAGE_IDS[ROW_ID], LINEAGE_IDS[LAST_UPDATED]
     if not all(number in nulls and number in lower and number in upper for number in ids):
         return None
@@ -282,8 +284,10 @@ def _widened(span: Span | None, low: int, high: int) -> tuple[int, int]:
 def record_offsets(
     positions: range, lineage: Lineage, path: str, row_ids: pa.Array | None = None, updated: pa.Array | None = None
 ) -> pa.Array:
-    """Return the offsets of a file's records at these positions. `row_ids` and `updated` are the columns that the file
-    itself has. Raises TableError as offset_range does."""
+    """Return the offsets of a file's records at these positions.
+
+    `row_ids` and `updated`: the columns that the file itself has. Raises TableError as offset_range does.
+    """
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc

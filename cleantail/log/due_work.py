@@ -113,9 +113,9 @@ def _ends(
 
 
 def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[ReaderHold], now_ms: int) -> str:
-    """Return which tombstones a run would remove, which wait for whom, and when the next are due.
+    """Return which tombstones a run would remove, which wait for which readers, and when the next are due.
 
-    `logs` can be swept, `due` is the number of their due tombstones, `waiting` are the readers that block others.
+    `logs` can be swept. `due`: the number of their due tombstones. `waiting`: the readers that block others.
     """
     # 1. tombstones that are due, kept as guards, blocked by readers, not due yet
     horizons = [h for s in logs for h in s.horizons if h.tombstones]
@@ -182,7 +182,7 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
 
 
 def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
-    """Return both limits in words, and when the oldest segment passes the limit of age."""
+    """Return both limits as text, and when the oldest segment passes the limit of age."""
     by_age = "retention.ms -1" if configs.retention_ms < 0 else setting("retention.ms", configs.retention_ms)
     text = f"{by_age} or retention.bytes {-1 if configs.retention_bytes < 0 else size(configs.retention_bytes)}"
     unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
@@ -238,7 +238,7 @@ def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool) -> Re
     # 1. the source
     if topic.source.kafka is None:
         return ReconcileDecision()
-    # 2. a person's trigger
+    # 2. a user's trigger
     if asked:
         why = "the run was triggered with reconcile" if logs else "the table has no records yet"
         return ReconcileDecision(bool(logs), why)

@@ -49,14 +49,18 @@ def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
 
 
 def left_behind(readers: Iterable[Reader], last_removed: Mapping[int, int]) -> list[Reader]:
-    """Return the readers that had not read a tombstone when it was removed. `last_removed` maps a partition to the
-    highest offset of a removed tombstone."""
+    """Return the readers that had not read a tombstone when it was removed.
+
+    `last_removed`: partition -> the highest offset of a removed tombstone.
+    """
     return [r for r in readers if r.partition in last_removed and r.offset <= last_removed[r.partition]]
 
 
 def new_horizon_ms(configs: KafkaConfigs, now_ms: int) -> int:
-    """Return the horizon (Unix ms) of tombstones that a round is the first to keep (semantics.md 1.5). It is at most
-    Kafka's longest time, which never comes: delete.retention.ms may mean "for ever"."""
+    """Return the horizon (Unix ms) of tombstones that a round is the first to keep (semantics.md 1.5).
+
+    At most Kafka's longest time, which never comes: delete.retention.ms may mean "for ever".
+    """
     return min(now_ms + configs.delete_retention_ms, LONG_MAX)
 
 
@@ -89,8 +93,10 @@ def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: in
 
 
 def as_due(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """Return the ledger as this run applies it: entries that it set itself get a horizon that is not due yet. The check
-    reads horizons only, and has no rule about the run that set them."""
+    """Return the ledger as this run applies it: entries that it set itself get a horizon that is not due yet.
+
+    The check reads horizons only, and has no rule about the run that set them.
+    """
     return tuple(replace(h, horizon_ms=now_ms + 1) if _is_fresh(h, now_ms, work.fresh_from) else h for h in horizons)
 
 
@@ -110,8 +116,10 @@ def spans_of(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> l
 
 
 def swept(work: PartitionWork, horizons: Sequence[Horizon], now_ms: int) -> tuple[Horizon, ...]:
-    """Return the ledger with each entry's `swept_to` after an expiry. The counts of tombstones do not change: the check
-    counts them again."""
+    """Return the ledger with each entry's `swept_to` after an expiry.
+
+    The counts of tombstones do not change: the check counts them again.
+    """
     ends = [end for _, end in spans_of(work, horizons, now_ms)]
     return tuple(
         replace(h, swept_to=max([h.swept_to, *(e for e in ends if start < e <= h.end_offset)]))
@@ -236,7 +244,7 @@ def _readers(holds: Sequence[ReaderHold]) -> str:
 
 
 def _until(holds: Sequence[ReaderHold]) -> str:
-    """Return the latest time at which the holds end, regardless of readers. Beyond the calendar it names the config."""
+    """Return the latest time at which the holds end. Beyond the calendar it names the config."""
     last = max(holds, key=lambda hold: hold.until_ms or 0).until_text
     if not last:
         return ", however long that takes (cleantail.readers.hold.cap.ms)"

@@ -37,8 +37,10 @@ ANEW = "a replay, a backfill, or was the topic recreated?"
 
 @dataclass(frozen=True, slots=True)
 class KeylessRecords:
-    """A count of records without a key. Metadata counts the null keys that were written, not those that were deleted
-    since, so the count has a lower and an upper limit."""
+    """A count of records without a key, as a lower and an upper limit.
+
+    Metadata counts the null keys that were written, not those that were deleted since.
+    """
 
     at_least: int = 0
     at_most: int = 0
@@ -49,8 +51,10 @@ class KeylessRecords:
 
 
 def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: int) -> KeylessRecords:
-    """Count the records without a key in [start, end). A file that reaches beyond the interval adds to the upper limit
-    only."""
+    """Count the records without a key in [start, end).
+
+    A file that reaches beyond the interval adds to the upper limit only.
+    """
     at_least = at_most = 0
     for file in files:
         if file.lower_offset < end_offset and file.upper_offset >= start_offset:
@@ -278,8 +282,10 @@ def resolve_log_state(
 def log_state_at(
     figures: LogFigures, configs: KafkaConfigs, now_ms: int, source: ReadPosition | None = None
 ) -> LogState:
-    """Return the state at `now_ms` (steps 4 to 6). `source` is the position at which the topic was last read, if it is
-    read from Kafka or from a source table."""
+    """Return the state at `now_ms` (steps 4 to 6).
+
+    `source`: the position at which the topic was last read, from Kafka or from a source table. None for files.
+    """
     partition, state, segments = figures.partition, figures.state, figures.segments
     first_dirty, log_end = figures.first_dirty_offset, figures.log_end_offset
     # 4. the segments that a round may touch, and up to where

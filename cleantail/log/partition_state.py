@@ -98,8 +98,10 @@ def left_out_of(properties: Mapping[str, str], table: str) -> tuple[LeftOut, ...
 
 
 def with_left_out(properties: Mapping[str, str], table: str, new: Iterable[LeftOut]) -> dict[str, str]:
-    """Return the property after an ingestion; nothing if it left out nothing. An ingestion after a rollback may leave
-    out the same records again: they are listed once."""
+    """Return the property after an ingestion. Empty if the ingestion left out nothing.
+
+    An ingestion after a rollback may leave out the same records again: they are listed once.
+    """
     new = tuple(new)
     if not new:
         return {}
@@ -111,11 +113,10 @@ def with_left_out(properties: Mapping[str, str], table: str, new: Iterable[LeftO
 
 @dataclass(frozen=True, slots=True)
 class Horizon:
-    """An entry of the ledger: tombstones from the entry before up to `end_offset` (exclusive) may be removed when now
-    >= `horizon_ms`.
+    """An entry of the ledger: tombstones up to `end_offset` (exclusive) may be removed when now >= `horizon_ms`.
 
-    `tombstones` were alive when the last round published. Those below `swept_to` were removed, up to where the slowest
-    reader had read.
+    Its span begins at the end of the entry before. `tombstones` were alive when the last round published. Those below
+    `swept_to` were removed, up to where the slowest reader had read.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -128,8 +129,10 @@ class Horizon:
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """The last published reconciliation of a log: keys below `end_offset` (exclusive) were compared with the brokers'
-    at `at_ms` (Unix ms)."""
+    """The last published reconciliation of a log.
+
+    Keys below `end_offset` (exclusive) were compared with the brokers' at `at_ms` (Unix ms).
+    """
 
     __pydantic_config__ = _NO_MORE
 
@@ -163,7 +166,9 @@ class Quarantine:
 @dataclass(frozen=True, slots=True)
 class Rewritten:
     """Another program took a snapshot of ours out of the history of `main` (cleantail.rounds.rewritten_history).
-    `at_ms` is when a run noted it (Unix ms, by the run's clock), or None while no commit has noted it."""
+
+    `at_ms` is when a run noted it (Unix ms, by the run's clock), or None while no commit has noted it.
+    """
 
     __pydantic_config__ = _NO_MORE
 
@@ -226,8 +231,10 @@ class PartitionState:
         return self.horizons[-1].end_offset if self.horizons else 0
 
     def as_json(self) -> str:
-        """Return the state as one line of JSON with sorted keys: equal states are equal texts. Unknown optional fields
-        are left out."""
+        """Return the state as one line of JSON with sorted keys, so that equal states are equal texts.
+
+        Unknown optional fields are left out.
+        """
         plain = _STATE_JSON.plain(_Written(**_fields(self), version=STATE_VERSION))
         known = {"reconciled": self.reconciled, "rewritten": self.rewritten, "left_out": None}
         kept = {name: value for name, value in plain.items() if known.get(name, True)}
@@ -247,8 +254,10 @@ _STATE_JSON: Codec[_Written] = Codec(_Written)
 
 
 def parse_partition_state(text: str, where: str) -> PartitionState:
-    """Parse what `as_json` wrote. Raises TableError, naming `where`, if the property has an unknown version or field:
-    the state is written back, and would lose it."""
+    """Parse what `as_json` wrote. Raises TableError, naming `where`, for an unknown version or field.
+
+    The state is written back, and would lose an unknown field.
+    """
     try:
         return PartitionState(**_fields(_STATE_JSON.value(text, "it")))
     except TableError as e:
@@ -297,8 +306,10 @@ def spans_with_tombstones(horizons: tuple[Horizon, ...], below_offset: int) -> l
 
 
 def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
-    """Return the ledger after a round that ended at `end_offset`. It adds an entry if the ledger ends below that
-    offset."""
+    """Return the ledger after a round that ended at `end_offset`.
+
+    An entry is added if the ledger ends below that offset.
+    """
     if horizons and horizons[-1].end_offset >= end_offset:
         return horizons
     return (*horizons, Horizon(end_offset, horizon_ms))
@@ -316,8 +327,10 @@ def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], hori
 
 
 def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tuple[Horizon, ...]:
-    """Split the entry around `offset` in up to three, so that this offset alone has `horizon_ms`. If the neighbour
-    below has that horizon already, it is extended instead."""
+    """Split the entry around `offset` in up to three, so that this offset alone has `horizon_ms`.
+
+    If the neighbour below has that horizon already, it is extended instead.
+    """
     index = next((i for i, h in enumerate(horizons) if offset < h.end_offset), None)
     if index is None:
         return horizons

@@ -80,8 +80,10 @@ def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """`by` took a log out of quarantine at `at_ms` (Unix ms). `table_uuid` is Iceberg's id of the table. The last three
-    numbers identify the quarantine."""
+    """User `by` took a log out of quarantine at `at_ms` (Unix ms).
+
+    `table_uuid` is Iceberg's id of the table. The last three numbers identify the quarantine.
+    """
 
     topic: str
     partition: int
@@ -139,8 +141,10 @@ def _branch(state: PartitionState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptBranch:
-    """The branch of a log's last failed try, until when it is kept (Unix ms), and how to read it: by command, and in
-    Spark SQL."""
+    """The branch of a log's last failed try, until when it is kept (Unix ms), and how to read it.
+
+    It is read by command, or in Spark SQL.
+    """
 
     name: str
     until_ms: int

@@ -46,7 +46,7 @@ def after_round(
         retained_from=work.log_start_offset if measure.deleted.get("retention") else state.retained_from,
         reconciled=state.reconciled,
         rewritten=state.rewritten,
-        # a round which only moves the log start lifts no quarantine but its own
+        # a round that only moves the log start lifts only its own kind of quarantine
         quarantine=None if not work.only_retention or _is_of(state, RETAIN) else state.quarantine,
     )
 
@@ -61,11 +61,11 @@ def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
 
 
 def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
-    """Return the spans (from, to, sequence number), `to` exclusive, in which a round looks for late tombstones
-    (semantics.md 3.5).
+    """Return the spans in which a round searches for late tombstones (semantics.md 3.5).
 
-    The sequence number is that of the snapshot which the last round over the span had read. A tombstone in a file with
-    a higher one has no horizon yet, although the ledger reaches beyond its offset.
+    Each is (from, to, sequence number), `to` exclusive. The sequence number is that of the snapshot that the last round
+    over the span had read. A tombstone in a file with a higher one has no horizon yet, although the ledger reaches
+    beyond its offset.
     """
     low, spans = work.first_dirty_offset, []
     for round_end, sequence_number in _rounds_before(state):

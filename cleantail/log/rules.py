@@ -31,13 +31,18 @@ from cleantail.human import counted
 from cleantail.log.partition_state import Horizon
 
 COMPARED = (KEY, VALUE, TIMESTAMP, HEADERS)
-"""The columns in which a copy equals its record. The timestamp's type belongs to the topic, not to the record. No
-headers and an empty list of headers are equal."""
+"""The columns in which a copy equals its record.
+
+The timestamp's type belongs to the topic, not to the record. No headers and an empty list of headers are equal.
+"""
 MEASURE = "contradicting_offsets"
 """The rule that such offsets break."""
 CANDIDATE, HIDDEN, LIVE = 0, 1, 2
-"""The part of a record in the comparison. A candidate is compared with every other record of its offset. Two records
-that a delete file hides, or that are live in the table, may differ."""
+"""The part of a record in the comparison.
+
+A candidate is compared with every other record of its offset. Two records that a delete file hides, or that are live in
+the table, may differ.
+"""
 OTHERS = {
     CANDIDATE: "two different records",
     HIDDEN: "the table had another record there, which a delete file hides but its data file still has",
@@ -72,7 +77,7 @@ def rule_text(measure: str) -> str:
 
 
 def severity_of(measure: str) -> str:
-    """Return Great Expectations' word: `critical` blocks the log, `warning` is only reported."""
+    """Return Great Expectations' severity: `critical` blocks the log, `warning` is only reported."""
     return "critical" if measure in RULES else "warning"
 
 
@@ -176,8 +181,10 @@ class Contradiction:
 
 
 def refusal(contradictions: Sequence[Contradiction], files: Iterable[Path]) -> str:
-    """Return why ingestion appends nothing. `contradictions` has one for each log, `files` those with a record at the
-    lowest offset of the first log."""
+    """Return why ingestion appends nothing.
+
+    `contradictions`: one for each log. `files`: those with a record at the lowest offset of the first log.
+    """
     first, total = contradictions[0], sum(c.offsets for c in contradictions)
     position = f"partition {first.partition}, offset {first.first_offset}"
     logs = f" in {counted(len(contradictions), 'partition')}" if len(contradictions) > 1 else ""

@@ -181,7 +181,7 @@ def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
     """Cut each segment at the next base. A segment that reached over it passes on its end and its largest timestamp."""
     cut: list[Segment] = []
     reach = Segment(0, 0, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, 0)
-    for segment, following in zip(segments, [*segments[1:], None], strict=False):  # none for an empty log
+    for segment, following in zip(segments, [*segments[1:], None], strict=False):  # an empty log has none
         if reach.end_offset_exclusive > segment.base_offset:
             largest_ms = max(segment.largest_timestamp_ms, reach.largest_timestamp_ms)
             end = max(segment.end_offset_exclusive, reach.end_offset_exclusive)

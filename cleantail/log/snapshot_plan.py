@@ -3,16 +3,17 @@
 1. A first read takes the source's newest snapshot whole. Each later read follows the branch's ancestry, from the
    snapshot after the last one that was read.
 2. An `append` brings its files: one scan reads those of all the appends of a commit. A `replace` is skipped: it
-   rewrites records that came before. Any other operation brings the files that it added, by a scan of its own.
+   rewrites records that came before. Any other operation brings the files that it added, by a separate scan.
 3. A snapshot that removed files or added deletes has changed what was read before. That is an error, unless on_change
    is `continue`.
-4. If the last snapshot, or one after it, is missing from the history, new records cannot be told from old ones. That is
-   an error too, or else a read of everything at or beyond the next offset of each partition.
-5. A recreated table of the same name is an error. It has another uuid. After CREATE OR REPLACE TABLE it has the same
-   uuid and a history that begins again. A branch that was read and has no snapshot any more is an error, too.
-6. One commit brings at least one snapshot, and further ones up to PORTION_BYTES to read and MOST_ONE_BY_ONE scans of
-   their own. Later commits bring the rest.
-7. What a read passes over is a gap. The position keeps it, and its lowest log shows it as a warning.
+4. If the last snapshot, or one after it, is missing from the history, new records cannot be distinguished from old
+   ones. That is an error, too. With on_change `continue`, everything at or beyond the next offset of each partition is
+   read.
+5. A recreated table of the same name is an error: it has another uuid. After CREATE OR REPLACE TABLE it has the same
+   uuid and a history that begins again. A branch that was read and no longer has a snapshot is also an error.
+6. One commit brings at least one snapshot, and further ones up to PORTION_BYTES to read and MOST_ONE_BY_ONE separate
+   scans. Later commits bring the rest.
+7. Skipped changes are a gap. The position keeps it, and its lowest log shows it as a warning.
 
 What a snapshot did is read from its summary (SourceSnapshot.of_summary).
 """
@@ -58,8 +59,11 @@ _ANOTHER_LOG = (
 
 @dataclass(frozen=True, slots=True)
 class SourceSnapshot:
-    """A snapshot of the source. `removes` and `adds`: whether it has, or may have, removed records or added data files.
-    `total_bytes` are those of all its files, 0 if its writer does not count them."""
+    """A snapshot of the source.
+
+    `removes` and `adds`: whether it has, or may have, removed records or added data files. `total_bytes` are those of
+    all its files, 0 if its writer does not count them.
+    """
 
     snapshot_id: int
     parent_id: int | None
@@ -102,8 +106,11 @@ def _count(summary: Mapping[str, str], name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class SourceTable:
-    """The source at one moment. `history` is the ancestry of its branch, newest first, as far as it is kept. `kept`
-    maps the id of each snapshot to that of its parent."""
+    """The source at one moment.
+
+    `history`: the ancestry of its branch, newest first, as far as it is kept. `kept`: id of each snapshot -> id of its
+    parent.
+    """
 
     catalog: str
     table: str
@@ -191,8 +198,10 @@ def plan_snapshots(
 
 
 def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSnapshot] | None:
-    """Return the snapshots after this one, oldest first; None if the history does not lead back to it. The snapshot
-    itself may have expired, if the one after it names it as its parent."""
+    """Return the snapshots after this one, oldest first. None if the history does not lead back to it.
+
+    The snapshot itself may have expired, if the one after it names it as its parent.
+    """
     newer: list[SourceSnapshot] = []
     for snapshot in history:
         if snapshot.snapshot_id == snapshot_id:
@@ -204,8 +213,10 @@ def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSn
 
 
 def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int | None:
-    """Return a snapshot that a plan on `source` reads and that `later` no longer has; None if it has all. The snapshot
-    that was read last may be gone: nothing of it is read again."""
+    """Return a snapshot that a plan on `source` reads and that `later` no longer has. None if it has all.
+
+    The snapshot that was read last may be gone: nothing of it is read again.
+    """
     read = {plan.end.snapshot_id}
     if plan.start_id is not None:
         since = [s.snapshot_id for s in _since(plan.start_id, source.history) or ()]
@@ -216,8 +227,10 @@ def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int 
 def _portion(
     start_id: int, source: SourceTable, since: Sequence[SourceSnapshot], now_ms: int, most_bytes: int
 ) -> SnapshotPlan:
-    """Return a plan of the first snapshots that fit into one commit (6), with a gap for each that changed earlier
-    records (7)."""
+    """Return a plan of the first snapshots that fit into one commit (rule 6).
+
+    It has a gap for each snapshot that changed earlier records (rule 7).
+    """
     chosen, size, scans = list(since[:1]), since[0].added_bytes, int(since[0].is_read_by_itself)
     for snapshot in since[1:]:
         size, scans = size + snapshot.added_bytes, scans + snapshot.is_read_by_itself
@@ -239,11 +252,10 @@ def _portion(
 
 
 def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now_ms: int) -> SnapshotPlan:
-    """Plan a read of everything beyond the position, if the history does not lead back to it (4). Raises SourceError
-    unless it may continue.
+    """Plan a read of everything beyond the position, if the history does not lead back to it (rule 4).
 
     It takes the newest snapshot whole, without records below the next offset of each partition: they were read before.
-    Everything that came and went in between is the gap.
+    Everything that came and went in between is the gap. Raises SourceError unless it may continue.
     """
     last = f"snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC, the last one that was read,"
     if _is_another_log(position, source):
@@ -269,9 +281,11 @@ def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now
 
 
 def _is_another_log(position: SnapshotPosition, source: SourceTable) -> bool:
-    """Return whether the branch's history is that of another log (5). It then begins with a snapshot without a parent,
-    which is not the beginning of the position's own history. If that history has expired, a beginning younger than the
-    position is another log."""
+    """Return whether the branch's history is that of another log (rule 5).
+
+    It then begins with a snapshot without a parent, which is not the beginning of the position's own history. If that
+    history has expired, a beginning younger than the position is another log.
+    """
     first = source.history[-1]
     if first.parent_id is not None:
         return False

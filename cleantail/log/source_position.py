@@ -40,15 +40,17 @@ _NO_MORE = ConfigDict(extra="forbid")
 PROPERTY_POSITION = "cleantail.source.kafka"
 """Table property: the SourcePosition as JSON."""
 HINDERED_REPORTED_MS = 86_400_000
-"""How long possibly forgotten deletions are reported that no reconciliation can mend."""
+"""How long possibly forgotten deletions are reported that no reconciliation can repair."""
 GAPS_SHOWN = 3
 """Number of gaps among a log's warnings, the newest ones."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Gap:
-    """Offsets [from_offset, to_offset) of a partition that the brokers no longer had when they were to be read. `at_ms`
-    is the time of the read (Unix ms)."""
+    """Offsets [from_offset, to_offset) of a partition that the brokers no longer had when they were to be read.
+
+    `at_ms` is the time of the read (Unix ms).
+    """
 
     __pydantic_config__ = _NO_MORE
 
@@ -142,8 +144,10 @@ class SourcePosition:
     forgotten: tuple[Forgotten, ...] = ()
 
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> Forgotten | None:
-        """Return what the brokers may have forgotten of a log; None if a reconciliation has mended it. What no
-        reconciliation can mend is reported for a day."""
+        """Return what the brokers may have forgotten of a log. None if a reconciliation has repaired it.
+
+        If no reconciliation can repair it, it is reported for a day.
+        """
         for entry in self.forgotten:
             over = entry.hindrance and now_ms - entry.at_ms >= HINDERED_REPORTED_MS
             if entry.partition == partition and not over and not state.is_reconciled(entry.to_offset, entry.at_ms):
@@ -170,8 +174,10 @@ _POSITION_JSON: Codec[_WrittenSourcePosition] = Codec(_WrittenSourcePosition)
 
 
 def parse_position(text: str, table: str) -> SourcePosition:
-    """Parse what `as_json` wrote. Raises TableError, naming the table and the property. An unknown field is an error:
-    the position is written back, and would lose it."""
+    """Parse what `as_json` wrote. Raises TableError, naming the table and the property.
+
+    An unknown field is an error: the position is written back, and would lose it.
+    """
     written = _POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")
     return SourcePosition(**_fields(written, SourcePosition))
 
@@ -188,7 +194,7 @@ def position_of(properties: Mapping[str, str], table: str) -> SourcePosition | N
 
 @dataclass(frozen=True, slots=True, order=True)
 class SnapshotGap:
-    """A change of the source table that a read passed over. `at_ms` is the time of the read.
+    """A change of the source table that a read skipped. `at_ms` is the time of the read (Unix ms).
 
     `change`: this snapshot (with its operation, and its time in Unix ms) removed or changed records that may have been
     read. `history`: the snapshots after this one were gone before they were read.
@@ -303,8 +309,10 @@ ReadPosition = SourcePosition | SnapshotPosition
 
 
 def read_position_of(properties: Mapping[str, str], table: str) -> ReadPosition | None:
-    """Return how far a topic was read; None if no read has filled the table. For a topic that was read from a sink's
-    table first and then from Kafka, that is the position in Kafka."""
+    """Return how far a topic was read. None if no read has filled the table.
+
+    If a topic was read from a sink's table first and then from Kafka, that is the position in Kafka.
+    """
     return position_of(properties, table) or snapshot_position_of(properties, table)
 
 

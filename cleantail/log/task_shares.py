@@ -58,8 +58,10 @@ UNPACKED = 8
 
 
 def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
-    """Return how many keys the offset map of a round may hold, as Kafka computes it. At least one, so that a round
-    always makes progress."""
+    """Return how many keys the offset map of a round may hold, as Kafka computes it.
+
+    At least one, so that a round always makes progress.
+    """
     return max(int(map_slots(cleaner, configs) * cleaner.log_cleaner_io_buffer_load_factor), 1)
 
 
@@ -75,12 +77,11 @@ def map_slots(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
 
 
 def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> int:
-    """Return where a round ends that was to end at `end_offset` (exclusive), possibly inside a segment (semantics.md
-    1.4).
+    """Return the offset at which a round ends, possibly inside a segment (semantics.md 1.4).
 
-    `full_at` is the offset of the record that fills the map, or None. `last_keyed` is the offset of the last record
-    with a key below the end. Kafka asks whether the map is full before each put, so a record after `full_at` ends the
-    round even if its key is in the map.
+    `end_offset`: the planned end (exclusive). `full_at`: offset of the record that fills the map, or None.
+    `last_keyed`: offset of the last record with a key below the end. Kafka checks whether the map is full before each
+    put, so a record after `full_at` ends the round even if its key is in the map.
     """
     if full_at is None or last_keyed is None or last_keyed <= full_at:
         return end_offset
@@ -142,14 +143,18 @@ def _records(works: Iterable[PartitionWork]) -> int:
 
 
 def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
-    """Return whether a task has room for the offset map of so many dirty records. `key_bytes` are those of the keys in
-    their files, packed."""
+    """Return whether a task has room for the offset map of this many dirty records.
+
+    `key_bytes`: bytes of the keys in their files, compressed.
+    """
     return dirty_records * KEY_BYTES <= memory_bytes and key_bytes * UNPACKED <= memory_bytes
 
 
 def bucket_count(records: int, shares: int, memory_bytes: int, key_bytes: int) -> int:
     """Return the number of tasks to which compared records are shuffled, so that evenly spread keys fit into memory.
-    `key_bytes` are those of the records' keys in their files."""
+
+    `key_bytes`: bytes of the records' keys in their files.
+    """
     held = records * BUCKET_RECORD_BYTES + key_bytes * BUCKET_KEYS
     return max(-(-held // memory_bytes), shares)
 
@@ -166,8 +171,10 @@ def parallelism(spark: Spark) -> int:
 
 
 def one_of(spark: Spark, number: int) -> Spark:
-    """Return the settings for one of `number` topics that run at the same time: its part of a local master's cores,
-    with their memory. A cluster gives a task one core anyway."""
+    """Return the settings for one of `number` topics that run at the same time.
+
+    It gets its part of a local master's cores, with their memory. A cluster gives a task one core anyway.
+    """
     cores = _local_cores(spark.master)
     return spark if cores is None else spark.model_copy(update={"master": f"local[{max(cores // number, 1)}]"})
 
@@ -191,7 +198,7 @@ def ends_where_full(cleaner: CleanerConfigs) -> bool:
 
 
 def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, shared_files: bool = False) -> str:
-    """Return in words how a unit's logs are processed, and why.
+    """Return a text that says how a unit's logs are processed, and why.
 
     `shared_files`: a data file may have records of several logs, so these are processed together. The number of dirty
     records is an upper limit of the number of keys.

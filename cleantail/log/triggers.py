@@ -75,7 +75,7 @@ def decide(
 def _compact_or_not(
     log: LogState, configs: KafkaConfigs, now_ms: int, overdue_by_ms: int, force: bool, retry_quarantined: bool
 ) -> tuple[bool, str]:
-    """Return whether the log is compacted, and the first rule that decides it, in words."""
+    """Return whether the log is compacted, and the first rule that decides it, as text."""
     ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
     paused = None if force or retry_quarantined else quarantine_pause(log, now_ms)
     # 1. the policy
@@ -84,7 +84,7 @@ def _compact_or_not(
     # 2. the quarantine
     if paused:
         return False, paused
-    # 3. records that are there twice
+    # 3. records that are registered twice
     if log.registered_twice:
         return True, log.registered_twice
     # 4. something to clean
@@ -124,7 +124,7 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
         return f"the log is clean up to its end, offset {log.log_end_offset}"
     if log.active_base_offset is not None and log.first_uncleanable_offset >= log.active_base_offset:
         return _in_active_segment(log, configs)
-    # what is left is held by its age: the first segment that is not cleanable decides until when
+    # the age of the first uncleanable segment decides until when the rest waits
     young = [s for s in log.segments if s.end_offset_exclusive > log.first_uncleanable_offset]
     if not young or not configs.min_compaction_lag_ms:
         return f"nothing is cleanable below offset {log.first_uncleanable_offset}"

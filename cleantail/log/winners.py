@@ -51,16 +51,20 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 
 
 def strategy_text(configs: KafkaConfigs) -> str:
-    """Return the strategy as text. Versions compare only if these texts are equal: a deletion that is remembered under
-    one strategy means nothing under another (semantics.md 2, hazard 2)."""
+    """Return the strategy as text. Versions compare only if these texts are equal.
+
+    A deletion that is remembered under one strategy has no meaning under another (semantics.md 2, hazard 2).
+    """
     if configs.compaction_strategy == "header":
         return f"header {configs.cleantail_header_occurrence} {configs.compaction_strategy_header}"
     return "timestamp in microseconds" if configs.compaction_strategy == "timestamp" else configs.compaction_strategy
 
 
 def remembered_units(configs: KafkaConfigs) -> dict[str, int]:
-    """Return the strategies whose remembered versions compare with the topic's: text -> factor to the topic's unit. The
-    text `timestamp` stands for milliseconds."""
+    """Return the strategies whose remembered versions compare with the topic's: text -> factor to the topic's unit.
+
+    The text `timestamp` stands for milliseconds.
+    """
     return {strategy_text(configs): 1} | ({"timestamp": 1000} if configs.compaction_strategy == "timestamp" else {})
 
 
@@ -70,8 +74,10 @@ def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
 
 
 def future_ms(configs: KafkaConfigs) -> int:
-    """Return by how many ms a timestamp may be ahead. By LogAppendTime the broker's clock decided, and Kafka does not
-    apply the bound either."""
+    """Return by how many ms a timestamp may be ahead.
+
+    With LogAppendTime the broker's clock decided, and Kafka does not apply the bound either.
+    """
     return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
 
 
@@ -179,8 +185,10 @@ def versions_of(
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """One entry for each key, which is a number here: the rank of its best record, or of its worst. `offset` is
-    NO_RECORD for a key without a record."""
+    """One entry for each key, which is a number here: the rank of its best record, or of its worst.
+
+    `offset` is NO_RECORD for a key without a record.
+    """
 
     has: Booleans
     version: Longs

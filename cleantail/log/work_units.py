@@ -1,8 +1,8 @@
-"""What a round does to each log, and how work is shared out to Spark applications. Pure.
+"""What a round does to each log, and how work is divided among Spark applications. Pure.
 
 A round is made of work units, one Spark application each (docs/architecture.md, decision 7):
 
-1. A large partition is a unit of its own: it fills an application.
+1. A large partition is a separate unit: it fills an application.
 2. Small partitions are packed together in their order, because a JVM takes longer to start than their work takes.
 3. A unit holds numbers and identifiers that Cleantail made, and nothing of a record: it travels through XCom.
 
@@ -122,8 +122,11 @@ def round_name(now_ms: int, sequence_number: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class DueTopic:
-    """What a run has to do with one topic: upper limit of bytes to read, delay of its most overdue log, ratio of its
-    dirtiest due log. `left_since_ms` is since when runs have left it over (Unix ms), or None."""
+    """What a run has to do with one topic.
+
+    It has an upper limit of bytes to read, the delay of the most overdue log, and the ratio of the dirtiest due log.
+    `left_since_ms`: since when runs have left it unprocessed (Unix ms), or None.
+    """
 
     topic: str
     read_bytes: int
@@ -162,12 +165,13 @@ class PackedRun:
 def pack_topics(due: Iterable[DueTopic], limits: GroupLimits) -> PackedRun:
     """Return the packs of a run.
 
-    1. Topics that earlier runs left over come first, the longest wait before all. Then the overdue ones, then the
-       dirtiest (semantics.md 3.6). The name decides between equals, so that the same work makes the same packs.
+    1. Topics that earlier runs left over come first, the longest wait first. Then the overdue ones, then the dirtiest
+       (semantics.md 3.6). The name decides between equals, so that the same work makes the same packs.
     2. Small topics share a pack in that order, up to `pack.max.bytes` to read and `pack.max.topics`.
-    3. A topic with more to read than `pack.max.bytes` is a pack of its own. Small topics after it may still join the
+    3. A topic with more to read than `pack.max.bytes` gets a separate pack. Small topics after it may still join the
        pack before it.
-    4. A pack is as urgent as its first topic. A run has `run.max.packs`. The rest is left over, and the reason says so.
+    4. A pack is as urgent as its first topic. A run has `run.max.packs`. The rest is left over, and the reason reports
+       it.
     """
     packs = [_packed(topics) for topics in _shared_out(sorted(due, key=_urgency), limits)]
     run, rest = packs[: limits.run_max_packs], packs[limits.run_max_packs :]

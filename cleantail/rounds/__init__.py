@@ -1,1 +1,1 @@
-"""What is known of rounds: how they were checked, approved, published and undone."""
+"""The history of rounds: how they were checked, approved, published and undone."""

@@ -1,17 +1,17 @@
 """When a round waits for a user's approval, where question and answer are stored, and what a rejection does.
 
-1. `publish: approve` makes every round of a topic wait, and `cleantail.max.drop.ratio` a round that would remove more
-   than that share of one of its logs. Compactions, expiries and reconciliations all wait: what the latter two remove,
-   no later round can restore.
+1. `publish: approve` makes every round of a topic wait. `cleantail.max.drop.ratio` makes a round wait that would remove
+   more than that share of one of its logs. Compactions, expiries and reconciliations all wait: no later round can
+   restore what the latter two remove.
 2. One answer applies to the whole round, because everything that passed its checks is published in one commit
-   (semantics.md 3.2). It counts only for the branch heads that were shown: a round that was made or checked again asks
-   again.
-3. Airflow asks, and its database has the user who answered. But every user who may edit a DAG may also write the
-   results of its tasks, or set a task to success. So the task that asks stores the question, and later the answer, in a
-   property of Cleantail's own namespace. Publish reads only that.
+   (semantics.md 3.2). It counts only for the branch heads that were shown. A round that was made or checked again needs
+   another answer.
+3. Airflow shows the question, and its database has the user who answered. But every user who may edit a DAG may also
+   write the results of its tasks, or set a task to success. So the approval task stores the question, and later the
+   answer, in a property of Cleantail's own namespace. Publish reads only that.
 4. If a topic names approvers, only they may approve, undo a round or release a log.
-5. A rejection takes the round's logs out of compaction and retention until a pause has passed, as a failed check does
-   out of compaction.
+5. A rejection takes the round's logs out of compaction and retention until a pause has passed. A failed check takes
+   them out of compaction alone.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
 
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
-    """Return the state of a log whose round was rejected: in quarantine until the pause has passed or a user releases
-    it.
+    """Return the state of a log whose round was rejected: in quarantine until the pause ends or a user releases it.
 
     The log has passed its check, so that ends the quarantine of an earlier failed check. Exception: a rejected expiry,
     reconciliation or retention (`kind`) does not end the quarantine of another kind, whose records were not checked. It
@@ -95,7 +94,7 @@ def may_decide(topic: Topic, *users: str | None) -> bool:
 
 
 def require_approver(topic: Topic, what: str, *users: str | None) -> None:
-    """Raise HeldError if the user may not decide. `what` was asked for, in words."""
+    """Raise HeldError if the user may not decide. `what`: the requested action, as text."""
     if not may_decide(topic, *users):
         name = next((user for user in users if user), "a user unknown to Airflow")
         raise HeldError(
@@ -114,9 +113,9 @@ def held_message(topic: str, holds: Sequence[Hold]) -> str:
 class Answer:
     """The last question about a topic's rounds of one kind, and its answer. Times are Unix ms.
 
-    `shown` is a digest of what was asked about (shown_of), `task` one of the Airflow task instance that asked.
-    `approved` is None until there is an answer. `user` and `by` are id and name of the user who answered, None if the
-    time to answer passed.
+    `shown`: a digest of the subject of the question (shown_of). `task`: a digest of the Airflow task instance that
+    stored it. `approved` is None until there is an answer. `user` and `by`: id and name of the user who answered, None
+    if the time to answer passed.
     """
 
     topic: str
@@ -135,7 +134,7 @@ ANSWER_JSON: Codec[Answer] = Codec(Answer)
 
 
 def question(checked: CheckedRound, task: Sequence[str], now_ms: int) -> Answer:
-    """Return what a task asks about a checked round. `task` is Airflow's identity of the task instance."""
+    """Return the question of a task about a checked round. `task`: Airflow's identity of the task instance."""
     return Answer(checked.topic, checked.kind, checked.round, shown_of(checked), digest_of(map(str, task)), now_ms)
 
 
@@ -147,7 +146,7 @@ def shown_of(checked: CheckedRound) -> str:
 def answered(
     last_question: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
 ) -> Answer:
-    """Return the question with its answer. Raises HeldError if another task has asked the last question."""
+    """Return the question with its answer. Raises HeldError if another task has stored the last question."""
     if last_question is None or last_question.task != digest_of(map(str, task)):
         raise HeldError(
             "the answer belongs to an earlier question about the topic, so it does not count. Clear this task: it "

@@ -1,4 +1,4 @@
-"""What is kept of checks: counts, names, types and offsets, never what a record holds. Pure.
+"""What is kept of checks: counts, names, types and offsets, never the content of a record. Pure.
 
 Results go to the evidence, Great Expectations' stores, Data Docs, Airflow's database and alerts. A person's records
 could not be found there again to delete them. The same holds for samples of removed records: the evidence outlives the
@@ -48,10 +48,13 @@ OBSERVES_NO_VALUE = frozenset(
         "expect_table_row_count_to_equal",
     }
 )
-"""Expectations whose observed value is a count, a share, a distance, a type or the name of a column. The observed value
-of any other may be data of a record, for example a maximum."""
+"""Expectations whose observed value contains no data of a record.
+
+It is a count, a share, a distance, a type or the name of a column. The observed value of any other expectation may be
+data of a record, for example a maximum.
+"""
 LOCATING_COLUMNS = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
-"""Columns that say where and when a record is. Observed values of these are kept for any expectation."""
+"""Columns that locate a record. Observed values of these are kept for any expectation."""
 EXAMPLES = 20
 """Number of offsets that are kept of records that failed an expectation."""
 OFFSETS, HIDDEN = "offsets", "hidden"
@@ -65,8 +68,8 @@ _SAMPLE_JSON: Codec[tuple[tuple[int, int | None], ...]] = Codec(tuple[tuple[int,
 class CheckResult:
     """Great Expectations' result of one expectation in one log of one round.
 
-    `rule`: the expectation in words. `severity`: `critical` blocks the log, `warning` does not. `observed`: text for
-    people. `error`: the expectation could not be evaluated, for the reason in `observed`. `offsets`: of records that
+    `rule`: the expectation as text. `severity`: `critical` blocks the log, `warning` does not. `observed`: text for
+    users. `error`: the expectation could not be evaluated, for the reason in `observed`. `offsets`: of records that
     failed.
     """
 
@@ -89,8 +92,10 @@ def checks_of(row: EvidenceRow) -> tuple[CheckResult, ...]:
 
 
 def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the part of `result` on an allow-list. `hidden` marks that something was observed which is not kept. A
-    second call changes nothing."""
+    """Return the part of `result` on an allow-list. A second call changes nothing.
+
+    `hidden` marks that an observed value was left out.
+    """
     kept = {name: result[name] for name in COUNTS if result.get(name) is not None}
     if offsets := offsets_in(result):
         kept[OFFSETS] = offsets
@@ -103,15 +108,17 @@ def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str
 
 
 def offsets_in(result: Mapping[str, Any]) -> list[int]:
-    """Return offsets of records that failed, at most EXAMPLES. Great Expectations returns a list of rows, or one of
-    columns."""
+    """Return offsets of records that failed, at most EXAMPLES.
+
+    Great Expectations returns a list of rows, or one of columns.
+    """
     examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
     offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
     return sorted({*result.get(OFFSETS, ()), *offsets})[:EXAMPLES]
 
 
 def observed_text(kept: Mapping[str, Any]) -> str:
-    """Return what was observed in words: `2 of 9 records, at offsets 4, 7`. `kept` comes from `kept_result`."""
+    """Return the observed result as text: `2 of 9 records, at offsets 4, 7`. `kept` comes from `kept_result`."""
     if kept.get(_OBSERVED) is not None:
         return f"observed {kept[_OBSERVED]}"
     if kept.get(HIDDEN):
@@ -144,8 +151,11 @@ class RemovedRecord:
 
 @dataclass(frozen=True, slots=True)
 class SampledLog:
-    """The sample of one log in one round. `base_snapshot_id` is the snapshot that the round read, with the removed
-    records, `head_snapshot_id` the one that it would publish. Both are 0 if unknown."""
+    """The sample of one log in one round.
+
+    `base_snapshot_id`: the snapshot that the round read, with the removed records. `head_snapshot_id`: the one that it
+    would publish. Both are 0 if unknown.
+    """
 
     base_snapshot_id: int = 0
     head_snapshot_id: int = 0
@@ -169,8 +179,7 @@ def sample_column(sample: Iterable[RemovedRecord], partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProvenLog:
-    """One log of a proof: its keys below `end_offset`, the clean point, and the number of keys that occur more than
-    once."""
+    """One log of a proof: its keys below `end_offset`, the clean point, and the number of keys that occur twice."""
 
     partition: int
     end_offset: int

@@ -1,10 +1,10 @@
 """A round from its branches to its result: what was staged, what was checked, what happened to it.
 
-1. Compact, or expire, writes a StagedUnit into the head of a work unit's branch. check_quality reads it there: users
-   who may edit the DAG may change what a task hands on through Airflow's database.
+1. Compact, or expire, writes a StagedUnit into the head of a work unit's branch. check_quality reads it there, because
+   users who may edit the DAG may change task results in Airflow's database.
 2. check_quality makes a CheckedRound, the evidence keeps it (cleantail.rounds.recorded_checks), a user approves it, and
    publish commits its green logs.
-3. A RoundResult says what happened to it: its task hands it on, and the command line prints it.
+3. A RoundResult describes its outcome: its task returns it, and the command line prints it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLEAR = "Clear compact and what follows it"
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """What a check is asked for: `branches` are those on which compact has staged the round's units."""
+    """The input of a check. `branches`: those on which compact has staged the round's units."""
 
     round: str
     branches: tuple[str, ...]
@@ -38,8 +38,10 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRequest:
-    """What an expiry is asked for: `partitions` are the logs with due tombstones, `fresh_from` is as in RunPlan,
-    `now_ms` is Unix ms."""
+    """The input of an expiry.
+
+    `partitions`: the logs with due tombstones. `fresh_from`: as in RunPlan. `now_ms`: Unix ms.
+    """
 
     now_ms: int
     partitions: tuple[int, ...]
@@ -122,8 +124,10 @@ STAGED_UNIT_JSON: Codec[StagedUnit] = Codec(StagedUnit)
 
 
 def staged_unit(text: str | None, branch: str) -> StagedUnit:
-    """Parse the unit in a branch's head. Raises HeldError if it has none, or one of another branch, and TableError if
-    it cannot be unpacked."""
+    """Parse the unit in a branch's head.
+
+    Raises HeldError if it has none, or one of another branch, and TableError if it cannot be unpacked.
+    """
     if not text:
         raise HeldError(
             f"branch {branch} does not name its work unit: no round of Cleantail made it. Nothing was checked. {CLEAR}"

@@ -1,4 +1,4 @@
-"""Summaries of the snapshots of `main`: which commits are ours, what each notes, and how large the table was. Pure.
+"""Summaries of the snapshots of `main`: which commits are ours, what each records, and how large the table was. Pure.
 
 Summaries are part of the table's metadata, so no file is opened. Expired snapshots are unknown: the history is as long
 as cleantail.snapshot.retention.ms.
@@ -74,8 +74,10 @@ def whole_rounds(history: Sequence[Commit]) -> list[Commit]:
 
 
 def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
-    """Return the entries that a writer put into a summary. Sinks store their progress there, and read it from the
-    ancestry."""
+    """Return the entries that a writer put into a summary.
+
+    Sinks store their progress there, and read it from the ancestry.
+    """
     return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
 
 

@@ -25,8 +25,10 @@ VARIABLES = {
     "run_id": "AIRFLOW_CTX_DAG_RUN_ID",
     "task_id": "AIRFLOW_CTX_TASK_ID",
 }
-"""Column of the evidence -> the variable in which Airflow names a task to the processes that it starts. Without them a
-person has run the command line."""
+"""Column of the evidence -> the variable in which Airflow names a task to the processes that it starts.
+
+Without these variables, a user has run the command line.
+"""
 COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
 CLOCKS_AGREE_MS = 600_000
 """A run reads the clock once, and its last task may end minutes later. A smaller difference means nothing."""
@@ -40,9 +42,9 @@ DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
 class EvidenceRow(TypedDict, total=False):
     """The columns by name. Times are Unix ms, and ends of offsets are exclusive.
 
-    `note` says who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
-    `freed_bytes` is a reclaim's. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row, null for
-    the command line. `began_ms` and `saved_bytes` are null if they are unknown.
+    `note`: who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
+    `freed_bytes`: of a reclaim. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row, null for the
+    command line. `began_ms` and `saved_bytes` are null if they are unknown.
     """
 
     topic: str

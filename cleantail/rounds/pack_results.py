@@ -42,10 +42,10 @@ PASSED_OVER = "its rounds may wait for approval: it has a DAG of its own"
 
 @dataclass(frozen=True, slots=True)
 class PackRequest:
-    """What to do for which topics, the most urgent first.
+    """The topics of a pack, the most urgent first, and the work to do.
 
-    `now_ms` is the clock of the run (Unix ms). `force`, `partition` and `reconcile` are as the user asked. `outcomes`
-    is the file in CLEANTAIL_HOME.
+    `now_ms`: the clock of the run (Unix ms). `force`, `partition` and `reconcile`: as the user requested. `outcomes`:
+    the file in CLEANTAIL_HOME.
     """
 
     topics: tuple[str, ...]
@@ -98,10 +98,12 @@ class PackOutcomes:
         return self._outcomes[topic]
 
     def batches(self, topics: Iterable[str], size: int) -> list[list[str]]:
-        """Return the topics that are not done, in their order, at most `size` together. Topics that may have caused a
-        crash come last, one at a time."""
+        """Return the topics that are not done, in their order, at most `size` together.
+
+        Topics that may have caused a crash come last, one at a time.
+        """
         left = [topic for topic in dict.fromkeys(topics) if not self._is_done(topic)]
-        # in the order of their last lines: the one at which the try before this one has died has the last of all
+        # in the order of their last lines: the topic at which the previous try died is the very last
         alone = [topic for topic in self._earlier if topic in left and self._is_suspect(topic)]
         others = [topic for topic in left if topic not in alone]
         return [*(others[start : start + size] for start in range(0, len(others), size)), *([one] for one in alone)]

@@ -53,8 +53,10 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRead:
-    """What was read of a topic in Kafka: [from, to) of offsets by partition, and the text of the table's position
-    before it (cleantail.log.source_position), or None."""
+    """What was read of a topic in Kafka: [from, to) of offsets by partition, and the table's position before it.
+
+    The position is the stored text (cleantail.log.source_position), or None.
+    """
 
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
@@ -88,8 +90,10 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What an ingestion notes of itself. `log_ends` has the log end in each log's state before it, or None. An
-    ingestion from Kafka or from a table has `read` and no files."""
+    """What an ingestion records about itself. `log_ends` has the log end in each log's state before it, or None.
+
+    An ingestion from Kafka or from a table has `read` and no files.
+    """
 
     files: tuple[SourceFile, ...]
     log_ends: Mapping[int, int | None]
@@ -117,8 +121,10 @@ def unpacked_sources(text: str, where: str) -> Sources:
 
 @dataclass(frozen=True, slots=True)
 class Ingestion:
-    """A commit of `cleantail ingest` in main's kept history. `sources` is None if it noted none. `refusal` says why it
-    cannot be undone now; empty if it can."""
+    """A commit of `cleantail ingest` in main's kept history.
+
+    `sources` is None if it recorded none. `refusal`: why it cannot be undone now; empty if it can.
+    """
 
     snapshot_id: int
     at_ms: int
@@ -260,11 +266,10 @@ def undone_before(history: Sequence[Commit], choice: IngestionChoice, topic: str
 
 
 def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
-    """Return why the ingestion at this index of the history cannot be undone, and what makes it possible; empty if it
-    can.
+    """Return why the ingestion at this index of the history cannot be undone, and a way out. Empty if it can.
 
-    Any round since then counts, whatever it changed: checkpoints, proofs and horizons depend on all records that it
-    read.
+    Any round since then counts, regardless of its changes: checkpoints, proofs and horizons depend on all records that
+    it read.
     """
     commit, since = history[index], history[:index]
     # 1. a round since then may be built on its records
@@ -289,7 +294,7 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
             f"the topic was read further from {origin} after it, as snapshot {later.snapshot_id}, whose offsets would "
             "be read a second time. Undo that one first"
         )
-    # 4. the snapshot to go back to must be kept, and the commit must say whose marks go
+    # 4. the snapshot to go back to must be kept, and the commit must name the marks to remove
     if commit.parent_id is not None and all(c.snapshot_id != commit.parent_id for c in history):
         return "the snapshot before it has expired (cleantail.snapshot.retention.ms)"
     if SOURCES not in commit.summary:
@@ -302,8 +307,10 @@ def _read_of(commit: Commit, topic: str) -> KafkaRead | TableRead | None:
 
 
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
-    """Return the state of a log without the ingestion, before which its log end was `log_end`. Only rounds that were
-    undone since can have moved it on. It never moves below the clean point."""
+    """Return the state of a log without the ingestion, before which its log end was `log_end`.
+
+    Only rounds that were undone since can have moved it on. It never moves below the clean point.
+    """
     ends = [end for end in (log_end, state.checkpoint) if end is not None]
     before = max(ends, default=None)
     if state.log_end_offset is None or (before is not None and before >= state.log_end_offset):
@@ -312,8 +319,11 @@ def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
 
 
 def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) -> PartitionState:
-    """Return the state of a log after the ingestion of `at_ms` (Unix ms) is undone: `lowered`, and without a quarantine
-    that began after it. Its records were the reason, and if nothing else is due, no round would lift it."""
+    """Return the state of a log after the ingestion of `at_ms` (Unix ms) is undone.
+
+    It is `lowered`, and without a quarantine that began after the ingestion. The ingestion's records were the reason,
+    and if nothing else is due, no round would lift it.
+    """
     state = lowered(state, log_end)
     since_ms = state.quarantine.since_ms if state.quarantine else 0
     return replace(state, quarantine=None) if since_ms >= at_ms else state

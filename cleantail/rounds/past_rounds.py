@@ -61,8 +61,10 @@ class LogRound:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One checked round: its clock (`now_ms`), when it was checked, and its logs. The kind is compact, expire,
-    reconcile, or rollback, which is a decision and not a round."""
+    """One checked round: its clock (`now_ms`), when it was checked, and its logs.
+
+    The kind is compact, expire, reconcile, or rollback, which is a decision and not a round.
+    """
 
     name: str
     kind: str

@@ -72,7 +72,7 @@ class LastCompaction:
 
     @classmethod
     def parsed(cls, text: str | None) -> LastCompaction | None:
-        """Parse what `as_json` wrote; None if that fails, because a metric must not stop a run."""
+        """Parse what `as_json` wrote. None if that fails, because a metric must not stop a run."""
         try:
             return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
         except TableError:

@@ -1,8 +1,8 @@
 """A checked round as the evidence stores it. Publish trusts nothing else. Pure.
 
-1. A check writes a row for each log, in one commit. Next to the columns for people each row has its part of the round
-   as JSON (`RoundPart`): verdict and measures of the log. The row of a work unit's first log has that unit too.
-2. Users who may edit the DAG may change what tasks hand on through Airflow's database. So that only names the round
+1. A check writes a row for each log, in one commit. Next to the readable columns each row has its part of the round as
+   JSON (`RoundPart`): verdict and measures of the log. The row of a work unit's first log has that unit too.
+2. Users who may edit the DAG may change task results in Airflow's database. So task results only name the round
    (`RoundReference`), and nothing is published if it contradicts the evidence.
 
 `cleantail.lake.recorded_rounds` fetches the rows.
@@ -53,8 +53,10 @@ REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 
 
 def parts_of(checked: CheckedRound) -> dict[int, str]:
-    """Return partition -> the JSON of its part. It contains no key or value of a record, and nothing that a check
-    observed."""
+    """Return partition -> the JSON of its part.
+
+    It contains no key or value of a record, and no observed value of a check.
+    """
     units = {unit.partitions[0].partition: unit for unit in checked.units}
     verdicts = {v.partition: _without_values(v) for v in checked.verdicts}
     reasons = {hold.partition: hold.reason for hold in checked.holds}
@@ -77,11 +79,10 @@ def _without_values(verdict: Verdict) -> Verdict:
 
 
 def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[EvidenceRow]) -> CheckedRound:
-    """Return the last check of a round, from its rows of evidence. `holds` are those of that check, and those that the
-    topic's YAML requires now.
+    """Return the last check of a round, from its rows of evidence.
 
-    Raises HeldError if the round was never checked or its rows are incomplete, and TableError if a row cannot be
-    parsed.
+    `holds` are those of that check, and those that the topic's YAML requires now. Raises HeldError if the round was
+    never checked or its rows are incomplete, and TableError if a row cannot be parsed.
     """
     last = last_check(evidence)
     if not last:
@@ -161,8 +162,10 @@ def last_compaction(topic: Topic, evidence: Iterable[EvidenceRow]) -> RecordedCo
 def require_matching_reference(
     reference: RoundReference, checked: CheckedRound, evidence: Iterable[EvidenceRow]
 ) -> None:
-    """Raise HeldError if a task was handed something else than the check of this round found: Airflow's database was
-    changed. `evidence` has the round's rows."""
+    """Raise HeldError if a task's reference differs from what the check of this round found.
+
+    Then Airflow's database was changed. `evidence`: the round's rows.
+    """
     where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"
     heads = {row["head_snapshot_id"] for row in evidence if row.get("outcome") in CHECKS}
     if not set(reference.heads) <= heads:
@@ -170,7 +173,7 @@ def require_matching_reference(
             f"{where}: the XCom of its check names snapshots that no check of it has read. The XCom was changed: "
             f"{CLEAR_ALL}"
         )
-    earlier = reference.heads and set(reference.heads) != set(checked.heads)  # a try before this one started over
+    earlier = reference.heads and set(reference.heads) != set(checked.heads)  # an earlier try was repeated
     if not earlier and sorted(reference.passed) != checked.green:
         raise HeldError(
             f"{where}: the XCom of its check has partitions {sorted(reference.passed)} as passed, but the "

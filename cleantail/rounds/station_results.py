@@ -1,5 +1,4 @@
-"""What an ingestion, a comparison with the source and a reclaim did: their tasks hand it on, and the command line
-prints it."""
+"""What an ingestion, a comparison with the source and a reclaim did. Tasks return it, the command line prints it."""
 
 from __future__ import annotations
 
@@ -18,7 +17,7 @@ RECLAIMED = (
     "side_snapshots_expired",
     "side_orphans_removed",
 )
-"""Counts of a reclaim, by their names in its result, in the order for people."""
+"""Counts of a reclaim, by their names in its result, in display order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +52,7 @@ class OffsetRange:
 class KafkaIngestResult:
     """What was read of a topic in Kafka, and how many records were appended in how many commits.
 
-    `partitions` has the offsets that were passed, one range for each partition that had some. `gaps` has those that the
+    `partitions`: the offsets that were passed, one range for each partition that had some. `gaps`: offsets that the
     brokers no longer had.
     """
 
@@ -68,10 +67,10 @@ class KafkaIngestResult:
 
 @dataclass(frozen=True, slots=True)
 class TableIngestResult:
-    """What was read of a source table up to a snapshot (None if nothing was new), and how many records were appended in
-    how many commits.
+    """What was read of a source table, and how many records were appended in how many commits.
 
-    `partitions` has the range of offsets of the new records. `gaps` says what was passed over, in words.
+    It was read up to a snapshot, None if nothing was new. `partitions`: the range of offsets of the new records.
+    `gaps`: what was skipped, as text.
     """
 
     table: str

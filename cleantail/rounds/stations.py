@@ -1,8 +1,8 @@
 """The stations of a run, in one table, and what happened to a topic at each of them.
 
 A station is a step of a run. A topic's DAG has a task for each. In a group's DAG the tasks of a pack show them, and the
-command line runs them in its own process. The table is read by whatever needs the stations' names or order, why one has
-nothing to do, or what it reports.
+command line runs them in its own process. The table defines the stations' names and order, why a station has nothing to
+do, and what it reports.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
 ALERT_EARLY, APPROVE = "alert_early", "approve"
 APPROVE_RECONCILE, PUBLISH_RECONCILE = "approve_reconcile", "publish_reconcile"
 APPROVE_EXPIRY, PUBLISH_EXPIRY = "approve_expiry", "publish_expiry"
-"""Tasks that stand with a station if its round may wait for a person."""
+"""Tasks that stand with a station if its round may wait for a user."""
 NOTHING_DUE = "nothing is due"
 FINAL = (CleantailError.exit_code, HeldError.exit_code)
-"""Exit codes of errors that another try does not help: bad input or configuration, or a decision that a user has to
-make."""
+"""Exit codes of errors for which a retry does not help: bad input or configuration, or a pending decision of a user."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +89,7 @@ class TopicOutcome:
     def after(self, earlier: TopicOutcome) -> TopicOutcome:
         """Return this outcome joined to that of an earlier try of the same run.
 
-        The results of that try stay known: this try finds a published log clean, and a red one in quarantine.
+        The results of that try are kept: this try finds a published log clean, and a red one in quarantine.
         """
         appended = [ingested for ingested in (earlier.ingested, self.ingested) if ingested]
         both = replace(
@@ -131,7 +130,7 @@ TOPIC_OUTCOME_JSON: Codec[TopicOutcome] = Codec(TopicOutcome)
 
 
 class Plan(Protocol):
-    """What decides which stations have work: the plan of a run, as `evaluate` made it or as it came through an XCom."""
+    """What decides which stations have work: the plan of a run, from `evaluate` or from an XCom."""
 
     @property
     def reason(self) -> str: ...

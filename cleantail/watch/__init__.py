@@ -1,1 +1,1 @@
-"""What people and scrapers see: states, metrics, approvals, alerts and charts."""
+"""What users and scrapers see: states, metrics, approvals, alerts and charts."""

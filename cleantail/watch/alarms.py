@@ -1,8 +1,8 @@
 """Conditions that are wrong with a topic's logs, from table metadata. Pure.
 
-1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a failed check or a person's answer.
-2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and a run that was to clean
-   them did not.
+1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a failed check or a user's answer.
+2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and the run that should have
+   cleaned them did not.
 3. ERASURE: a tombstone is still there cleantail.erasure.grace.ms after it was due.
 4. HOLD_CAP: a round removed tombstones that a registered reader had not read (semantics.md 3.9).
 5. GAP: Kafka deleted records before they were read, a source table was changed, or the table cannot hold a record.
@@ -54,13 +54,12 @@ def _rewritten(logs: Iterable[LogState], now_ms: int) -> list[Condition | None]:
 
 
 def partition_subject(partition: int) -> str:
-    """Return the subject of a partition's incident. It stays one incident through retries, releases and new
-    failures."""
+    """Return the subject of a partition's incident. Retries, releases and new failures keep it one incident."""
     return f"partition {partition}"
 
 
 def quarantine_occurrence(since_ms: int) -> str:
-    """Return what distinguishes a quarantine from the next one of the same partition, as after a release."""
+    """Return what distinguishes a quarantine from the next one of the same partition, for example after a release."""
     return f"since {since_ms}"
 
 
@@ -70,7 +69,7 @@ def check_failed(
     """Return a failed check of the run at `now_ms`, as the incident of the quarantine that follows.
 
     A partition that a check already blocks stays in quarantine since its first failed check. Any other partition, also
-    one that a person rejected, is in quarantine from now on.
+    one that a user rejected, is in quarantine from now on.
     """
     since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
     names = ", ".join(sorted(set(expectations)))
@@ -89,8 +88,10 @@ def _retry(retry_at_ms: int) -> str:
 
 
 def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
-    """Return the condition of `check_failed` once the quarantine is in the table, for channels that missed the message
-    of the run."""
+    """Return the condition of `check_failed` for a quarantine that is in the table.
+
+    It is for channels that missed the message of the run.
+    """
     held = log.state.quarantine
     if held is None or not held.check_failed:
         return None
@@ -119,8 +120,10 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
 
 
 def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | None:
-    """Return the condition of the page's state `overdue`: late by Kafka's rule (semantics.md 1.3b), with bytes to
-    clean."""
+    """Return the condition of the page's state `overdue`, if the log has bytes to clean.
+
+    A log is late by Kafka's rule (semantics.md 1.3b).
+    """
     decision = decide(log, configs, now_ms)
     if not (configs.compacts and decision.overdue_ms > 0 and decision.cleanable_bytes > 0):
         return None
@@ -144,7 +147,7 @@ def missed_deadlines(
 
 
 def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
-    """Return when (Unix ms) the run was to start that should have cleaned what was overdue then.
+    """Return when (Unix ms) the run was to start that should have cleaned records that were overdue then.
 
     Records that pass their deadline between two scheduled runs are not late. Without a schedule they are late after
     another max.compaction.lag.ms.
@@ -181,15 +184,19 @@ def _forgotten(log: LogState) -> Condition | None:
 
 
 def _due_ms(horizon: Horizon, hold: int | None, configs: KafkaConfigs) -> int:
-    """Return when (Unix ms) tombstones are due: at their horizon, or at the end of the longest hold if a reader has
-    not read them (semantics.md 3.9)."""
+    """Return when (Unix ms) tombstones are due: at their horizon, or at the end of the longest hold.
+
+    The hold counts if a reader has not read them (semantics.md 3.9).
+    """
     waits = hold is not None and hold < horizon.end_offset
     return horizon.horizon_ms + (configs.cleantail_readers_hold_cap_ms if waits else 0)
 
 
 def left_behind(name: str, partition: int, offset: int, removed_to: int) -> Condition:
-    """Return the condition of a reader at `offset` that had not read tombstones up to `removed_to` when they were
-    removed (semantics.md 3.9)."""
+    """Return the condition of a reader that had not read tombstones when they were removed (semantics.md 3.9).
+
+    The reader was at `offset`; tombstones up to `removed_to` were removed.
+    """
     text = (
         f"reader {name} is at offset {offset} of partition {partition}, and tombstones up to {removed_to} were "
         "deleted: cleantail.readers.hold.cap.ms has passed; load the current state again (cleantail latest)"

@@ -1,4 +1,4 @@
-"""The question to a person who approves a round: counts by log, which records the round removes, and where to see them.
+"""The question to the user who approves a round: counts by log, which records the round removes, and where to see them.
 
 Airflow stores the question, so it contains offsets but no content of records. The topic's page and the command line
 read the records themselves (`cleantail.lake.records.shown_records`).
@@ -129,8 +129,10 @@ def _record_lines(removed: RemovedRecord, records: Records) -> list[str]:
 
 
 def _wrapped(text: str) -> Iterator[tuple[str, str]]:
-    """Yield (indent, line) of a text, in lines of at most LINE_CHARS. Further lines are indented below the first
-    value."""
+    """Yield (indent, line) of a text, in lines of at most LINE_CHARS.
+
+    Further lines are indented below the first value.
+    """
     yield "  ", text[: LINE_CHARS - 2]
     for start in range(LINE_CHARS - 2, len(text), LINE_CHARS - 8):
         yield "        ", text[start : start + LINE_CHARS - 8]

@@ -1,7 +1,7 @@
 """Charts of a topic as coordinates: its size over time, what rounds dropped, how long they took, and each log as a bar.
 
-Pure. The markup is in the page's templates. Ticks of an axis are round numbers of the unit in which people read the
-value, few enough that their labels do not touch.
+Pure. The markup is in the page's templates. Ticks of an axis are round numbers of the displayed unit, few enough that
+their labels do not touch.
 """
 
 from __future__ import annotations
@@ -290,7 +290,7 @@ def _some_moments(columns: Sequence[Column], frame: Frame) -> tuple[Tick, ...]:
 
 SECTIONS = ("clean", "cleanable", "uncleanable", "active")
 SLIVER = 3.0
-"""Least width of a section with records: people must be able to point at it."""
+"""Minimum width of a section with records, so that users can point at it."""
 MOST_MARKS = 200
 
 

@@ -1,6 +1,6 @@
 """State of the DAG that runs a topic, as Airflow reports it, and which topics failed in a run of a group. Pure.
 
-Plans and results of packs come from Airflow's database. They are used only to show failures to people.
+Plans and results of packs come from Airflow's database. They are used only to show failures to users.
 """
 
 from __future__ import annotations
@@ -120,7 +120,7 @@ CHECKED_AT = {part: station.name for station in SHOWN.values() for part in stati
 CRASHED = "the Spark application of its pack ended before its turn"
 REASON_CHARS = 300
 EVERY_TOPIC = ""
-"""No topic has this name."""
+"""Key for failures of all topics. No topic has this name."""
 
 
 def failures_by_topic(

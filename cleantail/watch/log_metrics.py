@@ -29,8 +29,10 @@ Totals = Counter[tuple[Metric, tuple[str, ...]]]
 
 
 def log_samples(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> list[Sample]:
-    """Return the gauges of a topic and of each of its logs. A topic that does not compact has no gauges of
-    dirtiness."""
+    """Return the gauges of a topic and of each of its logs.
+
+    A topic that does not compact has no gauges of dirtiness.
+    """
     samples = [sample for log in logs for sample in _of_log(topic, log, now_ms)]
     held = [log for log in logs if log.state.quarantine]
     samples.append(Sample(m.UNCLEANABLE_PARTITIONS, (topic,), len(held)))
@@ -139,8 +141,10 @@ def total_samples(totals: Totals) -> list[Sample]:
 
 
 def job_samples(job: str, topic: str, result: JobResult) -> list[Sample]:
-    """Return samples of an ended Spark job: increments for counters, values for gauges. A job that failed without a
-    result has none."""
+    """Return samples of an ended Spark job: increments for counters, values for gauges.
+
+    A job that failed without a result has none.
+    """
     if isinstance(result, RoundResult):
         return _after_round(job, topic, result)
     if isinstance(result, ReclaimResult):
@@ -169,8 +173,10 @@ def _became(topic: str, result: RoundResult) -> Totals:
 
 
 def _held_back(topic: str, kind: str, verdicts: Iterable[Verdict]) -> Totals:
-    """Return the counters of a check: failed logs, and expectations that were not met. Logs that passed count when
-    they are published."""
+    """Return the counters of a check: failed logs, and expectations that were not met.
+
+    Logs that passed count when they are published.
+    """
     totals: Totals = Counter()
     for verdict in verdicts:
         totals += _failed(topic, verdict.partition, (*verdict.failures, *verdict.warnings))

@@ -103,7 +103,7 @@ class TableReads(Generic[R]):
         A read that takes longer than `within_s` is replaced by the previous one, or None.
         """
         keys = [(topic, *key_of(topic)) for topic in topics]
-        with self.at_rest(), self._lock:  # else the first read would delay the start of the others
+        with self.at_rest(), self._lock:  # otherwise the first read would delay the start of the others
             entries = {topic.topic: self._current(topic, policy, location) for topic, policy, location in keys}
         wait([entry.read for entry in entries.values()], timeout=within_s)
         return {name: e.read.result() if e.read.done() else e.before for name, e in entries.items()}
@@ -159,7 +159,6 @@ class TableReads(Generic[R]):
 
 
 def error_text(error: Exception) -> str:
-    """Return the message of a table that cannot be read."""
     return str(error if isinstance(error, CleantailError) else explained(error) or f"{type(error).__name__}: {error}")
 
 
@@ -275,14 +274,15 @@ class MetadataCache:
         self._totals = EvidenceTotals(lambda: load_evidence(self._open(), platform))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
-        """Return topic name -> its whole table, for a few topics. Raises OutsideError if the catalog cannot be
-        reached."""
+        """Return topic name -> its whole table, for a few topics. Raises OutsideError if the catalog is unreachable."""
         locations = self._current_locations()
         return self._whole.of(topics, lambda topic: (topic.table, locations.get(topic.table, "")), within_s)
 
     def summaries(self, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
-        """Return topic name -> its table in short, for any number of topics. Raises OutsideError if the catalog
-        cannot be reached."""
+        """Return topic name -> summary of its table, for any number of topics.
+
+        Raises OutsideError if the catalog cannot be reached.
+        """
         locations = self._current_locations()
         return self._summaries.of(topics, lambda t: (self._digest(t), locations.get(t.table, "")), within_s)
 
@@ -324,8 +324,10 @@ class MetadataCache:
         return rounds
 
     def totals(self, within_s: float) -> Totals | None:
-        """Return counters over the whole evidence table, or None during the first read. Raises OutsideError if the
-        catalog cannot be reached."""
+        """Return counters over the whole evidence table. None during the first read.
+
+        Raises OutsideError if the catalog cannot be reached.
+        """
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
 
     def at_rest(self) -> AbstractContextManager[None]:
@@ -377,7 +379,7 @@ class MetadataCache:
             return kept
         summary = summary_of(topic, table_facts(table), size_points(table))
         if any(log.keyless for log in summary.logs) and partitioned_by_values(topic, table):
-            return summary  # it names files, whose names may hold values
+            return summary  # the summary contains names of files, which may contain values
         key, text = f"{self._digest(topic)} {table.metadata_location}", SUMMARY_JSON.text(summary)
         self._kept.keep(topic.topic, key, text)
         if not location:  # likely to be requested again soon, of the same metadata
@@ -394,7 +396,7 @@ class MetadataCache:
             return None
         try:
             return SUMMARY_JSON.value(text, "a kept summary")
-        except CleantailError:  # damaged: the table is read
+        except CleantailError:  # the cached text is damaged: read the table
             return None
 
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """A topic's table in short, or the error. `exists` is false if there is no table.
+    """Summary of a topic's table, or the error. `exists` is false if there is no table.
 
     `saved` covers the kept snapshots. `last_round_at_ms` is the wall clock of the last round among them. `readers` are
-    the current ones and are not kept.
+    the current ones and are not cached.
     """
 
     exists: bool = False
@@ -112,8 +112,10 @@ def observed_table(table: Table) -> ObservedTable:
 
 
 def size_points(table: Table) -> tuple[SizePoint, ...]:
-    """Return one point for each snapshot of main's history. Branches of rounds are left out, because readers never
-    see them."""
+    """Return one point for each snapshot of main's history.
+
+    Branches of rounds are left out, because readers never see them.
+    """
     summaries = (
         (s.timestamp_ms, s.summary) for s in ancestry(table, table.current_snapshot()) if s.summary is not None
     )

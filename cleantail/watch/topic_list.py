@@ -51,12 +51,12 @@ class TopicRow:
 
     @property
     def was_read(self) -> bool:
-        """Whether a table was read: without one the numbers mean nothing."""
+        """Whether a table was read. Without one the numbers have no meaning."""
         return self.logs > 0
 
     @property
     def also(self) -> list[str]:
-        """What else applies besides the state, in a word each."""
+        """Return what else applies, in addition to the state, in a word each."""
         dag = self.dag or DagState()
         notes = {
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
@@ -82,7 +82,7 @@ def topic_row(
 ) -> TopicRow:
     """Return the row of a topic whose table was read.
 
-    `approval_task` is the task that waits for approval, if any. `dag` is None if Airflow was not asked.
+    `approval_task`: the task that waits for approval, if any. `dag`: None if Airflow was not queried.
     """
     configs = topic.config
     work = resolve_due_work(logs, readers, configs, now_ms)
@@ -120,7 +120,7 @@ def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
 
 
 def lag_limits(topic: Topic) -> str:
-    """Return the bounds of the compaction lag in words, or "" if there are none."""
+    """Return the bounds of the compaction lag as text, or "" if there are none."""
     low, high = topic.config.min_compaction_lag_ms, topic.config.max_compaction_lag_ms
     texts = [f"min {duration(low)}"] if low else []
     return ", ".join([*texts, f"max {duration(high)}"] if high < LONG_MAX else texts)
@@ -129,8 +129,8 @@ def lag_limits(topic: Topic) -> str:
 def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:
     """Return the rows in the order of the page.
 
-    Topics that need a person come first, by state, then by overdue time, then by dirty ratio. The others follow by
-    dirty ratio. Names decide ties.
+    Topics that need a user come first, by state, then by overdue time, then by dirty ratio. The others follow by dirty
+    ratio. Names decide ties.
     """
     order = list(State)
     rank = {state: order.index(state) if state.for_people else len(order) for state in order}

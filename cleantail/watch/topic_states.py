@@ -1,4 +1,4 @@
-"""State of a topic: the most pressing one that applies, with its reason; and what `cleantail status` shows."""
+"""State of a topic: the most urgent one that applies, with its reason; and what `cleantail status` shows."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class State(StrEnum):
 
     @property
     def for_people(self) -> bool:
-        """Whether a person has to act, so that the topic comes first in the list."""
+        """Whether a user has to act, so that the topic comes first in the list."""
         return list(State).index(self) <= list(State).index(State.DUE)
 
 
@@ -70,14 +70,14 @@ MEANING = {
 def state_of(
     topic: Topic, logs: Sequence[LogState], work: DueWork, now_ms: int, approval_task: str, dag: DagState | None
 ) -> tuple[State, str]:
-    """Return the most urgent state of a topic, with its reason: that of the DAG, or of the log that is in the state."""
+    """Return the most urgent state of a topic, with its reason: that of the DAG, or of the log in that state."""
     dag = dag or DagState()
     # 1. what stops every run
     if dag.import_error:
         return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run starts"
     if approval_task:
         return State.AWAITING_APPROVAL, f"task {approval_task} waits for the decision on a checked round"
-    # 2. what the logs say, and whether a run will see to it
+    # 2. the state of the logs, and whether a run will handle it
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
         adds_reason = state in (State.QUARANTINED, State.REJECTED, State.RECONCILE, State.OVERDUE)
@@ -96,14 +96,14 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     """Return the most urgent state of the logs, with the reason of the log that is in it."""
     held = [(log.partition, log.state.quarantine) for log in logs if log.state.quarantine]
     late = [d for d in work.decisions if d.compact and d.overdue_ms > 0]
-    # 1. a person or a check holds a log back
+    # 1. a user or a check blocks a log
     if held:
         partition, why = min(held, key=lambda held_log: not held_log[1].check_failed)
         return State.QUARANTINED if why.check_failed else State.REJECTED, _of(partition, why.reason)
-    # 2. there is nothing
+    # 2. there is no log
     if not logs:
         return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
-    # 3. what is not known to be right
+    # 3. what is not proven to be right
     if forgotten := next((log.forgotten for log in logs if log.forgotten), None):
         return State.RECONCILE, forgotten.text
     # 4. what a run would do
@@ -125,7 +125,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
 
 
 def _due_text(work: DueWork) -> str:
-    """Return the first of what a run would do: the dirtiest log, retention, tombstones."""
+    """Return the first work of a run: the dirtiest log, retention, or tombstones."""
     if work.compact:
         worst = max((d for d in work.decisions if d.compact), key=lambda d: d.dirty_ratio)
         return _of(worst.partition, worst.reason)
@@ -158,7 +158,7 @@ def _of(partition: int, reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic's logs, its registered readers with the tombstones that each holds, and how far its source was read."""
+    """A topic's logs, its registered readers with the tombstones that each blocks, and how far its source was read."""
 
     topic: Topic
     logs: Sequence[LogState]

@@ -52,7 +52,7 @@ class ObservedRound:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What is known of a topic from `start_ms` to `end_ms`; `rounds` may be older."""
+    """The history of a topic from `start_ms` to `end_ms`. `rounds` may be older."""
 
     start_ms: int
     end_ms: int
@@ -249,7 +249,7 @@ class _Replay:
         fresh = max(start, min(self._state.checkpoint or 0, end))
         dropped, basis = self._curve.dropped(fresh, end)
         late = sum(f.records for f in self._new if f.upper_offset < fresh)
-        if late:  # records below the clean point: no real round is known for them
+        if late:  # for records below the clean point no real round is recorded
             dropped, basis = (
                 dropped + late * (self._curve.share or 0.0),
                 max(basis, Basis.ESTIMATED, key=list(Basis).index),
