@@ -121,7 +121,7 @@ def _argument(platform: Platform, argument: str) -> str:
         return argument
     text = read_document(platform, argument[1:])
     if text is None:
-        raise CleantailError(f"{argument[1:]} is not there: what the job is to do was not written, or removed")
+        raise CleantailError(f"{argument[1:]} does not exist: the job's arguments were not written, or were removed")
     return text
 
 
@@ -424,7 +424,7 @@ ENTRIES: Mapping[str, Entry] = {
         {
             "--file": {"type": Path, "action": "append", "help": "a file of kcat -J lines; repeatable"},
             "--encoding": {"choices": ["text", "base64"], "help": "of key, payload and header values"},
-            "--any-topic": {"action": "store_true", "help": "take lines whatever topic they name"},
+            "--any-topic": {"action": "store_true", "help": "accept lines of any topic"},
             **_CLIENT,
         },
     ),
@@ -453,9 +453,12 @@ ENTRIES: Mapping[str, Entry] = {
         _rollback,
         {
             "--to": {"type": _target, "default": "last", "help": "last, or a snapshot's id"},
-            "--by": {"required": True, "help": "who asked for it; recorded in the snapshot"},
-            "--request": {"default": "", "help": "a name for the request: it is done once, however often it is tried"},
-            "--asked-ms": {"type": int, "help": "when it was asked for, Unix ms; no later round is undone"},
+            "--by": {"required": True, "help": "user who requested it; recorded in the snapshot"},
+            "--request": {
+                "default": "",
+                "help": "name of the request, which runs once even if the task is tried again",
+            },
+            "--asked-ms": {"type": int, "help": "time of the request, Unix ms; no later round is undone"},
         },
     ),
     RUN_PACK: Entry(

@@ -249,7 +249,7 @@ def _first_run(
 def _require_same(table: Table, request: RestoreRequest, pin: RestorePin) -> None:
     """Raise TargetError if the begun restore into the topic differs from the requested one."""
     begun = f"a restore of --{pin.mode} of snapshot {pin.snapshot_id} into topic {pin.topic} was begun and not ended"
-    way_out = "Go on with that one, or delete the topic and make it anew"
+    way_out = "Continue that one, or delete and recreate the topic"
     if pin.mode != request.mode:
         raise TargetError(f"{begun}, and --{request.mode} is asked for; {NOTHING}. {way_out}")
     if request.as_of is not None and snapshot_id_of(table, request.as_of) != pin.snapshot_id:

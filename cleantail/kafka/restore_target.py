@@ -164,8 +164,8 @@ def require_empty(target: TargetTopic) -> None:
     if used:
         raise TargetError(
             f"topic {target.topic} is not empty: partition {used[0]} ends at offset {target.ends[used[0]]}, and no "
-            f"restore from this archive into it was begun and not ended; {NOTHING}. A restore needs a topic that never "
-            "had a record: make one of another name, or delete this one and make it anew"
+            f"unfinished restore from this archive into it exists; {NOTHING}. A restore needs a topic that never "
+            "had a record: create one with another name, or delete and recreate this one"
         )
 
 
@@ -175,8 +175,8 @@ def require_whole(target: TargetTopic) -> None:
     if cut:
         raise TargetError(
             f"topic {target.topic}: partition {cut[0]} begins at offset {target.starts[cut[0]]}: records that were "
-            f"restored are gone again (retention.ms, retention.bytes, or deleted); {NOTHING}. Delete the topic, make "
-            "it anew with retention.ms=-1, and restore again"
+            f"restored are gone again (retention.ms, retention.bytes, or deleted); {NOTHING}. Delete the topic, create "
+            "it again with retention.ms=-1, and restore again"
         )
 
 

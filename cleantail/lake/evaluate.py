@@ -257,7 +257,7 @@ def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWor
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")
 BEHIND_MS = 3_600_000
 """How far the clock of a snapshot's writer may be ahead of the clock that planned its round."""
-CLEAR = "Clear evaluate and what follows it, so that the run is planned anew"
+CLEAR = "Clear evaluate and all tasks after it, so that the run is planned again"
 
 
 def parsed_unit(text: str) -> WorkUnit:
@@ -328,5 +328,5 @@ def _base(topic: Topic, snapshot_id: int) -> tuple[Commit, TableFacts]:
 def _refused(why: str) -> HeldError:
     return HeldError(
         f"nothing was compacted: the work unit is not what the table's metadata say: {why}. The configuration or the "
-        f"table has changed since evaluate, or somebody has changed the XCom. {CLEAR}"
+        f"table has changed since evaluate, or a user has changed the XCom. {CLEAR}"
     )

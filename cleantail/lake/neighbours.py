@@ -79,9 +79,9 @@ def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) 
             ((m, t) for m, p in folders.items() for t, q in other.locations.items() if overlap(p, q)), None
         ):
             raise TableError(
-                f"table {name} lies at {pair[0]} and table {other.name} at {pair[1]}: files of the one could be "
-                f"deleted as those of the other; nothing was changed. Give each a folder that has no other's in it: "
-                f"make one of them anew elsewhere, or drop it without PURGE"
+                f"table {name} lies at {pair[0]} and table {other.name} at {pair[1]}: files of one table could be "
+                f"deleted as orphans of the other; nothing was changed. Give each table a folder of its own: create "
+                f"one of them again elsewhere, or drop it without PURGE"
             )
     return "; ".join(unseen)
 

@@ -125,8 +125,8 @@ def _snapshots(table: Table, head: Snapshot | None) -> Iterator[SourceSnapshot]:
 
 
 _ANOTHER_TABLE = (
-    "Give the topic another table in its YAML (table: …) to read the source from its start; the table of before stays "
-    "as it is; nothing was appended"
+    "Give the topic another table in its YAML (table: …) to read the source from its start; the present table stays "
+    "unchanged; nothing was appended"
 )
 
 
@@ -175,8 +175,8 @@ def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
     properties = properties_that_count(table)
     if kafka := position_of(properties, topic.table):
         raise SourceError(
-            f"table {topic.table} of topic {topic.topic} was read from {kafka.topic} in Kafka, and what of the source "
-            f"table came from there nobody knows. {_ANOTHER_TABLE}"
+            f"table {topic.table} of topic {topic.topic} was read from {kafka.topic} in Kafka, so it is unknown "
+            f"which records of the source table it already has. {_ANOTHER_TABLE}"
         )
     text = properties.get(PROPERTY_SNAPSHOT_POSITION)
     position = snapshot_position_of(properties, topic.table)

@@ -49,7 +49,7 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
     with _group("round", "A round: compact, check, publish"):
         tasks += _round_tasks(tasks[-1], topic, config_dir)
     publish = tasks[-1]
-    with _group("upkeep", "Upkeep: deletions that the source forgot, expired tombstones, space"):
+    with _group("upkeep", "Upkeep: keys deleted at the source, expired tombstones, space"):
         reconciling = _reconcile_tasks(topic, config_dir)
         tasks += [*reconciling, *_upkeep_tasks(topic, config_dir)]
     for before, after in itertools.pairwise(tasks):

@@ -57,8 +57,8 @@ MOST_KINDS = 64
 """Maximum number of kinds that a table remembers; the oldest ones are compared again."""
 FILES_AT_ONCE = 24
 NEXT_STEP = (
-    "Report this file's Parquet schema as a bug of Cleantail. To go on before it is mended, let Iceberg write the file "
-    "again: CALL system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
+    "Report this file's Parquet schema as a bug of Cleantail. To continue before it is fixed, let Iceberg rewrite the "
+    "file: CALL system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
 )
 _equal: set[tuple[str, str]] = set()
 """(readers, kind) of the comparisons without a difference in this process: topics of a pack have files of the same

@@ -222,7 +222,7 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
     sizes = {name: int(asked.pop(name, default)) for name, default in SIZES.items()}
     others = sorted(asked.keys() - set(WITHOUT_EFFECT))
     if codec not in CODECS or others:
-        raise RefusedError(f"the table asks for {f'{PARQUET}{others[0]}' if others else codec}")
+        raise RefusedError(f"the table requires {f'{PARQUET}{others[0]}' if others else codec}")
     return WriteSettings(
         codec="none" if codec == "uncompressed" else codec,
         level=CODECS[codec] if level is None or CODECS[codec] is None else int(level),

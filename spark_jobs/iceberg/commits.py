@@ -287,9 +287,9 @@ def overtaken(error: Py4JJavaError) -> Exception:
 def void(error: IllegalArgumentException) -> Exception:
     """Return a ConflictError if Iceberg's message means one, or the error itself."""
     if "is not an ancestor" in str(error):  # the base has left the history of `main`
-        return ConflictError(f"what the round read was rolled back, which makes its result void: {error}")
+        return ConflictError(f"the snapshot that the round read was rolled back, so its result is void: {error}")
     if "Must use DVs" in str(error):  # position deletes for a table of format version 3
-        return ConflictError(f"the table was upgraded after the round had begun, which makes its result void: {error}")
+        return ConflictError(f"the table was upgraded after the round had begun, so its result is void: {error}")
     return error
 
 
@@ -554,7 +554,9 @@ def publish_deletes(
                 raise ConflictError(f"{table.topic.table}: {changed[0]} was changed after the round read it")
         require_history(table.jvm, transaction.table(), table.topic.table)
         if not is_ancestor(table.jvm, transaction.table(), base_snapshot_id):
-            raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
+            raise ConflictError(
+                "the snapshot that the round read was rolled back or has expired, so its result is void"
+            )
         _require_columns(table, transaction.table(), branches)
         since = base_snapshot_id
         if by_position or change.kept:
@@ -663,7 +665,7 @@ def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: B
     if now == base_snapshot_id:
         return now
     if not any(commit.snapshot_id == base_snapshot_id for commit in history(iceberg)):
-        raise ConflictError("what the round read was rolled back, or has expired, which makes its result void")
+        raise ConflictError("the snapshot that the round read was rolled back or has expired, so its result is void")
     touched = {*data_files_of(jvm, change.added), *(str(k.file.location()) for k in change.kept)}
     before, after = (_registrations(iceberg, snapshot_id, change.kept) for snapshot_id in (base_snapshot_id, now))
     for path in sorted(touched):

@@ -241,5 +241,5 @@ def as_topic_column(column: str, array: pa.Array, where: str, path: ColumnPath =
     except pa.ArrowException:  # its message may quote a record
         wanted = "Unix ms, or a timestamp" if column == TIMESTAMP else f"a {column}"
         raise TableError(
-            f"{where} has a column {column} of the type {array.type}: it has what cannot be {wanted}"
+            f"{where} has a column {column} of the type {array.type}: it has values that cannot be {wanted}"
         ) from None

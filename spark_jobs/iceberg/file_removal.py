@@ -117,7 +117,7 @@ def _forget_unreadable(load: Load, older_than_ms: int) -> list[int]:
         if name := heads.get(int(snapshot.snapshotId())):
             raise TableError(
                 f"snapshot {snapshot.snapshotId()} of {iceberg.name()} cannot be read: files of its metadata are "
-                f"missing. Branch or tag {name} is at it: drop that, or restore the files. Nothing was deleted"
+                f"missing. Branch or tag {name} points to it: drop it, or restore the files. Nothing was deleted"
             )
     gone = [
         number

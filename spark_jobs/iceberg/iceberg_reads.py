@@ -73,9 +73,9 @@ def require_history(jvm: Any, iceberg: Any, table: str) -> None:
     properties = texts(iceberg.properties())
     if may_be_rewritten(properties) and lost_marks(properties, main_history(jvm, iceberg), table):
         raise ConflictError(
-            f"{table}: another program took the last round or the last ingestion out of the history of main (a "
-            "rollback, or CREATE OR REPLACE TABLE): nothing was changed. The next run starts from what "
-            "the table has now"
+            f"{table}: another program removed the last round or the last ingestion from the history of main (a "
+            "rollback, or CREATE OR REPLACE TABLE): nothing was changed. The next run starts from the "
+            "present table"
         )
 
 

@@ -63,7 +63,7 @@ def are_few(sizes: Iterable[FileSize]) -> bool:
 UNKNOWN_TYPE = "Type: unknown"
 """In Iceberg's error about a partition field whose source column was dropped."""
 REPARTITION = (
-    "Iceberg writes them anew by the present columns: CALL system.rewrite_data_files(table => …, options => "
+    "Rewrite them with the present columns: CALL system.rewrite_data_files(table => …, options => "
     "map('rewrite-all', 'true'))"
 )
 

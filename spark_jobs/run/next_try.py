@@ -37,7 +37,9 @@ def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Topic
         try:
             outcome = _with(outcome, _result(table, commit))
         except CleantailError as error:
-            logger.warning("%s: what round %s published is not told: %s", reported.topic, commit.summary[ROUND], error)
+            logger.warning(
+                "%s: the publication of round %s is not reported: %s", reported.topic, commit.summary[ROUND], error
+            )
     return outcome
 
 
@@ -49,7 +51,7 @@ def tell_evidence(table: TopicTable, now_ms: int) -> None:
     try:
         commits = list(_of_run(history(table.load()), now_ms))
     except Exception as error:  # such as a deleted table: the topic's own stations report that
-        logger.warning("%s: what became of its rounds is not told: %s", table.topic.topic, type(error).__name__)
+        logger.warning("%s: the outcomes of its rounds are not recorded: %s", table.topic.topic, type(error).__name__)
         return
     for commit in commits:
         try:
@@ -57,7 +59,7 @@ def tell_evidence(table: TopicTable, now_ms: int) -> None:
         except Exception as error:  # an error of a store or a catalog: a gap in the evidence must not stop a topic
             cause = error if isinstance(error, CleantailError) else type(error).__name__
             named = commit.summary[ROUND]
-            logger.warning("%s: what became of round %s is not told: %s", table.topic.topic, named, cause)
+            logger.warning("%s: the outcome of round %s is not recorded: %s", table.topic.topic, named, cause)
 
 
 def _untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Iterator[Commit]:

@@ -80,7 +80,7 @@ def run_batch(
         answers.append()
     except Exception as error:
         cause = _cause_of(topics[0], error)
-        logger.warning("what became of the rounds is left to their topics' next checks to tell: %s", cause)
+        logger.warning("the next checks of the topics record the outcomes of these rounds: %s", cause)
     return len(going) - len(ended) if lost else None
 
 

@@ -84,8 +84,8 @@ def _write_note(dag_run: Any, session: Any) -> None:
 POOL = "cleantail_spark"
 DESCRIPTION = "Spark applications of Cleantail; slots = log.cleaner.threads in defaults.yaml, set at each start"
 NOT_NAMED = (
-    f"{CONFIG_VARIABLE} names no configuration to the scheduler; set it, or the slots under Admin, Pools: as many "
-    "Spark applications run at once"
+    f"{CONFIG_VARIABLE} of the scheduler names no configuration. Set it, or set the slots under Admin, Pools: the "
+    "number of Spark applications that run at once"
 )
 
 logger = logging.getLogger(__name__)

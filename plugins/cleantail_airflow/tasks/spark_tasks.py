@@ -69,7 +69,7 @@ class IngestOperator(CleantailSparkOperator):
 
         planned = planned_read(topic, int(time.time() * 1000))
         if planned.plan is None:
-            self.skip(f"nothing new: the topic has all that its source table {planned.source.name} has")
+            self.skip(f"nothing new: the table already has all records of its source table {planned.source.name}")
         return []
 
     def _from_kafka(self, topic: Topic) -> list[str]:
@@ -77,7 +77,7 @@ class IngestOperator(CleantailSparkOperator):
 
         settings = client_settings(topic)
         if is_read(topic, settings, int(time.time() * 1000)):
-            self.skip(f"nothing new: the table has all of {topic.kafka_topic} that may be read from Kafka")
+            self.skip(f"nothing new: the table already has all readable records of {topic.kafka_topic} in Kafka")
         return self.client_arguments(json.dumps(dict(settings)))
 
 

@@ -102,7 +102,7 @@ def not_started(lines: Sequence[bytes]) -> str:
     reason = "; ".join(text for text in texts if text)[:MOST_CHARS] or "it wrote nothing to stderr"
     if "UnsupportedClassVersionError" in reason:
         return f"Spark did not start: {java} is too old. Java 17 or newer must be on PATH, or JAVA_HOME set"
-    return f"Spark did not start, and {java} is there: {reason}. Check memory and `platform: spark: conf:`"
+    return f"Spark did not start with {java}: {reason}. Check memory and `platform: spark: conf:`"
 
 
 @contextmanager

@@ -87,9 +87,9 @@ def _checks(columns: Columns, kinds: Mapping[str, str]) -> list[tuple[str, str]]
 
     wrong = [
         (f"{partition} IS NULL", error(paths[0], "is null")),
-        (f"{partition} < 0 OR {partition} > {INT_MAX}L", error(paths[0], "is no partition of Kafka")),
+        (f"{partition} < 0 OR {partition} > {INT_MAX}L", error(paths[0], "is not a partition of Kafka")),
         (f"{offset} IS NULL", error(paths[1], "is null")),
-        (f"{offset} < 0 OR {offset} = {LONG_MAX}L", error(paths[1], "is no offset of Kafka")),
+        (f"{offset} < 0 OR {offset} = {LONG_MAX}L", error(paths[1], "is not an offset of Kafka")),
     ]
     if columns.timestamp:
         ms = _milliseconds(columns.timestamp, kinds)
@@ -97,7 +97,7 @@ def _checks(columns: Columns, kinds: Mapping[str, str]) -> list[tuple[str, str]]
         wrong.append((_beyond(ms), error(columns.timestamp, reason, UNHELD_TIME)))
     if columns.timestamp_type:
         kind = quoted(columns.timestamp_type)
-        wrong.append((f"{kind} NOT IN (-1, 0, 1)", error(columns.timestamp_type, "is no type of a timestamp")))
+        wrong.append((f"{kind} NOT IN (-1, 0, 1)", error(columns.timestamp_type, "is not a timestamp type of Kafka")))
     return wrong
 
 

@@ -83,7 +83,7 @@ def test_a_log_in_quarantine_is_compacted_by_a_run_with_force_and_no_other_bound
 def test_a_unit_is_refused(orders, work, unit, why):
     told = told_of(orders)
     forged = told | {"partitions": [told["partitions"][0] | work]} | unit
-    with pytest.raises(HeldError, match=f"nothing was compacted: .*{why}.*or somebody has changed the XCom"):
+    with pytest.raises(HeldError, match=f"nothing was compacted: .*{why}.*or a user has changed the XCom"):
         planned(orders, forged, NOW)
 
 

@@ -69,7 +69,7 @@ def test_nothing_new_starts_no_spark(
     site.topic("orders", source=source(**{"bootstrap.servers": address}))
     monkeypatch.setattr("cleantail.kafka.table_position.is_read", lambda *_: True)
     with pytest.raises(
-        AirflowSkipException, match="nothing new: the table has all of orders that may be read from Kafka"
+        AirflowSkipException, match="nothing new: the table already has all readable records of orders in Kafka"
     ):
         execute(operator)
     assert jobs.calls == []

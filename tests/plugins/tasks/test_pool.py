@@ -60,7 +60,7 @@ def test_a_scheduler_that_no_configuration_is_named_to_leaves_the_slots_as_they_
     Pool.delete_pool(airflow_listeners.POOL)
     airflow_listeners.ensure_pool()
     assert slots() == 1
-    assert "CLEANTAIL_CONFIG names no configuration to the scheduler" in caplog.text
+    assert "CLEANTAIL_CONFIG of the scheduler names no configuration" in caplog.text
     Pool.create_or_update_pool(airflow_listeners.POOL, slots=5, description="", include_deferred=False)
     airflow_listeners.ensure_pool()
     assert slots() == 5

@@ -87,7 +87,7 @@ def test_what_is_new_is_read_by_a_job_that_gets_no_login(
 def test_nothing_new_starts_no_spark(operator: IngestOperator, site: Site, jobs: StubbedJobs, lake: Any) -> None:
     read_up_to(site, lake(0))
     with pytest.raises(
-        AirflowSkipException, match="the topic has all that its source table cleantail.sinks.orders has"
+        AirflowSkipException, match="the table already has all records of its source table cleantail.sinks.orders"
     ):
         execute(operator)
     with pytest.raises(AirflowSkipException, match="the run is a rollback"):

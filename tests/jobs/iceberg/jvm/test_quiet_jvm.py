@@ -36,7 +36,7 @@ def not_started(settings: str, **environment: str) -> str:
 )
 def test_a_jvm_that_ends_at_once_is_reported_with_its_own_reason(options, reason):
     said = not_started(f'{{"spark.driver.extraJavaOptions": "{options}", "spark.driver.memory": "512m"}}')
-    assert "Spark did not start, and " in said and reason in said
+    assert "Spark did not start with " in said and reason in said
     assert "Java 17" not in said
 
 
@@ -49,7 +49,7 @@ def test_a_java_that_is_missing_is_reported_as_missing(tmp_path):
     ("text", "reason"),
     [
         pytest.param(TOO_OLD, "is too old. Java 17 or newer must be on PATH", id="too old"),
-        pytest.param("no space left", "is there: no space left. Check memory", id="another reason"),
+        pytest.param("no space left", ": no space left. Check memory", id="another reason"),
     ],
 )
 def test_a_java_that_fails_is_reported_by_what_it_says(tmp_path, text, reason):

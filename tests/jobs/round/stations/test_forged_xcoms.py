@@ -188,7 +188,7 @@ def test_a_work_unit_with_other_bounds_than_the_tables_own_compacts_nothing(work
     honest = unit_of(workshop, table)
     forged = honest | {"partitions": [honest["partitions"][0] | {"end_offset": 3}]}
     code, result = call("compact", topic, "--unit", json.dumps(forged))
-    assert (code, "somebody has changed the XCom" in result["error"]) == (5, True)
+    assert (code, "a user has changed the XCom" in result["error"]) == (5, True)
     assert branches(table) == []
 
 
