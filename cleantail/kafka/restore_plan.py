@@ -251,6 +251,6 @@ def _require_same(table: Table, request: RestoreRequest, pin: RestorePin) -> Non
     begun = f"a restore of --{pin.mode} of snapshot {pin.snapshot_id} into topic {pin.topic} was begun and not ended"
     way_out = "Continue that one, or delete and recreate the topic"
     if pin.mode != request.mode:
-        raise TargetError(f"{begun}, and --{request.mode} is asked for; {NOTHING}. {way_out}")
+        raise TargetError(f"{begun}, and --{request.mode} is requested; {NOTHING}. {way_out}")
     if request.as_of is not None and snapshot_id_of(table, request.as_of) != pin.snapshot_id:
         raise TargetError(f"{begun}, and --as-of {request.as_of} is another snapshot; {NOTHING}. {way_out}")

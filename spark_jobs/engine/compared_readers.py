@@ -234,7 +234,7 @@ def digest_of_file(properties: Mapping[str, str], task: LogTask) -> FileDigest:
 
 
 def _columns_of(task: LogTask, records: Records) -> Iterator[tuple[str, Iterable[bytes | None]]]:
-    assert records.key is not None and records.tombstone is not None, "both were asked for"
+    assert records.key is not None and records.tombstone is not None, "both were requested"
     prefix = 4 if len(task.works) > 1 else 0  # records_of puts the log before a key
     yield PARTITION, (_text(task.works[place].partition) for place in records.log.tolist())
     # Spark gets the last registration of a file, and offsets of row lineage are those of the first

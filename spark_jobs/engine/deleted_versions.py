@@ -41,7 +41,7 @@ def ledger_table(table: TopicTable) -> str:
 
 
 def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
-    """Return the side table's files of these logs. Some rows may be out of force: a task checks each row's time."""
+    """Return the side table's files of these logs. Some rows may have expired: a task checks each row's time."""
     name = ledger_table(table)
     if not table.topic.config.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(name):
         return Remembered()

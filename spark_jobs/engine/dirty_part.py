@@ -285,7 +285,7 @@ def decided_records(
 ) -> Iterator[tuple[Records, Booleans]]:
     """Yield the records of a file that the dirty part decides, without their keys, and which of them win. The file is
     read again only if `tombstones` is set and the file may have some."""
-    assert dirty.last is not None, "decides(file, keep) was asked"
+    assert dirty.last is not None, "the caller has checked decides(file, keep)"
     met: Iterable[Records] = dirty.last.files[name_of(file)]
     if tombstones and file.null_values != 0:
         met = records_of(io, dirty.task, file, keep, keys=False, tombstones=True)

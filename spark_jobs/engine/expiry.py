@@ -48,7 +48,7 @@ def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple
             continue
         keep = alive(file.records, read_deletes_in_task(io, file.before, file))
         for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
-            assert records.tombstone is not None, "tombstones were asked for"
+            assert records.tombstone is not None, "tombstones were requested"
             inside = _looked_at(records, task, ledgers, records.tombstone)
             if inside.any():
                 yield number, records.where(inside)
@@ -155,7 +155,7 @@ def _judge_records(
     guards: Booleans,
 ) -> None:
     """Add the counts that depend on a record alone. `looked_at`: records of the base in the ledgers' spans."""
-    assert records.tombstone is not None, "tombstones were asked for"
+    assert records.tombstone is not None, "tombstones were requested"
     base, live = before[records.pos], after[records.pos]
     head = records.offset >= bounds.end[records.log]
     tombstone = records.tombstone & looked_at

@@ -138,8 +138,8 @@ class LogRemovals:
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """Tombstones of one entry of the ledger: in base and branch, and due ones that guard a key, the first at
-    `guard_from`. `end`: of the entry; None above the last."""
+    """Numbers of tombstones of one entry of the ledger: `before` in the base, `after` on the branch. `guards`: due ones
+    that guard a key, the first of them at offset `guard_from`."""
 
     before: int = 0
     after: int = 0
@@ -158,7 +158,7 @@ class EntryCounts:
 
 @dataclass(frozen=True, slots=True)
 class LogCounts:
-    """The counts of a log after a round, by the names of LogMeasure's fields, and its tombstones by entry."""
+    """Counts of a log after a round, by the names of LogMeasure's fields. `tombstones`: by the end of their entry."""
 
     partition: int
     counts: Mapping[str, int]

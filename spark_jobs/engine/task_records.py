@@ -74,7 +74,7 @@ class Records:
 
     @property
     def keyless(self) -> Booleans:
-        assert self.key is not None, "keys were not asked for"
+        assert self.key is not None, "keys were not requested"
         if not self.key.null_count:
             return np.zeros(len(self), np.bool_)
         null: Booleans = pc.is_null(self.key).to_numpy(zero_copy_only=False)

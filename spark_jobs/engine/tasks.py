@@ -121,7 +121,7 @@ def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFil
 
 def _with_made_offsets(file: LogFile, bounded: LogFile, statistics: Statistics) -> LogFile:
     """Return the file with the offset bounds that row lineage gives, and with the counts of keys and values that the
-    manifest lacks. If the file has no statistics of lineage itself, its offsets have no bounds."""
+    manifest lacks. If the file's own lineage columns lack statistics, its offsets have no bounds."""
     known = bounded if file.null_keys is None else file
     spans = [_span(file, statistics, name) for name in (ROW_ID, LAST_UPDATED)]
     if UNKNOWN in spans:
@@ -136,7 +136,7 @@ UNKNOWN = "unknown"
 
 
 def _span(file: LogFile, statistics: Statistics, column: str) -> Span | str | None:
-    """Return the file's own statistics of a column of lineage; None if it has none."""
+    """Return the span of the file's own values in a lineage column: None without values, UNKNOWN without statistics."""
     bounds, nulls = statistics.range(column), statistics.nulls(column)
     if nulls == file.records:
         return None
