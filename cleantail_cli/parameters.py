@@ -53,6 +53,8 @@ def _name(file: Path) -> str:
 
 
 LONG_END = 1 << 63
+SECONDS = range(10**9, 10**11)
+"""Numbers that are Unix seconds (from 2001 on) and not milliseconds: as such they would be days of 1970 to 1973."""
 LAST = "last"
 """Names the newest round, or the newest ingestion, that can be undone."""
 
@@ -75,7 +77,10 @@ class Clock(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int) or is_natural(value):
-            return int(value)
+            if (number := int(value)) in SECONDS:
+                at = datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+                self.fail(f"{value} is in 1970 to 1973 as Unix ms. Did you mean seconds? Give {number}000, or {at}")
+            return number
         try:
             at = datetime.fromisoformat(value) if not value.lstrip("+-").isdigit() else None
         except ValueError:

@@ -54,6 +54,12 @@ def usage(capsys):
         pytest.param(["plan", "orders", "--now"], "error: Option '--now' requires an argument.", id="no value"),
         pytest.param(["plan", "orders", "--now", "-1"], "error: --now: '-1' is not", id="negative clock"),
         pytest.param(
+            ["plan", "orders", "--now", "1795932130"],
+            "error: --now: 1795932130 is in 1970 to 1973 as Unix ms. Did you mean seconds? Give 1795932130000, or "
+            "2026-11-29T06:02:10 (",
+            id="clock in seconds",
+        ),
+        pytest.param(
             ["plan", "orders", "--now=-1"],
             "error: --now: '-1' is not an integer from 0 to 2^63 - 1",
             id="negative clock with =",
