@@ -15,6 +15,7 @@ from cleantail.home.process import end_process, run_process
 from cleantail_cli.adopt_commands import adopt, convert_deletes
 from cleantail_cli.command import CommandWithExamples, Group
 from cleantail_cli.configuration_commands import check_config, import_config
+from cleantail_cli.doctor_command import doctor
 from cleantail_cli.ingest_command import ingest
 from cleantail_cli.jars_command import jars
 from cleantail_cli.plan_command import plan
@@ -67,6 +68,7 @@ def completion(ctx: click.Context, shell: str) -> int:
 EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")
 COMMANDS = (
     check_config,
+    doctor,
     import_config,
     adopt,
     convert_deletes,

@@ -78,8 +78,8 @@ class Clock(click.ParamType[int]):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int) or is_natural(value):
             if (number := int(value)) in SECONDS:
-                at = datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-                self.fail(f"{value} is in 1970 to 1973 as Unix ms. Did you mean seconds? Give {number}000, or {at}")
+                meant = datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+                self.fail(f"{value} is in 1970 to 1973 as Unix ms. Did you mean seconds? Give {number}000, or {meant}")
             return number
         try:
             at = datetime.fromisoformat(value) if not value.lstrip("+-").isdigit() else None

@@ -7,10 +7,14 @@ folder, so a retry reads the report of the previous driver. Documents hold numbe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from cleantail.codec import digest_of
 from cleantail.config.platform import Platform
 from cleantail.lake.client_properties import pyiceberg_properties
+
+if TYPE_CHECKING:
+    from pyiceberg.io import FileIO
 
 OF_FILES = ("s3.", "client.", "gcs.", "adls.", "hdfs.", "hf.", "buffer-size", "DEFAULT_")
 """Prefixes of the properties with which PyIceberg opens files."""
@@ -26,20 +30,23 @@ def folder_of(exchange: str, identity: Sequence[object]) -> str:
     return f"{exchange.rstrip('/')}/{digest_of(map(str, identity))}"
 
 
-def write_document(platform: Platform, address: str, text: str) -> None:
-    """Write a document, replacing an existing one."""
+def file_io(platform: Platform, address: str) -> FileIO:
+    """Return what opens files at an address in a store, with the store's login."""
     from pyiceberg.io import load_file_io
 
-    with load_file_io(_store(platform), address).new_output(address).create(overwrite=True) as stream:
+    return load_file_io({k: v for k, v in pyiceberg_properties(platform).items() if k.startswith(OF_FILES)}, address)
+
+
+def write_document(platform: Platform, address: str, text: str) -> None:
+    """Write a document. An existing one is replaced."""
+    with file_io(platform, address).new_output(address).create(overwrite=True) as stream:
         stream.write(text.encode())
 
 
 def read_document(platform: Platform, address: str) -> str | None:
-    """Return a document. None if it does not exist."""
-    from pyiceberg.io import load_file_io
-
+    """Return a document, or None if it does not exist."""
     try:
-        with load_file_io(_store(platform), address).new_input(address).open() as stream:
+        with file_io(platform, address).new_input(address).open() as stream:
             return stream.read().decode()
     except FileNotFoundError:
         return None
@@ -47,12 +54,6 @@ def read_document(platform: Platform, address: str) -> str | None:
 
 def remove_document(platform: Platform, address: str) -> None:
     """Remove a document if it exists."""
-    from pyiceberg.io import load_file_io
-
-    io = load_file_io(_store(platform), address)
+    io = file_io(platform, address)
     if io.new_input(address).exists():
         io.delete(address)
-
-
-def _store(platform: Platform) -> dict[str, str]:
-    return {k: v for k, v in pyiceberg_properties(platform).items() if k.startswith(OF_FILES)}

@@ -23,6 +23,7 @@ FLOORS = (
         "cleantail.kafka",
         "cleantail.api",
     ),
+    ("cleantail.doctor",),
     ("spark_jobs.iceberg", "spark_jobs.quality"),
     ("spark_jobs.engine",),
     ("spark_jobs.round",),

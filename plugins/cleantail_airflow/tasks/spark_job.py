@@ -172,21 +172,25 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         raise AirflowSkipException(reason)
 
     def _connection(self) -> Any:
-        """Return the Airflow connection that names the Spark master.
+        return spark_connection(self._conn_id)
 
-        Raises AirflowFailException if it is missing: the hook would then submit to a default YARN cluster.
-        """
-        try:
-            connection = BaseHook.get_connection(self._conn_id)
-        except AirflowNotFoundException:
-            raise AirflowFailException(
-                f"Airflow has no connection {self._conn_id}. Make one of type spark, for example "
-                f"""AIRFLOW_CONN_{self._conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
-            ) from None
-        if connection.conn_type != "spark":
-            kind = connection.conn_type
-            raise AirflowFailException(f"the Airflow connection {self._conn_id} is of type {kind}, not spark")
-        return connection
+
+def spark_connection(conn_id: str) -> Any:
+    """Return the Airflow connection that names the Spark master.
+
+    Raises AirflowFailException if it is missing: the hook would then submit to a default YARN cluster.
+    """
+    try:
+        connection = BaseHook.get_connection(conn_id)
+    except AirflowNotFoundException:
+        raise AirflowFailException(
+            f"Airflow has no connection {conn_id}. Make one of type spark, for example "
+            f"""AIRFLOW_CONN_{conn_id.upper()}='{{"conn_type": "spark", "host": "local[2]"}}'"""
+        ) from None
+    if connection.conn_type != "spark":
+        kind = connection.conn_type
+        raise AirflowFailException(f"the Airflow connection {conn_id} is of type {kind}, not spark")
+    return connection
 
 
 def platform_of(config_dir: str) -> Platform:
