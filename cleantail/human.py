@@ -44,6 +44,15 @@ def size(count: int) -> str:
     return f"{value:.0f} {unit}" if unit == "B" else f"{value:.1f} {unit}"
 
 
+def moment_ms(text: str) -> int | None:
+    """Return a moment as `2026-11-29T14:20` (UTC unless it has a zone) in Unix ms; None for any other text."""
+    try:
+        at = datetime.fromisoformat(text) if not text.lstrip("+-").isdigit() else None
+    except ValueError:
+        return None
+    return None if at is None else round((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
 YEAR_MS = 31_556_952_000
 """Mean length of a year of the Gregorian calendar."""
 

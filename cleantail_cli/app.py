@@ -16,6 +16,7 @@ from cleantail_cli.adopt_commands import adopt, convert_deletes
 from cleantail_cli.command import CommandWithExamples, Group
 from cleantail_cli.configuration_commands import check_config, import_config
 from cleantail_cli.doctor_command import doctor
+from cleantail_cli.history_command import history
 from cleantail_cli.ingest_command import ingest
 from cleantail_cli.jars_command import jars
 from cleantail_cli.plan_command import plan
@@ -80,6 +81,7 @@ COMMANDS = (
     reclaim,
     reconcile,
     release,
+    history,
     rollback,
     mend,
     read,

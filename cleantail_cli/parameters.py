@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 import time
 from datetime import UTC, datetime
@@ -11,6 +12,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from cleantail.errors import CleantailError
+from cleantail.human import moment_ms
 from cleantail_cli.command import config_dir_of
 
 _TOPIC = re.compile(r"""^(?:\{[ \t]*)?["']?topic["']?[ \t]*:[ \t]+["']?([^\s"',}#]+)""", re.MULTILINE)
@@ -70,6 +73,19 @@ class Natural(click.ParamType[int]):
         return int(value) if is_natural(value) else self.fail(f"{value!r} is not an integer from 0 to 2^63 - 1")
 
 
+class Offset(click.ParamType[int]):
+    """An offset. Below 0 it counts back from the log's end."""
+
+    name = "N"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if not is_natural(value.removeprefix("-")):
+            self.fail(f"{value!r} is not an offset, nor a number below 0 that counts back from the log's end")
+        return int(value)
+
+
 class Clock(click.ParamType[int]):
     """A time in Unix ms: `2026-11-29T14:20:00` (UTC unless it has a zone), or the number itself."""
 
@@ -81,14 +97,10 @@ class Clock(click.ParamType[int]):
                 meant = datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%S")
                 self.fail(f"{value} is in 1970 to 1973 as Unix ms. Did you mean seconds? Give {number}000, or {meant}")
             return number
-        try:
-            at = datetime.fromisoformat(value) if not value.lstrip("+-").isdigit() else None
-        except ValueError:
-            at = None
-        if at is None:
+        if (at_ms := moment_ms(value)) is None:
             hint = "not an integer from 0 to 2^63 - 1 (Unix ms), nor a time as 2026-11-29T14:20"
             self.fail(f"{value!r} is {hint}")
-        return int((at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp() * 1000)
+        return at_ms
 
 
 class Target(click.ParamType[str]):
@@ -100,8 +112,8 @@ class Target(click.ParamType[str]):
         if value == LAST or is_natural(value):
             return str(value)
         return self.fail(
-            f"{value!r} is neither last nor the id of a snapshot: `cleantail rollback TOPIC --dry-run` and the topic's "
-            "page name those that can be undone; --ingestion takes back a file"
+            f"{value!r} is neither last nor the id of a snapshot: `cleantail history TOPIC` lists them; --ingestion "
+            "undoes an ingestion"
         )
 
 
@@ -110,7 +122,7 @@ def is_natural(text: str) -> bool:
     return text.isascii() and text.isdigit() and int(text) < LONG_END
 
 
-NATURAL, CLOCK, TARGET = Natural(), Clock(), Target()
+NATURAL, OFFSET, CLOCK, TARGET = Natural(), Offset(), Clock(), Target()
 FILE = click.Path(path_type=Path)
 DIRECTORY = click.Path(path_type=Path, file_okay=False)
 topic = click.argument("topic", metavar="TOPIC", shell_complete=topic_names, help="The topic's name, as in its YAML.")
@@ -124,8 +136,29 @@ optional_topic = click.argument(
 now = click.option("--now", type=CLOCK, metavar="TIME", help="Decide as at this time (UTC, or Unix ms).")
 partition = click.option("--partition", type=NATURAL, metavar="N", help="Only this partition.")
 force = click.option("--force", is_flag=True, help="Ignore the dirty ratio, but not the bounds.")
-as_of = click.option("--as-of", metavar="SNAPSHOT", help="An Iceberg snapshot id, or the name of a branch or tag.")
+as_of = click.option(
+    "--as-of",
+    metavar="SNAPSHOT|TIME",
+    help="As it was: a snapshot id (`cleantail history` lists them), a branch, a tag, or a time as 2026-11-29T14:20 "
+    "(UTC).",
+)
+key = click.option(
+    "--key", metavar="KEY", help="Only records of this key. Other users of this machine can see it in the process list."
+)
+key_encoding = click.option(
+    "--encoding", type=click.Choice(["text", "base64"]), default="text", help="Encoding of --key (default: text)."
+)
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
+
+
+def key_bytes(key: str | None, encoding: str) -> bytes | None:
+    """Return the bytes of --key in the encoding of --encoding. Raises CleantailError."""
+    if key is None or encoding == "text":
+        return key.encode("utf-8", "surrogateescape") if key is not None else None
+    try:
+        return base64.b64decode(key, validate=True)
+    except ValueError:
+        raise CleantailError("--key is not base64, which --encoding names") from None
 
 
 def clock(now_ms: int | None) -> int:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,26 +19,50 @@ from cleantail.log.horizons import Reader
 from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
 from cleantail_cli.output import Output, Page
-from cleantail_cli.parameters import FILE, NATURAL, clock
+from cleantail_cli.parameters import FILE, NATURAL, OFFSET, clock, key_bytes
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from cleantail.lake.records.reader_state import Latest
+    from cleantail.log.segments import DataFile
+    from cleantail.sources.kcat import Record
 
 
 @command(
     "read",
     parameters.topic,
     parameters.partition,
-    click.option("--from-offset", type=NATURAL, default=0, metavar="N", help="The first offset (default: 0)."),
+    click.option(
+        "--from-offset",
+        type=OFFSET,
+        default=0,
+        metavar="N",
+        help="The first offset (default: 0). Below 0 it counts back from the log's end, as kcat's -o.",
+    ),
+    click.option("--to-offset", type=OFFSET, metavar="N", help="Stop before this offset; below 0 as above."),
+    click.option("--limit", type=NATURAL, metavar="N", help="Print at most N records."),
+    parameters.key,
+    parameters.key_encoding,
     parameters.as_of,
     examples=[
         "cleantail read customer-cdc",
         "cleantail read customer-cdc --partition 0 --from-offset 1042 > tail.jsonl",
+        "cleantail read customer-cdc --from-offset -10",
+        "cleantail read customer-cdc --key customer-17 --as-of 2026-11-29T14:20",
     ],
 )
-def read(call: Invocation, topic: str, partition: int | None, from_offset: int, as_of: str | None) -> int:
+def read(
+    call: Invocation,
+    topic: str,
+    partition: int | None,
+    from_offset: int,
+    to_offset: int | None,
+    limit: int | None,
+    key: str | None,
+    encoding: str,
+    as_of: str | None,
+) -> int:
     """Print records as kcat -J lines, partition by partition, in offset order.
 
     The output is the same with --json.
@@ -45,24 +70,53 @@ def read(call: Invocation, topic: str, partition: int | None, from_offset: int, 
     from cleantail.lake.catalogs import load_table, open_catalog
     from cleantail.lake.records.reader_state import log_ends, log_starts
     from cleantail.lake.records.shown_records import read_records
-    from cleantail.lake.table_metadata import live_partitions, require_partition, snapshot_id_of
+    from cleantail.lake.table_metadata import live_files, require_partition, snapshot_id_of
     from cleantail.sources.kcat import format_record
 
-    configured = call.topic(topic)
+    configured, wanted = call.topic(topic), key_bytes(key, encoding)
     table = load_table(open_catalog(call.platform), configured)
+    snapshot = None
     if table is None:
         raise CleantailError(f"topic {configured.topic} has no table yet; run `cleantail ingest` first")
-    require_partition(configured, partition, log_ends(table))
-    snapshot = snapshot_id_of(table, as_of) if as_of is not None else None
-    partitions = [partition] if partition is not None else live_partitions(table, snapshot)
+    ends = log_ends(table)
+    require_partition(configured, partition, ends)
+    if as_of is not None:
+        snapshot = snapshot_id_of(table, as_of)
+        ends = log_ends(table, snapshot)
+    partitions = sorted(ends) if partition is None else [partition]
     starts = log_starts(table, configured.config, snapshot)
+    few = limit if wanted is None else None  # records of one key are in any file
+    files = live_files(table, snapshot) if few is not None else ()
+
+    def records() -> Iterator[Record]:
+        for p in partitions:
+            low = _counted_back(from_offset, ends.get(p, 0))
+            high = None if to_offset is None else _counted_back(to_offset, ends.get(p, 0))
+            for start, end in _windows([f for f in files if f.partition == p], low, high, few):
+                yield from read_records(table, [p], start, snapshot, starts, end, wanted)
+
     with call.output.records_progress() as progress:
         progress.about(counted(len(partitions), "partition"))
         progress("reading")
-        records = read_records(table, partitions, from_offset, snapshot, starts)
-        for record in progress.counting(records, "record"):
+        for record in progress.counting(islice(records(), limit), "record"):
             sys.stdout.write(format_record(configured.topic, record) + "\n")
     return 0
+
+
+def _counted_back(offset: int, end: int) -> int:
+    """Return the offset, or, if it is below 0, the one so far before the log's end."""
+    return max(end + offset, 0) if offset < 0 else offset
+
+
+def _windows(files: Sequence[DataFile], start: int, end: int | None, limit: int | None) -> list[tuple[int, int | None]]:
+    """Return [start, end) as windows to read one after another. The first one has `limit` records by the metadata of
+    the log's files: a large log is not read whole for a few of its records."""
+    found = 0
+    for file in sorted(files, key=lambda f: f.upper_offset):
+        if limit is not None and file.lower_offset >= start and (found := found + file.live_records) >= limit:
+            cut = file.upper_offset + 1
+            return [(start, end)] if end is not None and end <= cut else [(start, cut), (cut, end)]
+    return [(start, end)]
 
 
 @command(

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
 from cleantail.errors import TableError
-from cleantail.human import whole_number
+from cleantail.human import instant, moment_ms, whole_number
 from cleantail.lake.data_files import data_files_of
 from cleantail.lake.manifest_entries import (
     DATA,
@@ -334,17 +334,37 @@ def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
 
 
 def snapshot_id_of(table: Table, text: str) -> int:
-    """Return the snapshot that a user names by id, branch or tag. Raises TableError if the name is unknown."""
+    """Return the snapshot that a user names by its id, a branch, a tag, or a time: the one that `main` had then.
+
+    An id is not looked up. Raises TableError for any other text, and for a time before the history that is kept.
+    """
     if (number := whole_number(text.removeprefix("-"))) is not None:
         return -number if text.startswith("-") else number
-    if (ref := table.metadata.refs.get(text)) is None:
+    if (ref := table.metadata.refs.get(text)) is not None:
+        return int(ref.snapshot_id)
+    name = ".".join(table.name())
+    if (at_ms := moment_ms(text)) is None:
         names = ", ".join(sorted(table.metadata.refs)) or "none"
-        raise TableError(f"{'.'.join(table.name())} has no branch or tag {text}; it has {names}")
-    return int(ref.snapshot_id)
+        raise TableError(
+            f"{name} has no branch or tag {text}; it has {names}. A time as 2026-11-29T14:20 is allowed too, and a "
+            f"snapshot's id: {LISTED}"
+        )
+    snapshot = table.snapshot_as_of_timestamp(at_ms)
+    if snapshot is None:
+        raise TableError(f"{name} has no kept snapshot of {instant(at_ms)} UTC or before: {LISTED}")
+    return snapshot.snapshot_id
+
+
+LISTED = "`cleantail history TOPIC` lists the snapshots"
+
+
+def no_snapshot(table: Table, snapshot_id: int) -> TableError:
+    """Return the error about a snapshot that a table does not have."""
+    return TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired; {LISTED}")
 
 
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:
     snapshot = table.current_snapshot() if snapshot_id is None else table.snapshot_by_id(snapshot_id)
     if snapshot is None and snapshot_id is not None:
-        raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
+        raise no_snapshot(table, snapshot_id)
     return snapshot

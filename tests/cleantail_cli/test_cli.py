@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import ConflictError
+from cleantail.lake.records import shown_records
+from cleantail.lake.records.log_records import log_records
 from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.stations import TopicOutcome
@@ -76,6 +78,9 @@ def usage(capsys):
         ),
         pytest.param(
             ["read", "orders", "--from-offset", "x"], "error: --from-offset: 'x' is not", id="offset in words"
+        ),
+        pytest.param(
+            ["read", "orders", "--to-offset", "--3"], "error: --to-offset: '--3' is not an offset", id="two signs"
         ),
         pytest.param(
             ["rollback", "orders", "--to", "x"], "error: --to: 'x' is neither last nor", id="snapshot in words"
@@ -302,11 +307,48 @@ def test_read_writes_kcat_lines_partition_by_partition_in_offset_order(run, fill
         pytest.param(["--partition", "0"], [1, 2], id="partition 0"),
         pytest.param(["--from-offset", "2"], [2, 4], id="from an offset"),
         pytest.param(["--partition", "0", "--from-offset", "2"], [2], id="both"),
+        pytest.param(["--to-offset", "2"], [1], id="to an offset, exclusive"),
+        pytest.param(["--from-offset", "-1"], [2, 4], id="the last offset of each log, as kcat -o -1"),
+        pytest.param(["--from-offset", "-2", "--to-offset", "-1"], [1], id="both ends counted back"),
+        pytest.param(["--from-offset", "-99"], [1, 2, 4], id="further back than the log's start"),
+        pytest.param(["--limit", "0"], [], id="none"),
+        pytest.param(["--limit", "2"], [1, 2], id="the first two"),
+        pytest.param(["--limit", "3"], [1, 2, 4], id="over two partitions"),
+        pytest.param(["--limit", "9"], [1, 2, 4], id="more than there are"),
+        pytest.param(["--key", "k"], [2, 4], id="a key"),
+        pytest.param(["--key", "k", "--limit", "1"], [2], id="a key's first record"),
+        pytest.param(["--key", "/w==", "--encoding", "base64"], [1], id="a key that is not text"),
+        pytest.param(["--key", "/w=="], [], id="a key is text unless it is said to be base64"),
+        pytest.param(["--key", "nobody"], [], id="no such key"),
     ],
 )
 def test_read_takes_a_partition_and_an_offset(run, filled, arguments, offsets):
     code, out, _ = run("read", "orders", *arguments)
     assert (code, [json.loads(line)["offset"] for line in out.splitlines()]) == (0, offsets)
+
+
+def test_a_limit_leaves_no_record_out_whose_file_ends_later(run, orders_table):
+    """The file of 3 and 9 ends last; its record 3 is one of the first three all the same."""
+    orders_table.append((0, 3, 0, b"a", b"x"), (0, 9, 0, b"a", b"x")).append((0, 1, 0, b"a", b"x"))
+    orders_table.append((0, 5, 0, b"a", b"x"), (0, 6, 0, b"a", b"x"))
+    for limit, offsets in ((1, [1]), (3, [1, 3, 5]), (4, [1, 3, 5, 6]), (5, [1, 3, 5, 6, 9])):
+        out = run("read", "orders", "--limit", str(limit))[1]
+        assert [json.loads(line)["offset"] for line in out.splitlines()] == offsets
+
+
+def test_a_few_records_are_read_from_their_files_alone(run, orders_table, monkeypatch):
+    orders_table.append((0, 1, 0, b"a", b"x")).append((0, 2, 0, b"a", b"x")).append((0, 3, 0, b"a", b"x"))
+    ends = []
+    monkeypatch.setattr(
+        shown_records, "log_records", lambda *a, **k: ends.append(k["end_offset"]) or log_records(*a, **k)
+    )
+    assert len(run("read", "orders", "--limit", "2")[1].splitlines()) == 2
+    assert ends == [3]
+
+
+def test_a_key_that_is_not_base64_is_refused_and_not_repeated(run, filled):
+    code, out, err = run("read", "orders", "--key", "secret!", "--encoding", "base64")
+    assert (code, out, err) == (2, "", "error: --key is not base64, which --encoding names\n")
 
 
 @pytest.mark.parametrize("command", ["read", "latest", "plan", "compact"])
@@ -327,7 +369,8 @@ def test_read_goes_back_to_a_snapshot(run, filled):
 def test_read_refuses_an_unknown_snapshot(run, filled, partition):
     code, out, err = run("read", "orders", "--as-of", "5", *partition)
     assert (code, out) == (2, "")
-    assert err == "error: no snapshot 5 in cleantail.orders: it never was, or has expired\n"
+    unknown = "no snapshot 5 in cleantail.orders: it never was, or has expired"
+    assert err == f"error: {unknown}; `cleantail history TOPIC` lists the snapshots\n"
 
 
 def test_plan_decides_at_the_clock_that_is_given(run, filled):

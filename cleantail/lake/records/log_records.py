@@ -213,14 +213,17 @@ def marked_records(table: Table, file: Any, columns: Columns) -> int:
 
 def log_records(
     table: Table,
-    partition: int,
+    partition: int | None,
     snapshot_id: int | None = None,
     *,
     from_offset: int = 0,
+    end_offset: int | None = None,
+    key: bytes | None = None,
     keyed: bool = False,
     arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Return live records of one log at a snapshot: from an offset on, or only those with a key.
+    """Return live records of a log (None: of all logs) at a snapshot: those in [from_offset, end_offset), only those
+    of `key`, or only those with a key.
 
     They are unordered. With `arrivals` (data file -> data sequence number), they are in order of arrival, file after
     file.
@@ -228,13 +231,22 @@ def log_records(
     If columns of an adopted table are fields of structs, all mapped columns are read and then filtered: no filter
     reaches the files.
     """
-    from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, NotNull
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    from pyiceberg.expressions import And, EqualTo, GreaterThanOrEqual, LessThan, NotNull
 
     columns = columns_of_properties(table.properties)
     if columns is not None:
-        return _chosen(adopted_records(table, columns, snapshot_id, partition, arrivals), partition, from_offset, keyed)
-    condition: BooleanExpression = And(EqualTo(PARTITION, partition), GreaterThanOrEqual(OFFSET, from_offset))
+        records = adopted_records(table, columns, snapshot_id, partition, arrivals)
+        records = _chosen(records, partition, from_offset, keyed)
+        if end_offset is not None:
+            records = records.filter(pc.less(records[OFFSET], end_offset))
+        return records if key is None else records.filter(pc.equal(records[KEY], pa.scalar(key, pa.binary())))
+    condition: BooleanExpression = GreaterThanOrEqual(OFFSET, from_offset)
+    condition = And(EqualTo(PARTITION, partition), condition) if partition is not None else condition
     condition = And(condition, NotNull(KEY)) if keyed else condition
+    condition = And(condition, LessThan(OFFSET, end_offset)) if end_offset is not None else condition
+    condition = And(condition, EqualTo(KEY, key)) if key is not None else condition
     return _scanned(table.scan(row_filter=condition, snapshot_id=snapshot_id), arrivals)
 
 
@@ -256,9 +268,13 @@ def records_at(table: Table, partition: int, offsets: Sequence[int], snapshot_id
 
 
 def adopted_records(
-    table: Table, columns: Columns, snapshot_id: int | None, partition: int, arrivals: Mapping[str, int] | None = None
+    table: Table,
+    columns: Columns,
+    snapshot_id: int | None,
+    partition: int | None,
+    arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Return live records of an adopted table: those of a log, and possibly others."""
+    """Return live records of an adopted table: those of a log (None: of all), and possibly others."""
     import pyarrow as pa
 
     scan = table.scan(snapshot_id=snapshot_id)
@@ -290,9 +306,9 @@ def _in_topic_columns(
             raise TableError(f"{file.file_path}: {e}") from None
 
 
-def _may_have(table: Table, columns: Columns, file: Any, partition: int) -> bool:
+def _may_have(table: Table, columns: Columns, file: Any, partition: int | None) -> bool:
     """Return whether a file may have records of a log, by its partition or its bounds."""
-    if columns.partition is None:
+    if columns.partition is None or partition is None:
         return True
     number = layout_of_paths(table, [columns.partition])[columns.partition].leaf.id
     low, high = ((bounds or {}).get(number) for bounds in (file.lower_bounds, file.upper_bounds))
@@ -345,9 +361,9 @@ def _read(columns: Columns, name: str) -> tuple[str, ...]:
     return (*(columns.of(name) if name == VALUE else ()), columns.deleted.column)
 
 
-def _chosen(records: pa.Table, partition: int, from_offset: int, keyed: bool) -> pa.Table:
+def _chosen(records: pa.Table, partition: int | None, from_offset: int, keyed: bool) -> pa.Table:
     import pyarrow.compute as pc
 
-    in_log = pc.equal(records[PARTITION], partition)
-    in_log = pc.and_(in_log, pc.greater_equal(records[OFFSET], from_offset))
+    in_log = pc.greater_equal(records[OFFSET], from_offset)
+    in_log = pc.and_(in_log, pc.equal(records[PARTITION], partition)) if partition is not None else in_log
     return records.filter(pc.and_(in_log, pc.is_valid(records[KEY])) if keyed else in_log)

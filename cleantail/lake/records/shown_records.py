@@ -8,16 +8,17 @@ leads to the snapshot: while the round waits, or while the branch of a failed ch
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
-from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.log_records import log_records, records_at
+from cleantail.lake.table_metadata import history_of, no_snapshot
 from cleantail.rounds.check_results import RemovedRecord
+from cleantail.rounds.commit_summaries import Commit, whole_rounds
 from cleantail.sources.kcat import Record
 
 if TYPE_CHECKING:
@@ -35,18 +36,49 @@ def read_records(
     from_offset: int = 0,
     snapshot_id: int | None = None,
     log_starts: Mapping[int, int] = NOWHERE,
+    end_offset: int | None = None,
+    key: bytes | None = None,
 ) -> Iterator[Record]:
-    """Yield live records with offset >= `from_offset`, none below its log's start (table_metadata.log_starts).
+    """Yield live records in [from_offset, end_offset), none below its log's start (reader_state.log_starts). With `key`
+    only the records of that key.
 
     Raises TableError for a snapshot that the table does not have.
     """
     if snapshot_id is not None and table.snapshot_by_id(snapshot_id) is None:
-        raise TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired")
+        raise no_snapshot(table, snapshot_id)
     for partition in partitions:
         start = max(from_offset, log_starts.get(partition, 0))
-        records = log_records(table, partition, snapshot_id, from_offset=start)
+        records = log_records(table, partition, snapshot_id, from_offset=start, end_offset=end_offset, key=key)
         for batch in records.sort_by(OFFSET).to_batches(max_chunksize=BATCH_RECORDS):
             yield from records_of(batch)
+
+
+@dataclass(frozen=True, slots=True)
+class PastRecord:
+    """A record of a key. If it was removed: the commit that did, and the last snapshot that has it."""
+
+    record: Record
+    removed_by: Commit | None = None
+    last_snapshot_id: int | None = None
+
+
+def key_history(table: Table, key: bytes, looked: Callable[[str], None] = lambda _: None) -> list[PastRecord]:
+    """Return all records of a key that the kept snapshots of `main` have, by partition and offset.
+
+    Only rounds and other writers remove records. So it reads the current snapshot, and the one before each such commit.
+    """
+    commits = whole_rounds(list(history_of(table)))
+    kept = {commit.snapshot_id for commit in commits}
+    removals = [c for c in commits if c.operation not in ("append", "replace") and c.parent_id in kept]
+    found: dict[tuple[int, int], PastRecord] = {}
+    for commit in (None, *removals) if commits else ():
+        snapshot_id = commit.parent_id if commit else commits[0].snapshot_id
+        looked(f"reading snapshot {snapshot_id}")
+        for batch in log_records(table, None, snapshot_id, key=key).to_batches():
+            for record in records_of(batch):
+                last = snapshot_id if commit else None
+                found.setdefault((record.partition, record.offset), PastRecord(record, commit, last))
+    return [found[place] for place in sorted(found)]
 
 
 def records_of(batch: pa.RecordBatch) -> Iterator[Record]:

@@ -2,6 +2,7 @@
 
 import struct
 from dataclasses import replace
+from datetime import UTC, datetime
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
@@ -85,7 +86,10 @@ def test_partitions_can_be_asked_of_an_old_snapshot(orders_table):
 
 
 def test_an_unknown_snapshot_is_refused(orders_table):
-    with pytest.raises(TableError, match=r"^no snapshot 5 in .*orders: it never was, or has expired$"):
+    with pytest.raises(
+        TableError,
+        match=r"^no snapshot 5 in .*orders: it never was, or has expired; `cleantail history TOPIC` lists the snapshots$",
+    ):
         live_partitions(orders_table.table, 5)
 
 
@@ -325,6 +329,26 @@ def test_a_snapshot_is_named_by_its_id_or_by_a_branch(branched, name, index):
     assert snapshot_id_of(branched[0], name) == expected
 
 
-def test_an_unknown_branch_is_refused_with_the_names_there_are(branched):
-    with pytest.raises(TableError, match=r"orders has no branch or tag x; it has failed_r_u0_5, main$"):
+def test_a_snapshot_is_named_by_a_time_at_which_main_had_it(branched):
+    table, first, second = branched
+    first_ms, second_ms = (s.timestamp_ms for s in table.metadata.snapshots)
+
+    def at(ms):
+        return snapshot_id_of(table, datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds"))
+
+    assert first_ms < second_ms
+    assert [at(first_ms), at(second_ms - 1), at(second_ms), at(second_ms + 86_400_000)] == [
+        first,
+        first,
+        second,
+        second,
+    ]
+    with pytest.raises(TableError, match=r"orders has no kept snapshot of 1999-12-31 00:00:00 UTC or before"):
+        snapshot_id_of(table, "1999-12-31")
+
+
+def test_an_unknown_branch_is_refused_with_the_names_there_are_and_where_snapshots_are_listed(branched):
+    with pytest.raises(TableError, match=r"orders has no branch or tag x; it has failed_r_u0_5, main") as refused:
         snapshot_id_of(branched[0], "x")
+    assert "A time as 2026-11-29T14:20 is allowed too" in str(refused.value)
+    assert "`cleantail history TOPIC` lists the snapshots" in str(refused.value)
