@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleantail.human import AsWritten
+
 _VALUE_CHARS = 80
 
 
@@ -74,6 +76,8 @@ def shown(value: object) -> str:
     """Return a value for a message. Of a mapping return only its size: any of its values may be a secret."""
     if isinstance(value, dict) or (isinstance(value, list | tuple) and any(isinstance(v, dict | list) for v in value)):
         return kind_of(value)
+    if isinstance(value, AsWritten):
+        return value.text
     text = json.dumps(value, default=str)
     return text if len(text) <= _VALUE_CHARS else text[:_VALUE_CHARS] + "…"
 

@@ -1,9 +1,13 @@
-"""Numbers as people read them: counts, bytes, durations, moments, settings, and reasons that contain them. Pure."""
+"""Numbers as people read them: counts, bytes, durations, moments, settings, and reasons that contain them. Pure.
+
+A setting that a file writes with a unit keeps that text (`AsWritten`), and is shown by it.
+"""
 
 from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from typing import Self
 
 LAST_MOMENT_MS = 253_402_300_799_000
 """End of the year 9999 in Unix ms, the last moment of Python's calendar."""
@@ -12,6 +16,17 @@ _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _MOMENT = re.compile(r"\b(until|before) (\d+) ms")
 _DURATION = re.compile(r"\b(\d{4,}) ms")
 _CONFIG = re.compile(r"(\.ms is) (\d{4,})\b")
+
+
+class AsWritten(int):
+    """A number with the text that a person wrote for it: 172800000 for `2d`."""
+
+    text: str
+
+    def __new__(cls, number: int, text: str = "") -> Self:
+        made = super().__new__(cls, number)
+        made.text = text
+        return made
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
@@ -36,6 +51,8 @@ def whole_number(text: str, digits: int = 19) -> int | None:
 
 def size(count: int) -> str:
     """Return a number of bytes as `1.5 MiB`."""
+    if isinstance(count, AsWritten):
+        return count.text
     value = float(count)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(value) < 1024 or unit == "GiB":
@@ -74,18 +91,20 @@ def duration(milliseconds: int) -> str:
 
 
 def interval(milliseconds: int) -> str:
-    """Return the time of a setting without rounding: 7 d, 1.5 h, 100 s, 1500 ms; `unlimited` for Kafka's largest
-    long."""
+    """Return the time of a setting as in YAML: as it was written, else 7d, 1.5h, 100s, 1500ms. Kafka's largest long is
+    `unlimited`."""
+    if isinstance(milliseconds, AsWritten):
+        return milliseconds.text
     if milliseconds == _NEVER_MS:
         return "unlimited"
     for unit, length in _UNITS_MS:
         if milliseconds >= length and milliseconds * 10 % length == 0:
-            return f"{milliseconds / length:g} {unit}"
-    return f"{milliseconds} ms"
+            return f"{milliseconds / length:g}{unit}"
+    return f"{milliseconds}ms"
 
 
 def setting(name: str, milliseconds: int) -> str:
-    """Return a setting with its value, as `segment.ms 7 d`."""
+    """Return a setting with its value, as `segment.ms 7d`."""
     return f"{name} {interval(milliseconds)}"
 
 
@@ -107,4 +126,4 @@ def readable_reason(reason: str) -> str:
     """Return the reason of a decision with its milliseconds as moments (UTC) and durations."""
     text = _MOMENT.sub(lambda m: f"{m[1]} {instant(int(m[2]))} UTC", reason)
     text = _DURATION.sub(lambda m: duration(int(m[1])), text)
-    return _CONFIG.sub(lambda m: f"{m[1]} {duration(int(m[2]))}", text)
+    return _CONFIG.sub(lambda m: f"{m[1]} {interval(int(m[2]))}", text)

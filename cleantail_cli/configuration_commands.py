@@ -106,8 +106,10 @@ def _described(
         return parse_described(sys.stdin, "stdin")
     try:
         text = Path(file).read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as e:
-        raise CleantailError(f"{file} cannot be read: {e}") from None
+    except OSError as e:
+        raise CleantailError(f"{file} cannot be read: {e.strerror}") from None
+    except UnicodeDecodeError:
+        raise CleantailError(f"{file} cannot be read: it is not text in UTF-8") from None
     return parse_described(text.splitlines(), file)
 
 
@@ -117,6 +119,10 @@ _STATUS = {
     NOT_COMPACTED: "not written: the topic is not compacted in Kafka; name it with --topic",
     INTERNAL: "not written: an internal topic; name it with --topic",
 }
+
+
+BROKEN = "(broken)"
+"""Shown in place of a value of a file that has problems: without brackets it could be a name."""
 
 
 @dataclass(frozen=True)
@@ -161,14 +167,14 @@ class Configuration:
 
     def _group_row(self, file: Path, group: TopicGroup | ConfigError) -> tuple[object, ...]:
         if isinstance(group, ConfigError):
-            return file.name, "wrong", "", ""
+            return file.name, "", "", BROKEN
         members = sum(isinstance(topic, Topic) and topic.group == group.group for _, topic in self.files)
         return file.name, group.group, members, schedule_text(group.schedule)
 
 
 def _topic_row(file: Path, topic: Topic | ConfigError) -> tuple[str, ...]:
     if isinstance(topic, ConfigError):
-        return file.name, "wrong", "", "", "", ""
+        return file.name, "", "", BROKEN, "", ""
     policy = ",".join(sorted(topic.config.cleanup_policy))
     when = schedule_text(topic.schedule) if topic.group is None else f"with group {topic.group}"
     return file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when

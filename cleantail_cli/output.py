@@ -21,7 +21,7 @@ from cleantail_cli.long_work import SILENT, Progress, on_terminal
 PIPE_COLUMNS = 100
 """Line length if stdout is not a terminal and COLUMNS is not set."""
 FEWEST_COLUMNS = 40
-VERDICTS = {"passed": "green", "failed": "red", "wrong": "red"}
+VERDICTS = {"passed": "green", "failed": "red", "(broken)": "red"}
 """Table cells that are shown in colour -> the colour."""
 _OWN_WORDS = re.compile(r"\n(error|warning):", re.IGNORECASE)
 """Finds a line that begins like Cleantail's own errors and warnings."""

@@ -15,7 +15,7 @@ import click
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.human import counted, duration, instant, interval, readable_reason, size, until
+from cleantail.human import AsWritten, counted, duration, instant, interval, readable_reason, size, until
 from cleantail.log.due_work import NO_DELETE, NO_SOURCE
 from cleantail.whatif.replay import Basis
 from cleantail_cli import parameters
@@ -334,9 +334,9 @@ def _section(compared: Comparison) -> str:
 
 
 def _text(key: str, value: object) -> str:
-    """Return a setting's value as text, a time also in words."""
-    if key.endswith(".ms") and isinstance(value, int) and value > 0:
-        return f"{value} ({interval(value)})"
+    """Return a setting's value as it was written, else a time with its unit."""
+    if isinstance(value, AsWritten) or (key.endswith(".ms") and isinstance(value, int) and value > 0):
+        return interval(value)
     return "none" if value is None or value == "" else str(value)
 
 

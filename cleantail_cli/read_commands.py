@@ -208,7 +208,8 @@ def remove_reader(call: Invocation, topic: str, name: str, partition: int | None
     configured, catalog = _readers_of(call, topic)
     if not own_namespace.remove(catalog, configured, name, partition):
         names = sorted({r.name for r in own_namespace.registered(catalog, configured)})
-        raise CleantailError(f"topic {configured.topic} has no reader {name!r}; it has {names or 'none'}")
+        has = f"its readers are {', '.join(names)}" if names else "no reader is registered"
+        raise CleantailError(f"topic {configured.topic} has no reader {name}: {has}")
     return _show_readers(call, configured, catalog)
 
 

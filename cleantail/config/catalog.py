@@ -35,6 +35,8 @@ _EXAMPLES = {
     "rest": "https://host:8181",
     "hive": "thrift://host:9083",
 }
+_OTHERS_NAMES = {"jdbc": "postgres or mysql", "sql": "sqlite, postgres or mysql"}
+"""Type of a catalog in Iceberg's Java and in PyIceberg -> the types here that it may mean."""
 LOCAL_WAREHOUSE = ("sqlite", "postgres", "mysql")
 """Types whose default warehouse is a folder of CLEANTAIL_HOME."""
 _OWN_KEYS = {"type": "type", "uri": "uri", "warehouse": "warehouse", "catalog-impl": "type", "py-catalog-impl": "type"}
@@ -54,7 +56,9 @@ class Catalog(Model):
     """The catalog that lists the Iceberg tables, and where they are stored."""
 
     name: Identifier = Field(default="cleantail", description="Name of the catalog in Spark SQL.")
-    type: CatalogType = Field(default="sqlite", description="Kind of catalog.")
+    type: CatalogType = Field(
+        default="sqlite", description="Kind of catalog.", json_schema_extra={"x-meant": {**_OTHERS_NAMES}}
+    )
     uri: str | None = Field(
         default=None, description="Address. null: CLEANTAIL_HOME/catalog.db for sqlite, the account's for glue."
     )
@@ -90,11 +94,11 @@ class Catalog(Model):
     @model_validator(mode="after")
     def _server_is_named(self) -> Self:
         if self.type not in ("sqlite", "glue") and not self.uri:
-            raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog")
+            raise cross_field_error("uri", self.uri, f"the address of the {self.type} catalog", by="type")
         if self.type == "glue" and self.uri:
-            raise cross_field_error("uri", self.uri, "nothing for glue; set an endpoint by glue.endpoint")
+            raise cross_field_error("uri", self.uri, "nothing for glue; set an endpoint by glue.endpoint", by="type")
         if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
-            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}")
+            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}", by="type")
         if self.type in ("glue", "hive") and not self.warehouse:
             raise cross_field_error("warehouse", self.warehouse, "the root folder of tables, as s3://bucket/warehouse")
         return self
@@ -125,7 +129,7 @@ class SourceCatalog(Catalog):
     @model_validator(mode="after")
     def _is_another(self) -> Self:
         if self.type == "sqlite" and not self.uri:
-            raise cross_field_error("uri", self.uri, f"the address of the catalog, as {_EXAMPLES['sqlite']}")
+            raise cross_field_error("uri", self.uri, f"the address of the catalog, as {_EXAMPLES['sqlite']}", by="type")
         for key in ("name", "namespace"):
             if key in self.model_fields_set:
                 raise cross_field_error(key, getattr(self, key), "left out: a table is named with its namespace")

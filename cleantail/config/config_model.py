@@ -8,12 +8,21 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ModelWrapValidatorHandler,
+    model_validator,
+)
 from pydantic_core import PydanticCustomError
 
 from cleantail.errors import Problem
+from cleantail.human import AsWritten
 
 TIMES = {"ms": 1, "s": 1000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 SIZES = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
@@ -46,7 +55,7 @@ def plain_number(name: str, value: object) -> object:
     if match is None or factor is None:
         return value
     number = Fraction(match[1]) * factor
-    return int(number) if number.denominator == 1 else value
+    return AsWritten(int(number), match[0]) if number.denominator == 1 else value
 
 
 LONG_MAX = 2**63 - 1  # Kafka's LONG
@@ -66,12 +75,19 @@ class Model(BaseModel):
 
 
 class Configs(Model):
-    """Base of the tables of configs. Times and sizes may have a unit."""
+    """Base of the tables of configs. Times and sizes may have a unit, and are then AsWritten."""
 
-    @model_validator(mode="before")
+    @model_validator(mode="wrap")
     @classmethod
-    def _without_units(cls, data: Any) -> Any:
-        return {k: plain_number(k, v) for k, v in data.items()} if isinstance(data, dict) else data
+    def _without_units(cls, data: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        if not isinstance(data, dict):
+            return handler(data)
+        numbers = {k: plain_number(k, v) for k, v in data.items()}
+        made = handler(numbers)
+        for field, row in cls.model_fields.items():  # pydantic makes plain numbers of them
+            if isinstance(number := numbers.get(row.alias or field), AsWritten):
+                made.__dict__[field] = number
+        return made
 
 
 def _printable(text: str) -> str:
@@ -122,12 +138,13 @@ def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) ->
     return PydanticCustomError("problems", "problems", {"problems": tuple(problems)})
 
 
-def cross_field_error(key: str, value: object, allowed: str, fact: str = "") -> PydanticCustomError:
+def cross_field_error(key: str, value: object, allowed: str, fact: str = "", by: str = "") -> PydanticCustomError:
     """Return the error of a rule over several keys.
 
-    `key` is the one to report. `fact` describes the problem if it is not the key's value.
+    `key` is the one to report. `fact` describes the problem if it is not the key's value. `by` is the key that decides
+    what is allowed: if its own value is wrong, this error is not reported.
     """
-    context = {"key": key, "value": value, "allowed": allowed, "fact": fact}
+    context = {"key": key, "value": value, "allowed": allowed, "fact": fact, "by": by}
     return PydanticCustomError("cross_field", "{allowed}", context)
 
 

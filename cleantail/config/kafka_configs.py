@@ -6,9 +6,11 @@ table. An attribute has the config's name with `_` for `.`: `min.compaction.lag.
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, PlainSerializer, WithJsonSchema, model_validator
+from pydantic import BeforeValidator, ConfigDict, PlainSerializer, WithJsonSchema, model_validator
 
 from cleantail.config.config_model import (
     INT_MAX,
@@ -20,6 +22,7 @@ from cleantail.config.config_model import (
     config,
     cross_field_error,
 )
+from cleantail.errors import shown
 
 CleanupPolicy = Literal["compact", "delete"]
 CompactionStrategy = Literal["offset", "timestamp", "header", "order"]
@@ -53,8 +56,62 @@ STRATEGY_SCHEMA = {
 }
 
 
+_WHY_BROKERS_ONLY = (
+    (r"compression\.", "data files are Parquet, compressed with zstd"),
+    (r"(leader|follower)\.replication|min\.insync|unclean\.leader|replica", "an archive has no replicas of its own"),
+    (r"(local|remote)\.|errors\.deadletterqueue", "about tiered storage; the archive is the table"),
+    (r"max\.message|message\.|internal\.", "the broker judges records by it when they are produced"),
+    (
+        r"flush\.|preallocate|index\.|segment\.|file\.",
+        "about files on a broker's disk; segments of an archive are virtual",
+    ),
+    (r"redpanda\.|confluent\.", "of one vendor's brokers"),
+)
+
+
+def why_brokers_only(name: str) -> str:
+    """Return why Cleantail does not have a config of Kafka's brokers."""
+    matching = (why for pattern, why in _WHY_BROKERS_ONLY if re.match(pattern, name))
+    return next(matching, "Cleantail has no such config")
+
+
+BROKERS_ONLY: Mapping[str, str] = {
+    name: why_brokers_only(name)
+    for name in (
+        "compression.type",
+        "compression.gzip.level",
+        "compression.lz4.level",
+        "compression.zstd.level",
+        "file.delete.delay.ms",
+        "flush.messages",
+        "flush.ms",
+        "follower.replication.throttled.replicas",
+        "index.interval.bytes",
+        "leader.replication.throttled.replicas",
+        "local.retention.bytes",
+        "local.retention.ms",
+        "max.message.bytes",
+        "message.downconversion.enable",
+        "message.format.version",
+        "message.timestamp.before.max.ms",
+        "message.timestamp.difference.max.ms",
+        "min.insync.replicas",
+        "preallocate",
+        "remote.log.copy.disable",
+        "remote.log.delete.on.disable",
+        "remote.storage.enable",
+        "segment.index.bytes",
+        "segment.jitter.ms",
+        "unclean.leader.election.enable",
+    )
+}
+"""Topic configs of Kafka without a counterpart in Cleantail, each with the reason."""
+
+
 class KafkaConfigs(Configs):
     """The `config:` of a topic. Times are in milliseconds, sizes in bytes. Both ends of a range are allowed."""
+
+    model_config = ConfigDict(json_schema_extra={"x-brokers-only": dict(BROKERS_ONLY)})
 
     cleanup_policy: Annotated[
         frozenset[CleanupPolicy],
@@ -268,7 +325,7 @@ class KafkaConfigs(Configs):
         """Refuse a minimum lag above the maximum one, as Kafka does (semantics.md 1.1)."""
         low, high = self.min_compaction_lag_ms, self.max_compaction_lag_ms
         if low > high:
-            allowed = f"at most max.compaction.lag.ms, which is {high}"
+            allowed = f"at most max.compaction.lag.ms, which is {shown(high)}"
             raise cross_field_error("min.compaction.lag.ms", low, allowed)
         return self
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+import re
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
-from cleantail.config.config_model import hint
+from cleantail.config.config_model import LONG_MAX, hint
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of, unwanted
 from cleantail.errors import ConfigError, Problem, kind_of, not_allowed
 
@@ -27,8 +28,9 @@ LocatedProblem = tuple[KeyPath, Problem]
 _KINDS = {"integer": "a whole number", "number": "a number", "string": "text", "array": "a list", "object": "a mapping"}
 MOST_PROBLEMS = 50
 """Number of problems that are described per file: each needs a search for the nearest match."""
-_LISTED_KEYS = 16  # of more known keys than this an error lists the closest
-_CLOSEST_KEYS = 5
+_LISTED_KEYS = 20  # an error lists no more known keys than this
+_CLOSE_CHOICES = 8
+_WORD = re.compile(r"[^._]+")
 
 
 def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
@@ -40,20 +42,19 @@ def validate(model: type[M], data: dict[str, Any], file: Path) -> M:
     # 1. values that no file may have
     located = list(islice(unwanted(data), MOST_PROBLEMS + 1))
     # 2. values that the model refuses; without them the rest is validated again
+    wrong = [key_path for key_path, _ in located]
     while len(located) <= MOST_PROBLEMS:
-        rest = _without(data, [key_path for key_path, _ in located])
+        rest = _without(data, wrong)
         try:
             result = model.model_validate(rest, by_alias=True, by_name=False)
             break
         except ValidationError as error:
-            reported_keys = {problem.key for _, problem in located}
-            fresh = (
-                pair for pair in _located_problems(error, model.model_json_schema()) if pair[1].key not in reported_keys
-            )
-            new = list(islice(fresh, MOST_PROBLEMS + 1))
+            found = _located_problems(error, model.model_json_schema(), wrong)
+            new = list(islice((pair for pair in found if pair[0] not in wrong), MOST_PROBLEMS + 1))
         if not new:
             break
-        located += new
+        wrong += [key_path for key_path, _ in new]
+        located += [(key_path, problem) for key_path, problem in new if problem is not None]
     # 3. one error for all problems, with lines
     if located:
         lines = key_lines(file)
@@ -89,8 +90,13 @@ def _remove(data: dict[Any, Any], key_path: KeyPath) -> None:
     data.pop(key_path[-1], None)
 
 
-def _located_problems(error: ValidationError, schema: Schema) -> Iterator[LocatedProblem]:
-    """Yield each problem that the model reports, with its key path in the file."""
+def _located_problems(
+    error: ValidationError, schema: Schema, wrong: Collection[KeyPath]
+) -> Iterator[tuple[KeyPath, Problem | None]]:
+    """Yield each problem that the model reports, with its key path in the file.
+
+    The problem is None if it only follows from one of the `wrong` values: it was judged by that value's default.
+    """
     for details in error.errors(include_url=False):
         key_path, node, parent = _walk(schema, details["loc"])
         kind, value, context = details["type"], details["input"], details.get("ctx", {})
@@ -99,9 +105,10 @@ def _located_problems(error: ValidationError, schema: Schema) -> Iterator[Locate
         elif kind == "missing":
             yield key_path, Problem(key_text(key_path), "missing", allowed_text(node))
         elif kind == "cross_field":
+            follows = (*key_path, context["by"]) in wrong
             key_path, value = (*key_path, context["key"]), context["value"]
-            fact = context.get("fact") or not_allowed(value)
-            yield key_path, Problem(key_text(key_path), fact, context["allowed"], value)
+            fact = context["fact"] or not_allowed(value)
+            yield key_path, None if follows else Problem(key_text(key_path), fact, context["allowed"], value)
         elif kind == "problems":
             for below, problem in context["problems"]:
                 inner = (*key_path, *below, *problem.key.split("."))
@@ -120,7 +127,8 @@ def _wrong_value(key_path: KeyPath, value: object, node: Schema) -> Problem:
     if key_path[:1] == ("alerts",) and isinstance(value, str) and "://" in value:
         # the path of a chat service's address is a secret
         return Problem(key_text(key_path), f"{kind_of(value)} with an address in it is not allowed", allowed)
-    return Problem(key_text(key_path), not_allowed(value), allowed, value, nearest(value, choices))
+    meant = node.get("x-meant", {}).get(value) if isinstance(value, str) else None
+    return Problem(key_text(key_path), not_allowed(value), allowed, value, meant or nearest(value, choices))
 
 
 def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema) -> Problem:
@@ -133,23 +141,25 @@ def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema)
         if key in _resolve(parent["properties"][name], root).get("properties", ())
     ]
     best = inner[0] if inner else nearest(key, known_keys)
-    listed = (
-        known_keys
-        if len(known_keys) <= _LISTED_KEYS
-        else difflib.get_close_matches(key, known_keys, _CLOSEST_KEYS, cutoff=0)
-    )
-    more = f" and {len(known_keys) - len(listed)} more" if len(known_keys) > len(listed) else ""
+    if why := parent.get("x-brokers-only", {}).get(key):
+        return Problem(key_text(key_path), "a config of Kafka's brokers, which Cleantail does not have", why)
+    listed = f"known: {', '.join(known_keys)}" if len(known_keys) <= _LISTED_KEYS else "docs/configs.md lists all"
     # the value may be a secret, and more people see errors than the file
-    return Problem(
-        key_text(key_path), f"unknown key, with {kind_of(value)}", f"known: {', '.join(listed)}{more}", None, best
-    )
+    fact = f"unknown key (its value, {kind_of(value)}, is not shown)"
+    return Problem(key_text(key_path), fact, listed, None, best)
 
 
 def nearest(value: object, choices: Sequence[str]) -> str | None:
-    """Return the choice that `value` most likely means, or None."""
-    lowered = {choice.lower(): choice for choice in choices}
-    matches = difflib.get_close_matches(str(value).lower(), lowered, n=1) if isinstance(value, str) else []
-    return lowered[matches[0]] if matches else None
+    """Return the choice that `value` most likely means, or None.
+
+    Of the choices that look like it, that is the one with the most words in common, as `json` in expect_…_to_be_json.
+    """
+    if not isinstance(value, str):
+        return None
+    text, lowered = value.lower(), {choice.lower(): choice for choice in choices}
+    words = set(_WORD.findall(text))
+    matches = difflib.get_close_matches(text, lowered, _CLOSE_CHOICES)
+    return lowered[max(matches, key=lambda match: len(words.intersection(_WORD.findall(match))))] if matches else None
 
 
 def _walk(schema: Schema, loc: tuple[int | str, ...]) -> tuple[KeyPath, Schema, Schema]:
@@ -198,6 +208,6 @@ def allowed_text(node: Schema) -> str:
 
 def _range(node: Schema) -> str:
     low, high = node.get("minimum"), node.get("maximum")
-    if high is not None:
+    if high is not None and high != LONG_MAX:
         return f" in [{low:g}, {high:g}]" if node["type"] == "number" else f" in [{low}, {high}]"
-    return "" if low is None else f" of at least {low:g}"
+    return "" if low is None else f", at least {low}"

@@ -27,7 +27,7 @@ from cleantail.config.config_model import LONG_MAX, Model
 from cleantail.config.run_schedule import ASSET_SCHEME, parts_of, schedule_text
 from cleantail.config.topic import Layers, Topic
 from cleantail.config.topic_checks import Check
-from cleantail.human import duration, size
+from cleantail.human import AsWritten, interval, size
 
 
 class Origin(StrEnum):
@@ -83,6 +83,8 @@ def _of_mapping(key: str, inner: Model, layers: Layers, prefix: str) -> list[Set
 
 def _setting(prefix: str, name: str, value: Any, meaning: str, layers: Layers) -> Setting:
     text = ",".join(sorted(value)) if isinstance(value, frozenset) else "" if value is None else str(value)
+    if isinstance(value, AsWritten):
+        text = value.text
     if isinstance(value, Model):  # source.kafka
         text = ", ".join(
             f"{key}: {each}" for key, each in value.model_dump(by_alias=True, exclude_defaults=True).items()
@@ -115,11 +117,11 @@ _KEYS: Mapping[str, Callable[[Any], str]] = {
 
 
 def _readable(name: str, value: Any) -> str:
-    if not isinstance(value, int) or value < 1000:
+    if not isinstance(value, int) or isinstance(value, AsWritten) or value < 1000:
         return ""
     if value == LONG_MAX:
         return "no limit"
-    return duration(value) if name.endswith(".ms") else size(value) if name.endswith(".bytes") else ""
+    return interval(value) if name.endswith(".ms") else size(value) if name.endswith(".bytes") else ""
 
 
 def _origin(name: str, layers: Layers) -> Origin:

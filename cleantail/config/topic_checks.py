@@ -49,16 +49,16 @@ def expectation_name(name: str) -> str | None:
     return name if name in EXPECTATION_NAMES else _BY_CLASS_NAME.get(name)
 
 
-_BROKEN_IN_EVERY_DIALECT = (
-    "unterminated character set",
-    "missing ), unterminated subpattern",
-    "unbalanced parenthesis",
-    "nothing to repeat",
-    "min repeat greater than max repeat",
-    "bad character range",
-    "bad escape (end of pattern)",
-)
-"""Python's complaints about a regular expression that Java, which reads the patterns, has too."""
+_BROKEN_IN_EVERY_DIALECT = {
+    "unterminated character set": "a set without its closing bracket",
+    "missing ), unterminated subpattern": "a group without its closing parenthesis",
+    "unbalanced parenthesis": "a closing parenthesis without its opening one",
+    "nothing to repeat": "a quantifier with nothing before it",
+    "min repeat greater than max repeat": "a quantifier whose minimum is above its maximum",
+    "bad character range": "a range whose end is before its start",
+    "bad escape (end of pattern)": "a backslash with nothing after it",
+}
+"""Python's complaints about a regular expression that Java, which reads the patterns, has too -> our words."""
 _OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")
 """Named groups in Python's form, which Java does not accept."""
 
@@ -151,8 +151,10 @@ def _pattern_problems(key: str, pattern: str) -> Iterator[Problem]:
     except RecursionError:
         yield Problem(key, not_allowed(pattern), "a regular expression that is nested less deeply", pattern)
     except (re.error, OverflowError) as e:
-        if str(e).startswith(_BROKEN_IN_EVERY_DIALECT):
-            yield Problem(key, not_allowed(pattern), f"a regular expression of Java ({e})", pattern)
+        fault = next((ours for theirs, ours in _BROKEN_IN_EVERY_DIALECT.items() if str(e).startswith(theirs)), None)
+        if fault is not None:
+            at = f" at position {e.pos}" if isinstance(e, re.error) and e.pos is not None else ""
+            yield Problem(key, not_allowed(pattern), f"a regular expression of Java; this one has {fault}{at}", pattern)
             return
     if _OF_PYTHON.search(pattern):
         hint = "a regular expression of Java, where a named group is (?<name>…)"

@@ -25,7 +25,7 @@ import yaml
 
 from cleantail.config.catalog import Catalog
 from cleantail.config.claims import Claim, problem_of_new
-from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.kafka_configs import KafkaConfigs, why_brokers_only
 from cleantail.config.loading import claims_of, load_topic
 from cleantail.config.topic import Topic, default_table
 from cleantail.errors import BadLineError, CleantailError, ConfigError, OutsideError
@@ -49,18 +49,6 @@ _NAME = re.compile(r"\s+([^=\s]+)=")
 _SENSITIVE = {" sensitive=true synonyms={": "true", " sensitive=false synonyms={": "false"}
 _INLINE = re.compile(r",(?=[a-z][a-z.]*=)")
 _NOISE = re.compile(r"^(\[\d{4}-|SLF4J|log4j|WARN|OpenJDK|Picked up)|^\s*$")
-
-_REASONS = (
-    (r"compression\.", "data files are Parquet, compressed with zstd"),
-    (r"(leader|follower)\.replication|min\.insync|unclean\.leader|replica", "an archive has no replicas of its own"),
-    (r"(local|remote)\.|errors\.deadletterqueue", "about tiered storage; the archive is the table"),
-    (r"max\.message|message\.|internal\.", "the broker judges records by it when they are produced"),
-    (
-        r"flush\.|preallocate|index\.|segment\.|file\.",
-        "about files on a broker's disk; segments of an archive are virtual",
-    ),
-    (r"redpanda\.|confluent\.", "of one vendor's brokers"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +153,7 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
             if _is_carried_over(config, defaults):
                 configs[config.name] = _typed(config.value)
         elif config.source == SET_ON_TOPIC:
-            left_out.append((config.name, config.value, _reason(config.name)))
+            left_out.append((config.name, config.value, why_brokers_only(config.name)))
     if "cleanup.policy" not in configs and _policies(described.policy) != defaults.cleanup_policy:
         configs["cleanup.policy"] = described.policy
     return CarriedConfigs(configs, tuple(left_out))
@@ -189,10 +177,6 @@ def _typed(value: str) -> int | float | str:
     if re.fullmatch(r"-?\d+", value):
         return int(value)
     return float(value) if re.fullmatch(r"-?\d*\.\d+(E-?\d+)?|-?\d+\.", value) else value
-
-
-def _reason(name: str) -> str:
-    return next((why for pattern, why in _REASONS if re.match(pattern, name)), "Cleantail has no such config")
 
 
 ANSWER_TIMEOUT_S = 15

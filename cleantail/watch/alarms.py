@@ -20,7 +20,7 @@ from collections.abc import Collection, Iterable, Sequence
 from cleantail.config.alert_channels import Event
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.run_schedule import run_before
-from cleantail.human import be, counted, duration, instant, one_line, readable_reason
+from cleantail.human import be, counted, duration, instant, interval, one_line, readable_reason
 from cleantail.log.horizons import Reader, hold_offset
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
@@ -129,7 +129,7 @@ def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | N
         return None
     late = f"{duration(decision.overdue_ms)} past max.compaction.lag.ms, which is"
     reason = readable_reason(decision.reason)
-    text = f"partition {log.partition} is {late} {duration(configs.max_compaction_lag_ms)}: {reason}"
+    text = f"partition {log.partition} is {late} {interval(configs.max_compaction_lag_ms)}: {reason}"
     return Condition(Event.DEADLINE_MISSED, partition_subject(log.partition), text, partition=log.partition)
 
 

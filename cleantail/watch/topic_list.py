@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
-from cleantail.human import duration
+from cleantail.human import interval
 from cleantail.log.due_work import resolve_due_work
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
@@ -122,8 +122,8 @@ def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
 def lag_limits(topic: Topic) -> str:
     """Return the bounds of the compaction lag as text, or "" if there are none."""
     low, high = topic.config.min_compaction_lag_ms, topic.config.max_compaction_lag_ms
-    texts = [f"min {duration(low)}"] if low else []
-    return ", ".join([*texts, f"max {duration(high)}"] if high < LONG_MAX else texts)
+    texts = [f"min {interval(low)}"] if low else []
+    return ", ".join([*texts, f"max {interval(high)}"] if high < LONG_MAX else texts)
 
 
 def in_order(rows: Iterable[TopicRow]) -> list[TopicRow]:

@@ -30,7 +30,7 @@ import pyarrow as pa
 from pyroaring import BitMap64
 
 from cleantail.errors import ConflictError
-from cleantail.human import duration
+from cleantail.human import duration, interval
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.log.rules import LogMeasure
 from cleantail.log.winners import Booleans
@@ -235,7 +235,7 @@ def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit)
         table.drop_branches([unit.branch])
         raise ConflictError(
             f"keys may have gone from {table.topic.kafka_topic} between the comparison and its check: it took "
-            f"{duration(passed_ms)}, and delete.retention.ms is {duration(configs.delete_retention_ms)} there"
+            f"{duration(passed_ms)}, and delete.retention.ms is {interval(configs.delete_retention_ms)} there"
         )
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 FLOORS = (
-    ("cleantail.errors", "cleantail.human"),
+    ("cleantail.human",),
+    ("cleantail.errors",),
     ("cleantail.codec", "cleantail.retries"),
     ("cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.human import ago, be, counted, duration, instant, readable_reason, setting, size, until
+from cleantail.human import AsWritten, ago, be, counted, duration, instant, readable_reason, setting, size, until
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -30,7 +30,7 @@ def test_a_moment_is_seen_from_now(at_ms, text):
 @pytest.mark.parametrize(
     ("reason", "text"),
     [
-        ("overdue by 7200000 ms: max.compaction.lag.ms is 86400000", "overdue by 2 h: max.compaction.lag.ms is 1 d"),
+        ("overdue by 7200000 ms: max.compaction.lag.ms is 86400000", "overdue by 2 h: max.compaction.lag.ms is 1d"),
         ("quarantined until 0 ms: check failed: x", "quarantined until 1970-01-01 00:00:00 UTC: check failed: x"),
         ("no tombstone is due before 3600000 ms", "no tombstone is due before 1970-01-01 01:00:00 UTC"),
         ("clean up to the log end 123456", "clean up to the log end 123456"),
@@ -90,13 +90,14 @@ def test_a_number_has_its_noun_in_the_right_form(count, words, text):
 @pytest.mark.parametrize(
     ("milliseconds", "text"),
     [
-        (604_800_000, "7 d"),
-        (5_400_000, "1.5 h"),
-        (100_000, "100 s"),
-        (1_500, "1.5 s"),
-        (1_234, "1234 ms"),
-        (0, "0 ms"),
+        (604_800_000, "7d"),
+        (5_400_000, "1.5h"),
+        (100_000, "100s"),
+        (1_500, "1.5s"),
+        (1_234, "1234ms"),
+        (0, "0ms"),
         (2**63 - 1, "unlimited"),
+        (AsWritten(172_800_000, "48h"), "48h"),
     ],
 )
 def test_a_setting_is_told_without_rounding(milliseconds, text):

@@ -230,6 +230,25 @@ def test_status_of_all_goes_on_past_a_table_that_is_another_topics(run, project,
     assert "belongs to topic other" in err
 
 
+def test_a_broken_file_does_not_look_like_a_topic_of_that_name(run, project):
+    (project / "config" / "topics" / "aaa.yaml").write_text("topic: aaa\nconfig: {segment.mss: 1}\n")
+    row = next(line for line in run("check-config")[1].splitlines() if "aaa.yaml" in line)
+    assert [cell.strip() for cell in row.split("│")[1:-1]] == ["aaa.yaml", "", "", "(broken)", "", ""]
+
+
+def test_a_file_that_cannot_be_read_is_named_once(run, project):
+    assert run("import-config", "none.txt")[2] == "error: none.txt cannot be read: No such file or directory\n"
+    (project / "latin.txt").write_bytes("é".encode("latin-1"))
+    message = f"error: {project}/latin.txt cannot be read: it is not text in UTF-8\n"
+    assert run("import-config", str(project / "latin.txt"))[2] == message
+
+
+def test_an_unknown_reader_is_refused_with_the_known_ones(run, orders_table):
+    assert run("reader", "remove", "orders", "nobody")[2].endswith("has no reader nobody: no reader is registered\n")
+    assert run("reader", "set", "orders", "cache", "--partition", "0", "--offset", "0")[0] == 0
+    assert run("reader", "remove", "orders", "nobody")[2].endswith("has no reader nobody: its readers are cache\n")
+
+
 def test_a_broken_defaults_file_is_told_once(run, project):
     (project / "config" / "defaults.yaml").write_text("topic: {config: {segment.mss: 1}}\n")
     (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")

@@ -45,7 +45,7 @@ def test_the_error_names_master_jobs_time_and_what_happened():
     for watch in (never, lost):
         assert watch.error(2, 0, 1) is None
     assert str(never.error(2, 0, 3)).startswith(
-        f"the application got no executor from {MASTER}: 2 jobs waited for cleantail.executors.lost.ms 1 s"
+        f"the application got no executor from {MASTER}: 2 jobs waited for cleantail.executors.lost.ms 1s"
     )
     assert "lost all of its executors" in str(lost.error(2, 0, 3))
 

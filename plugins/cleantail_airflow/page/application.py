@@ -78,6 +78,7 @@ def _templates() -> Environment:
         "size": human.size,
         "instant": human.instant,
         "duration": human.duration,
+        "interval": human.interval,
         "ago": human.ago,
         "readable_reason": human.readable_reason,
         "schedule_text": schedule_text,

@@ -129,11 +129,16 @@ def _told(expectation, arguments):
             "kwargs.partition_object.weights: [0.5, 0.5] is not allowed: 1 of them",
             id="weights",
         ),
-        pytest.param(REGEX, {"column": "key", "regex": "(a"}, 'kwargs.regex: "(a" is not allowed', id="regex"),
+        pytest.param(
+            REGEX,
+            {"column": "key", "regex": "(a"},
+            'kwargs.regex: "(a" is not allowed: a regular expression of Java; this one has a group without its closing parenthesis at position 0',
+            id="regex",
+        ),
         pytest.param(
             "expect_column_values_to_match_regex_list",
             {"column": "key", "regex_list": ["a", "[b"]},
-            'kwargs.regex_list[1]: "[b" is not allowed',
+            'kwargs.regex_list[1]: "[b" is not allowed: a regular expression of Java; this one has a set without its closing bracket',
             id="one regex of several",
         ),
         pytest.param(TIME, {"column": "key", "strftime_format": "%"}, "kwargs.strftime_format: ", id="time format"),

@@ -285,9 +285,16 @@ def test_settings_of_the_platform_are_texts(config_dir):
         ),
         pytest.param(
             "home: /tmp",
-            "platform.home: unknown key, with a text of 4 characters: known: sources, "
-            "source_tables, state, shared_sources, source_catalogs and 12 more",
+            "platform.home: unknown key (its value, a text of 4 characters, is not shown): known: state, catalog, "
+            "sources, cleaner, spark, limits, data_docs, allow_clock, dag_prefix, alert_connections, kafka_connections, "
+            "kafka_servers, imported_folders, kafka_access, shared_sources, source_catalogs, source_tables",
             id="home",
+        ),
+        pytest.param(
+            "catalog: {type: jdbc, uri: 'postgres://db/iceberg'}",
+            'platform.catalog.type: "jdbc" is not allowed: sqlite, postgres, mysql, rest, glue or hive (did you mean '
+            "postgres or mysql?)",
+            id="a catalog by Iceberg's word, without what only follows from it",
         ),
     ],
 )
@@ -317,7 +324,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {segment.ms: '5'}",
-            'config.segment.ms: "5" is not allowed: a whole number in [1, 9223372036854775807], or a text with a unit '
+            'config.segment.ms: "5" is not allowed: a whole number, at least 1, or a text with a unit '
             "(ms, s, min, h, d) as 7d",
             id="type",
         ),
@@ -349,14 +356,29 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {min.compaction.lags.ms: 5}",
-            "config.min.compaction.lags.ms: unknown key, with a number: known: min.compaction.lag.ms, "
-            "max.compaction.lag.ms, compaction.strategy, compaction.strategy.header, cleantail.tombstone.lateness.ms and "
-            "25 more (did you mean min.compaction.lag.ms?)",
+            "config.min.compaction.lags.ms: unknown key (its value, a number, is not shown): docs/configs.md lists all "
+            "(did you mean min.compaction.lag.ms?)",
             id="unknown config",
         ),
         pytest.param(
+            "config: {min.insync.replicas: 2}",
+            "config.min.insync.replicas: a config of Kafka's brokers, which Cleantail does not have: an archive has no "
+            "replicas of its own",
+            id="a broker's config",
+        ),
+        pytest.param(
+            "config: {min.compaction.lag.ms: 48h, max.compaction.lag.ms: 1d}",
+            "config.min.compaction.lag.ms: 48h is not allowed: at most max.compaction.lag.ms, which is 1d",
+            id="values as they were written",
+        ),
+        pytest.param(
+            "config: {segment.bytes: 13B}",
+            "config.segment.bytes: 13B is not allowed: a whole number in [14, 2147483647]",
+            id="a size as it was written",
+        ),
+        pytest.param(
             "segment.ms: 5",
-            "segment.ms: unknown key, with a number: known: schedule, group, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
+            "segment.ms: unknown key (its value, a number, is not shown): known: schedule, group, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
             "(did you mean config.segment.ms?)",
             id="config in the wrong place",
         ),
@@ -383,6 +405,13 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
             id="expectation",
         ),
         pytest.param(
+            "checks: [{expectation: expect_column_value_to_be_json}]",
+            'checks[0].expectation: "expect_column_value_to_be_json" is not allowed: a core expectation of Great '
+            "Expectations that works on Spark and takes neither SQL nor another table, as "
+            "expect_column_values_to_not_be_null (did you mean expect_column_values_to_be_json_parseable?)",
+            id="the expectation with the most words in common",
+        ),
+        pytest.param(
             "alerts: [{type: mial}]",
             'alerts[0].type: "mial" is not allowed: apprise, file, mail, slack or webhook (did you mean mail?)',
             id="alert type",
@@ -400,7 +429,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         pytest.param(
             "alerts: [{type: webhook, url: 'https://x.y'}, {type: file, path: alerts/a}]",
             "alerts[0].conn_id: missing: the id of an Airflow connection: characters a-z A-Z 0-9 . _ -\n"
-            "alerts[0].url: unknown key, with a text of 11 characters: known: events, values, type, conn_id, endpoint",
+            "alerts[0].url: unknown key (its value, a text of 11 characters, is not shown): known: events, values, type, conn_id, endpoint",
             id="webhook by address",
         ),
         pytest.param(
@@ -444,8 +473,8 @@ def test_all_problems_of_a_file_come_at_once(load, config_dir):
         load(text)
     file = config_dir / "topics" / "t.yaml"
     assert str(caught.value).splitlines() == [
-        f"{file}:3: config.segment.ms: 0 is not allowed: a whole number in [1, 9223372036854775807]",
-        f"{file}:2: scedule: unknown key, with a text of 1 character: known: schedule, group, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
+        f"{file}:3: config.segment.ms: 0 is not allowed: a whole number, at least 1",
+        f"{file}:2: scedule: unknown key (its value, a text of 1 character, is not shown): known: schedule, group, owner, config, publish, approvers, checks, alerts, topic, description, table, source, columns "
         "(did you mean schedule?)",
         f"{file}:3: config.min.compaction.lag.ms: 6 is not allowed: at most max.compaction.lag.ms, which is 5",
     ]
@@ -582,7 +611,7 @@ def test_broken_defaults_are_an_error_of_every_topic(config_dir):
     (config_dir / "topics" / "a.yaml").write_text("topic: a")
     ((_, error),) = scan_topics(config_dir)
     assert (
-        "topik: unknown key, with a mapping of 0 keys: known: format, platform, groups, topic (did you mean topic?)"
+        "topik: unknown key (its value, a mapping of 0 keys, is not shown): known: format, platform, groups, topic (did you mean topic?)"
         in str(error)
     )
 

@@ -19,7 +19,7 @@ SET_ON_TOPIC = """
 topic: orders
 schedule: null
 owner: null
-config: {segment.ms: 3600000, retention.ms: null, cleanup.policy: "compact,delete"}
+config: {segment.ms: 3600000, retention.ms: null, cleanup.policy: "compact,delete", delete.retention.ms: 48h}
 approvers: [anna, ben]
 source: {path: "landing/*.jsonl"}
 columns: {partition: p, offset: o, key: "r.key"}
@@ -44,8 +44,9 @@ def found(project):
 @pytest.mark.parametrize(
     ("name", "value", "words", "origin"),
     [
-        pytest.param("segment.ms", "3600000", "1 h", Origin.TOPIC, id="the topic's over the defaults"),
-        pytest.param("retention.ms", "1000", "1 s", Origin.DEFAULTS, id="null is the layer below"),
+        pytest.param("segment.ms", "3600000", "1h", Origin.TOPIC, id="the topic's over the defaults"),
+        pytest.param("retention.ms", "1000", "1s", Origin.DEFAULTS, id="null is the layer below"),
+        pytest.param("delete.retention.ms", "48h", "", Origin.TOPIC, id="as it was written"),
         pytest.param("segment.bytes", "1073741824", "1.0 GiB", Origin.BUILT_IN, id="nobody wrote it"),
         pytest.param("max.compaction.lag.ms", "9223372036854775807", "no limit", Origin.BUILT_IN, id="no limit"),
         pytest.param("cleanup.policy", "compact,delete", "", Origin.TOPIC, id="a set"),

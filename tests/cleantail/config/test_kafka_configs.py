@@ -1,5 +1,7 @@
 """The table of configs: Kafka's names, defaults and ranges, and the rules over several configs."""
 
+import pickle
+
 import pytest
 from pydantic import ValidationError
 
@@ -7,6 +9,7 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_platform
 from cleantail.config.platform_configs import CleanerConfigs
 from cleantail.errors import ConfigError
+from cleantail.human import interval
 
 LONG_MAX = 9223372036854775807
 INT_MAX = 2147483647
@@ -194,3 +197,13 @@ def test_the_cleaner_has_the_defaults_of_kafka():
         "cleantail.executors.lost.ms": 600_000,
         "cleantail.task.memory.bytes": 1 << 30,
     }
+
+
+def test_a_number_keeps_the_text_that_was_written_for_it():
+    configs = KafkaConfigs.model_validate({"segment.ms": "48h", "max.compaction.lag.ms": "3d", "segment.bytes": 1024})
+    assert (configs.segment_ms, interval(configs.segment_ms)) == (172_800_000, "48h")
+    assert interval(configs.effective_segment_ms) == "48h"
+    for copy in (pickle.loads(pickle.dumps(configs)), configs.model_copy(update={"retention_ms": -1})):
+        assert interval(copy.segment_ms) == "48h"
+    assert configs.model_dump_json(include={"segment_ms"}) == '{"segment_ms":172800000}'
+    assert configs.segment_bytes == 1024 and type(configs.segment_bytes) is int

@@ -67,7 +67,7 @@ def test_the_reason_names_how_many_and_which_limit():
         pytest.param(LONG_MAX, f"{setting('retention.ms', LONG_MAX)} or retention.bytes -1", id="nor in words"),
         pytest.param(
             1_000,
-            "retention.ms 1 s or retention.bytes -1, nor will one be by its age until 1970-01-01 00:00:11 UTC",
+            "retention.ms 1s or retention.bytes -1, nor will one be by its age until 1970-01-01 00:00:11 UTC",
             id="the oldest one's age",
         ),
     ],
@@ -78,7 +78,7 @@ def test_what_is_not_due_says_both_limits_and_when_the_oldest_segment_will_be(re
 
 
 def test_when_nothing_is_due_the_log_start_stays():
-    reason = "no segment is past retention.ms 1 min or retention.bytes 1.0 KiB, nor will one be by its age until "
+    reason = "no segment is past retention.ms 1min or retention.bytes 1.0 KiB, nor will one be by its age until "
     expected = Retention(0, False, f"{reason}1970-01-01 00:01:00 UTC")
     assert retained(THREE, 150, retention_ms=60_000, retention_bytes=1024) == expected
 
@@ -98,7 +98,7 @@ def test_a_young_segment_protects_the_older_ones_behind_it():
 def test_a_segment_without_a_timestamp_has_no_age():
     log = log_state(segments=segments(NO_TIMESTAMP_MS, 100, 100))
     assert retained(log, 1 << 60, retention_ms=50) == Retention(
-        0, False, f"{NOTHING}retention.ms 50 ms or retention.bytes -1"
+        0, False, f"{NOTHING}retention.ms 50ms or retention.bytes -1"
     )
 
 
@@ -193,7 +193,7 @@ def test_the_log_start_moves_to_the_base_of_what_stays_over_a_gap():
 
 def test_case_23_an_empty_log_has_nothing_to_delete():
     log = log_state(segments=(), active_base_offset=None)
-    reason = f"{NOTHING}retention.ms 0 ms or retention.bytes 0 B"
+    reason = f"{NOTHING}retention.ms 0ms or retention.bytes 0 B"
     assert retained(log, 1 << 60, retention_ms=0, retention_bytes=0) == Retention(0, False, reason)
 
 

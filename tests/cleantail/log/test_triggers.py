@@ -72,11 +72,11 @@ def test_the_reason_names_ratio_and_limit():
             (
                 False,
                 "dirty ratio 0.1000 is not above min.cleanable.dirty.ratio 0.5, and no record is overdue before "
-                "1970-01-01 00:00:00 UTC (max.compaction.lag.ms 50 ms)",
+                "1970-01-01 00:00:00 UTC (max.compaction.lag.ms 50ms)",
             ),
             id="delay 0: not overdue",
         ),
-        pytest.param(151, (True, "overdue by 1 ms: max.compaction.lag.ms is 50 ms"), id="delay 1: overdue"),
+        pytest.param(151, (True, "overdue by 1 ms: max.compaction.lag.ms is 50ms"), id="delay 1: overdue"),
     ],
 )
 def test_an_overdue_log_is_compacted_whatever_its_ratio(now_ms, expected):
@@ -159,7 +159,7 @@ def test_retrying_a_quarantined_log_does_not_pass_over_the_ratio():
         pytest.param(
             {"first_dirty_offset": 29},
             "the dirty records are in the active segment, from offset 20, until 1970-01-08 00:00:00 UTC "
-            "(segment.ms 7 d)",
+            "(segment.ms 7d)",
             id="active",
         ),
         pytest.param(
@@ -182,21 +182,21 @@ YOUNG = {"segments": (segment(0, 10), segment(10, 20, largest_timestamp_ms=5_000
         pytest.param(
             YOUNG | {"first_uncleanable_offset": 10},
             {"min_compaction_lag_ms": 3_600_000},
-            "the records from offset 10 on are too young until 1970-01-01 01:00:05 UTC (min.compaction.lag.ms 1 h)",
+            "the records from offset 10 on are too young until 1970-01-01 01:00:05 UTC (min.compaction.lag.ms 1h)",
             id="lag",
         ),
         pytest.param(
             {},
             {"segment_ms": 5_400_000},
             "the dirty records are in the active segment, from offset 20, until 1970-01-01 01:30:00 UTC "
-            "(segment.ms 1.5 h)",
+            "(segment.ms 1.5h)",
             id="age of the active segment",
         ),
         pytest.param(
             {},
             {"max_compaction_lag_ms": 60_000},
             "the dirty records are in the active segment, from offset 20, until 1970-01-01 00:01:00 UTC "
-            "(max.compaction.lag.ms 1 min)",
+            "(max.compaction.lag.ms 1min)",
             id="longest lag shortens that age",
         ),
         pytest.param(
@@ -228,7 +228,7 @@ def test_a_decision_carries_its_numbers():
     assert decide(log, configs(max_compaction_lag_ms=50), 170) == Decision(
         partition=3,
         compact=True,
-        reason="overdue by 20 ms: max.compaction.lag.ms is 50 ms",
+        reason="overdue by 20 ms: max.compaction.lag.ms is 50ms",
         dirty_ratio=0.25,
         min_dirty_ratio=0.5,
         cleanable_bytes=100,

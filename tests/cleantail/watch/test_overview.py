@@ -37,7 +37,7 @@ def row_of(*logs, asking="", readers=(), dag=None, **changes):
             {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS},
             {"max_compaction_lag_ms": HOUR_MS},
             State.OVERDUE,
-            "partition 0: overdue by 2 h: max.compaction.lag.ms is 1 h",
+            "partition 0: overdue by 2 h: max.compaction.lag.ms is 1h",
             id="overdue",
         ),
         pytest.param(
@@ -204,7 +204,7 @@ LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
             {"max_compaction_lag_ms": HOUR_MS},
             DagState(paused=True),
             State.OVERDUE,
-            "partition 0: overdue by 2 h: max.compaction.lag.ms is 1 h; its DAG is paused",
+            "partition 0: overdue by 2 h: max.compaction.lag.ms is 1h; its DAG is paused",
             ["paused"],
             id="paused, overdue",
         ),

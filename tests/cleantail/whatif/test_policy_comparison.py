@@ -87,7 +87,7 @@ def test_a_round_that_was_undone_counts_no_more(history, run, told):
 def test_people_get_a_table_that_says_what_is_measured_and_what_is_estimated(history, run):
     code, out, _ = run("plan", "orders", "--set", "max.compaction.lag.ms=1000", "--set", "segment.bytes=2000000")
     assert code == 0
-    assert "max.compaction.lag.ms: 9223372036854775807 (unlimited) -> 1000 (1 s)" in out
+    assert "max.compaction.lag.ms: unlimited -> 1s" in out
     for row in ("rounds", "runs", "a day", "rows dropped", "bytes freed", "due now", "next expiry"):
         assert row in out
     assert "measured: known from real rounds or metadata; estimated: from the share" in out

@@ -44,7 +44,7 @@ def untimed(request, workshop, lake):
 
 
 def test_records_without_timestamps_are_compacted_once_their_append_is_as_old_as_segment_ms(untimed, workshop):
-    assert "segment.ms 1 h" in " ".join(workshop.ok("plan", untimed, "--now", after(0.5)).split())
+    assert "segment.ms 1h" in " ".join(workshop.ok("plan", untimed, "--now", after(0.5)).split())
     workshop.ok("compact", untimed, "--now", after(0.5))
     assert offsets(workshop.read(untimed)) == [0, 1, 2]
     [log] = workshop.json("status", untimed, "--now", after(1.1))["topics"][untimed]
