@@ -256,9 +256,9 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
     if fields != [("identity", PARTITION)]:
         partitioning = ", ".join(f"{transform} of {column}" for transform, column in fields) or "nothing"
         raise TableError(
-            f"table {topic.table} is partitioned by {partitioning}, and a topic's own table by {PARTITION} alone; "
-            "nothing was changed. Add or drop partition fields until it is so (Spark: ALTER TABLE … ADD PARTITION "
-            "FIELD, DROP PARTITION FIELD)."
+            f"table {topic.table} is partitioned by {partitioning}, but a topic's own table must be partitioned by "
+            f"{PARTITION} alone; nothing was changed. Add or drop partition fields (Spark: ALTER TABLE … ADD "
+            "PARTITION FIELD, DROP PARTITION FIELD)."
         )
 
 
@@ -328,9 +328,9 @@ def require_ours(properties: Mapping[str, str | None], topic: Topic) -> None:
     topic_columns = property_of_columns(topic.columns) if topic.columns else None
     if table_columns != topic_columns:
         raise TableError(
-            f"table {topic.table} was adopted with columns {one_line(table_columns or 'none')}, and the YAML of topic "
-            f"{topic.topic} says {topic_columns or 'none'}; nothing was changed. Make them equal, or run "
-            f"`cleantail adopt {topic.table}`."
+            f"table {topic.table} was adopted with columns {one_line(table_columns or 'none')}, but the YAML of "
+            f"topic {topic.topic} has {topic_columns or 'none'}; nothing was changed. Make the YAML equal to the "
+            f"table, or run `cleantail adopt {topic.table}`."
         )
 
 
@@ -343,5 +343,5 @@ def load_named(platform: Platform, name: str) -> Table:
         raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
     table = load_any(open_catalog(platform), name, platform)
     if table is None:
-        raise TableError(f"there is no table {name} in catalog {platform.catalog.name}")
+        raise TableError(f"catalog {platform.catalog.name} has no table {name}")
     return table

@@ -61,9 +61,9 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
     require_past(platform, now_ms, clock_ms)
     if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
         raise CleantailError(
-            f"now_ms {now_ms} is {clock_ms - now_ms} ms behind the clock: tombstones, versions that are remembered and "
-            f"branches of failed rounds would later be removed early; nothing was changed. Leave it empty for "
-            f"the clock, or write `allow_clock: true` under `platform:` in defaults.yaml, for trials only"
+            f"now_ms {now_ms} is {clock_ms - now_ms} ms behind the clock: tombstones, remembered versions and "
+            "branches of failed rounds would later be removed too early; nothing was changed. Leave it empty for "
+            "the clock, or write `allow_clock: true` under `platform:` in defaults.yaml, for trials only"
         )
 
 
@@ -72,8 +72,8 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
             f"now_ms {now_ms} is {now_ms - clock_ms} ms ahead of the clock: snapshots, tombstones and segments would "
-            f"be removed early; nothing was changed. Leave it empty for the clock, or write `allow_clock: true` "
-            f"under `platform:` in defaults.yaml, for trials only"
+            "be removed too early; nothing was changed. Leave it empty for the clock, or write `allow_clock: true` "
+            "under `platform:` in defaults.yaml, for trials only"
         )
 
 
@@ -295,11 +295,11 @@ def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
     plans = [plan_run(topic, facts, now_ms=unit.now_ms, force=force) for force in (False, True)]
     planned_works = [{w.partition: w for planned in plan.units for w in planned.partitions} for plan in plans]
     if unit.round != plans[0].round:
-        raise _refused(f"its round would be {plans[0].round}, and is {unit.round}")
+        raise _refused(f"its round is {unit.round}, and should be {plans[0].round}")
     if unit.branch != branch_stem(unit.round, unit.unit):
-        raise _refused(f"no branch of its round is called {unit.branch}")
+        raise _refused(f"{unit.branch} is not a branch of its round")
     if not unit.partitions or len({w.partition for w in unit.partitions}) < len(unit.partitions):
-        raise _refused("it has no partition, or one twice")
+        raise _refused("it has no partition, or the same partition twice")
     return replace(unit, partitions=tuple(_work(work, planned_works) for work in unit.partitions))
 
 
@@ -312,7 +312,7 @@ def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) ->
         if all(getattr(planned, name) == getattr(work, name) for name in BOUNDS):
             return planned
     right, wrong = (", ".join(f"{name} {getattr(w, name)}" for name in BOUNDS) for w in (candidates[-1], work))
-    raise _refused(f"partition {work.partition} has {right}, and not {wrong}")
+    raise _refused(f"partition {work.partition} should have {right}, but has {wrong}")
 
 
 def _base(topic: Topic, snapshot_id: int) -> tuple[Commit, TableFacts]:
@@ -327,6 +327,6 @@ def _base(topic: Topic, snapshot_id: int) -> tuple[Commit, TableFacts]:
 
 def _refused(why: str) -> HeldError:
     return HeldError(
-        f"nothing was compacted: the work unit is not what the table's metadata say: {why}. The configuration or the "
+        f"nothing was compacted: the work unit does not match the table's metadata: {why}. The configuration or the "
         f"table has changed since evaluate, or a user has changed the XCom. {CLEAR}"
     )

@@ -22,13 +22,13 @@ LOGIN = (
     "CLEANTAIL_CATALOG_TOKEN or CLEANTAIL_CATALOG_CREDENTIAL)"
 )
 REFUSED = "the connection was refused: nothing listens there"
-UNKNOWN_HOST = "the host is not known"
-NOT_THERE = "it answers, but there is no such catalog or database"
+UNKNOWN_HOST = "the host is unknown"
+NOT_THERE = "it answers, but it has no such catalog or database"
 TIMEOUT = "no answer in time"
 CERTIFICATE = "its certificate is not accepted"
-NO_TLS = "it does not speak TLS as https needs: http, or another port?"
-NO_CATALOG = "something answers, but not as an Iceberg REST catalog does: another service, or another path?"
-UNAVAILABLE = "it answers that it is not available"
+NO_TLS = "it does not speak TLS, which https needs: use http, or another port?"
+NO_CATALOG = "a server answers, but not as an Iceberg REST catalog: is it another service, or another path?"
+UNAVAILABLE = "it answers that it is unavailable"
 NOT_A_DATABASE = "the file is not a SQLite database"
 CATALOG_DISK_FULL = "the disk is full"
 
@@ -139,8 +139,8 @@ _FILE_ERROR = re.compile(
 """Python's message about a file, which contains its name."""
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
 FULL_DISK = (
-    "a disk is full (No space left on device): free some where CLEANTAIL_HOME, the warehouse or spark.local.dir are, "
-    "here or on a worker of Spark, and do the same again"
+    "a disk is full (No space left on device): free space on the disk of CLEANTAIL_HOME, the warehouse or "
+    "spark.local.dir, here or on a Spark worker, and try again"
 )
 
 
@@ -155,7 +155,7 @@ def explained(error: Exception) -> CleantailError | None:
         return OutsideError(_os_text(error))
     if "JAVA_GATEWAY" in str(error):
         return OutsideError(
-            "Spark did not start; the lines of its JVM before this one say why. It needs Java 17 or newer"
+            "Spark did not start. The JVM's lines before this one give the reason. Spark needs Java 17 or newer"
         )
     if any(f"{kind.__module__}.".startswith(_FOREIGN) for kind in type(error).__mro__):
         return OutsideError(f"{_text(error)} ({DEBUG_VARIABLE}=1 shows the stack)")

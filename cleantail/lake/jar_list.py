@@ -116,7 +116,7 @@ def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
         if path is None and jar.kind not in (S3, MYSQL):
             raise CleantailError(f"{directory} lacks {jar.name}: {AGAIN}")
         if path is not None and (size := path.stat().st_size) != jar.bytes:
-            raise CleantailError(f"{path} has {size} bytes, and {LIST.name} says {jar.bytes}: {AGAIN}")
+            raise CleantailError(f"{path} has {size} bytes, but {LIST.name} lists {jar.bytes}: {AGAIN}")
     return sorted(paths.values())
 
 
@@ -187,7 +187,7 @@ def fetch(
         downloads = _resolved(Path(folder), packages(kinds), repositories, env)
         known = {jar.name for jar in listed_jars(kinds)}
         if strange := sorted(file.name for file in downloads.glob("*.jar") if file.name not in known):
-            raise CleantailError(f"the registry gave jars that {LIST.name} does not list: {', '.join(strange)}")
+            raise CleantailError(f"the registry returned jars that {LIST.name} does not list: {', '.join(strange)}")
         take(downloads, directory, kinds)
 
 
@@ -196,7 +196,7 @@ def _problem(file: Path, jar: Jar) -> str | None:
         return f"{jar.name} is missing"
     with file.open("rb") as stream:
         digest = hashlib.file_digest(stream, "sha256").hexdigest()
-    return None if digest == jar.sha256 else f"{jar.name} has the SHA-256 {digest}, and {LIST.name} says {jar.sha256}"
+    return None if digest == jar.sha256 else f"{jar.name} has the SHA-256 {digest}, but {LIST.name} lists {jar.sha256}"
 
 
 def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], env: Mapping[str, str]) -> Path:
@@ -221,7 +221,7 @@ def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], e
         if done.returncode == 0:
             return folder / "jars"
         said = done.stdout
-    raise OutsideError("\n".join(["the jars could not be fetched; Spark's resolver says:", *_tail(said)]))
+    raise OutsideError("\n".join(["the jars could not be fetched; output of Spark's resolver:", *_tail(said)]))
 
 
 def _spark_submit() -> Path:

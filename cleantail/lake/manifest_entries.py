@@ -35,8 +35,8 @@ DATA, DELETES = 0, 1
 
 
 REWRITE = (
-    "Iceberg itself takes such deletes into the data files: CALL system.rewrite_data_files(table => …, options => "
-    "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')), twice"
+    "Iceberg can rewrite the data files without the deleted rows: CALL system.rewrite_data_files(table => …, "
+    "options => map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')), twice"
 )
 """The first commit rewrites the data files. The second drops the delete files, which no data file uses any more."""
 
@@ -114,7 +114,7 @@ def deletes_of(table: Table, manifest: ManifestFile, *, pass_foreign: bool = Fal
 
 
 def _refusal(delete: ForeignDelete, table: str) -> str:
-    convert = f"`cleantail convert-deletes {table}` makes such of them. " if delete.format == POSITIONS else ""
+    convert = f"`cleantail convert-deletes {table}` converts them. " if delete.format == POSITIONS else ""
     return (
         f"{delete.path} deletes rows of more than one data file, or by values of columns; Cleantail reads tables whose "
         f"deletes are of one data file each (deletion vectors, or position deletes). {convert}{REWRITE}"

@@ -230,8 +230,8 @@ def require_data_alone(table: str, names: Iterable[str]) -> None:
     if named := sorted(name for name in names if NAMES_CODE.fullmatch(name)):
         raise TableError(
             f"table {table} has the property {one_line(named[0])}, which names code or a store for its writers: "
-            f"Cleantail takes neither from a table; nothing was changed. Take it out: "
-            f"ALTER TABLE … UNSET TBLPROPERTIES"
+            "Cleantail accepts neither from a table; nothing was changed. Remove it: ALTER TABLE … UNSET "
+            "TBLPROPERTIES"
         )
 
 

@@ -80,8 +80,8 @@ def require_separate_folder(catalog: Catalog, platform: Platform, table: Table) 
         ):
             raise TableError(
                 f"table {name} lies at {pair[0]} and table {other.name} at {pair[1]}: files of one table could be "
-                f"deleted as orphans of the other; nothing was changed. Give each table a folder of its own: create "
-                f"one of them again elsewhere, or drop it without PURGE"
+                "deleted as files of the other; nothing was changed. Give each table a separate folder: create one "
+                "of them again elsewhere, or drop it without PURGE"
             )
     return "; ".join(unseen)
 
@@ -93,8 +93,8 @@ def require_inner_paths(name: str, location: str, properties: Mapping[str, str])
         path = properties.get(key)
         if path and not surely_inside(folder_location(path), root):
             raise TableError(
-                f"table {name} has {key}={path}, which is outside its location {location}: no file there is known to "
-                f"be its own; nothing was changed. Put a folder below the location, or take the property out; with "
+                f"table {name} has {key}={path}, which is outside its location {location}: files there may belong to "
+                "another table; nothing was changed. Name a folder below the location, or remove the property. With "
                 f"{GC_ENABLED}=false Cleantail deletes no file of the table"
             )
 
@@ -105,9 +105,9 @@ def require_inner_files(name: str, location: str, files: Iterable[str]) -> None:
         more = f" and {len(foreign_files) - _NAMED} more" if len(foreign_files) > _NAMED else ""
         raise TableError(
             f"the metadata of table {name} names files outside its location {location}: "
-            f"{', '.join(foreign_files[:_NAMED])}{more}; they may be another table's, and would be deleted with the "
-            f"snapshots that name them; nothing was changed. Take such files out of the table and its history, or set "
-            f"{GC_ENABLED}=false, with which Cleantail deletes no file of the table"
+            f"{', '.join(foreign_files[:_NAMED])}{more}; they may belong to another table, and would be deleted with "
+            "the snapshots that name them; nothing was changed. Remove these files from the table and its history, "
+            f"or set {GC_ENABLED}=false. Then Cleantail deletes no file of the table"
         )
 
 
@@ -150,8 +150,8 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
     for what, where in shared.items():
         if contains(table_folder, folder_location(where)):
             raise TableError(
-                f"table {name} lies at {location}, which has {what} ({where}) in it: files of other tables could be "
-                f"deleted as its own; nothing was changed. Give it a folder of its own"
+                f"table {name} lies at {location}, which contains {what} ({where}): files of other tables could be "
+                "deleted as its own; nothing was changed. Give the table a separate folder"
             )
     warehouses = (shared.get("the warehouse"), f"{platform.home}/warehouse")  # the home may have moved
     if any(where and contains(folder_location(where), table_folder) for where in warehouses):
@@ -160,9 +160,9 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
     root = next(sources, None)
     if root or contains(home, table_folder):
         raise TableError(
-            f"table {name} lies at {location}, in {f'a folder of sources, {root},' if root else 'CLEANTAIL_HOME'} and "
-            f"not in the warehouse: files that are no table's could be deleted as its own; nothing was changed. Give "
-            f"it a folder in the warehouse, {platform.warehouse}"
+            f"table {name} lies at {location}, in {f'a folder of sources, {root},' if root else 'CLEANTAIL_HOME'} "
+            "and not in the warehouse: files that do not belong to a table could be deleted as its own; nothing was "
+            f"changed. Give the table a folder in the warehouse, {platform.warehouse}"
         )
 
 

@@ -111,7 +111,7 @@ def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...
     if topic.topic in broken:
         raise TableError(broken[topic.topic])
     for problem in broken.values():
-        logger.warning("%s; it is passed over", problem)
+        logger.warning("%s; it is skipped", problem)
     return readers.get(topic.topic, ())
 
 
@@ -134,7 +134,7 @@ def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, .
             if (topic := topic_of_value(text)) is not None:
                 broken[topic] = str(e)
             else:
-                logger.warning("%s is not a reader's position, and is passed over", where)
+                logger.warning("%s is not a reader's position and is skipped", where)
     in_order = {topic: sorted(readers, key=lambda r: (r.partition, r.name)) for topic, readers in positions.items()}
     return {topic: tuple(readers) for topic, readers in in_order.items()}, broken
 
@@ -146,7 +146,7 @@ def _position(text: str, where: str) -> Reader:
     except TableError as e:
         raise TableError(f"{where} is not a reader's position: {e}") from None
     if min(reader.partition, reader.offset, reader.at_ms) < 0:
-        raise TableError(f"{where} is not a reader's position: a number of it is below 0")
+        raise TableError(f"{where} is not a reader's position: it has a number below 0")
     return reader
 
 
@@ -174,7 +174,7 @@ def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
         try:
             release = RELEASE_JSON.value(text, f"namespace property {name}")
         except TableError as e:
-            release_logger.warning("%s; it is passed over, and lifts no quarantine", e)
+            release_logger.warning("%s; it is skipped, and lifts no quarantine", e)
             continue
         if name == _property_of(release):  # otherwise it is a copy under another name
             releases.setdefault(release.topic, {})[release.partition] = release
@@ -213,7 +213,9 @@ def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
         if removals:
             write_properties(catalog, topic.own_namespace, {}, removals)
     except Exception as e:  # any error of the catalog's driver
-        release_logger.warning("releases of %s are left for later, and lift nothing: %s", sorted(old), type(e).__name__)
+        release_logger.warning(
+            "outdated releases of %s were not removed; they have no effect: %s", sorted(old), type(e).__name__
+        )
 
 
 def _property_of(release: Release) -> str:
@@ -235,7 +237,7 @@ def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
     catalog = open_catalog(topic.platform)
 
     def starts_over(number: int, error: BaseException) -> None:
-        release_logger.warning("release starts over (%d of %d): %s", number, TRIES.tries, error)
+        release_logger.warning("release is tried again (%d of %d): %s", number, TRIES.tries, error)
 
     released = TRIES.run(lambda: _try(catalog, topic, partition, by, now_ms), starts_over)
     release_logger.info(

@@ -85,7 +85,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
     try:
         return kept_catalog(reading).load_table(source.name)
     except (NoSuchTableError, NoSuchNamespaceError):
-        raise SourceError(f"there is no table {name}, which source.table names; {_NOTHING}") from None
+        raise SourceError(f"table {name} of source.table does not exist; {_NOTHING}") from None
     except (FileNotFoundError, PermissionError) as e:
         raise SourceError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
     except (TableError, OutsideError) as e:
@@ -102,7 +102,7 @@ def _require_of_a_sink(table: Table, name: str) -> None:
     owner = table.properties.get(PROPERTY_TOPIC) or table.properties.get(PROPERTY_SIDE_OF)
     if owner:
         raise SourceError(
-            f"{name} is a table of topic {owner}, from which rounds remove records: read what fills it; {_NOTHING}"
+            f"{name} is a table of topic {owner}, from which rounds remove records: read its source instead; {_NOTHING}"
         )
 
 
@@ -209,8 +209,8 @@ def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], 
     ingested = _ingested(topic, kept) if matching or gone else frozenset()
     if gone and ingested:
         raise OutsideError(
-            f"the folder {gone} of source.path is not there, and the table of {topic.topic} has files of it: whether "
-            "there are new ones is not known, and nothing was appended. Bring it back, or change source.path"
+            f"the folder {gone} of source.path does not exist, but the table of {topic.topic} has files from it: new "
+            "files cannot be detected, and nothing was appended. Restore the folder, or change source.path"
         )
     with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
         return matching, [file for file in matching if _digest(cache, file) not in ingested]

@@ -145,8 +145,8 @@ PARQUET_FOOTER_BYTES, PUFFIN_FOOTER_BYTES = 1 << 20, 16 << 20
 
 
 MEND = (
-    "No engine that follows Iceberg's specification reads such a table, Spark neither. `cleantail mend TABLE` writes "
-    "one deletion vector in their place, with all that they delete"
+    "Engines that follow Iceberg's specification, such as Spark, cannot read this table. `cleantail mend TABLE` "
+    "replaces the vectors of the data file by one with all their deletes"
 )
 
 
@@ -238,7 +238,7 @@ def vector_name(path: str, start: int) -> str:
 def miscounted(name: str, positions: int, count: int, records: int) -> str:
     """Return the error text for a delete file with `count` in its metadata, for a data file of this many records."""
     return (
-        f"the {name} has {counted(positions, 'position')}, its metadata say {count} of a file of "
+        f"the {name} has {counted(positions, 'position')}, but its metadata say {count}, for a data file with "
         f"{counted(records, 'record')}"
     )
 
@@ -286,12 +286,14 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
     file = vectors[0].data_file
     if len(vectors) > 1:
         names = " and ".join(sorted(v.path for v in vectors))
-        raise TableError(f"{file} has {len(vectors)} deletion vectors, in {names}: a data file may have one. {MEND}")
+        raise TableError(
+            f"{file} has {len(vectors)} deletion vectors, in {names}: a data file may have only one. {MEND}"
+        )
     if vectors[0].sequence_number < sequence_number:
         raise TableError(
-            f"{file} was registered (sequence number {sequence_number}) after its deletion vector in {vectors[0].path} "
-            f"(sequence number {vectors[0].sequence_number}), as where a sink commits a file once more, or one that "
-            f"was gone. {MEND}"
+            f"{file} was registered (sequence number {sequence_number}) after its deletion vector in "
+            f"{vectors[0].path} (sequence number {vectors[0].sequence_number}), for example because a sink committed "
+            f"the file again. {MEND}"
         )
 
 
@@ -304,8 +306,8 @@ def puffin_problem(io: FileIO, path: str) -> str | None:
         _puffin_file(io, path)
     except ValueError:
         return (
-            f"{path} has a deletion vector and is not a Puffin file, as Iceberg's specification asks; not every engine "
-            "reads it. `cleantail mend TABLE` writes the same deletion vector into a Puffin file"
+            f"{path} has a deletion vector but is not a Puffin file, which Iceberg's specification requires; some "
+            "engines cannot read it. `cleantail mend TABLE` writes the same deletion vector into a Puffin file"
         )
     return None
 
@@ -323,7 +325,7 @@ def _puffin_file(io: FileIO, path: str) -> Any:
 
 def _require_footer(size: int, most: int, where: str) -> None:
     if size > most:
-        raise TableError(f"{where} has a footer of {size} bytes; of a delete file's footer {most} are read")
+        raise TableError(f"{where} has a footer of {size} bytes; a delete file's footer may have at most {most}")
 
 
 def positions_of_file(source: Any, data_file: str, where: str, limit: int, records: int | None = None) -> BitMap64:
@@ -342,8 +344,8 @@ def positions_of_file(source: Any, data_file: str, where: str, limit: int, recor
         some = bitmap_of(of_file.to_numpy(zero_copy_only=False))
         if some and records is not None and some.max() >= records:
             raise TableError(
-                f"{where} has position {some.max()} of {data_file}, which has {counted(records, 'record')}: a position "
-                f"delete file names records that are there"
+                f"{where} has position {some.max()} of {data_file}, which has {counted(records, 'record')}: a "
+                "position delete file may only name existing records"
             )
         found |= some
     return found
@@ -400,7 +402,7 @@ def _batches(source: Any, where: str, limit: int) -> Iterator[tuple[Any, Any]]:
                 raise ValueError("rows without a file or a position")
             yield names, positions
     except (pa.ArrowException, OSError, ValueError, KeyError) as e:
-        raise TableError(f"{where} is not a position delete file, or a damaged one: {e}") from None
+        raise TableError(f"{where} is not a position delete file, or is damaged: {e}") from None
 
 
 def bound_deletes() -> None:
@@ -436,7 +438,7 @@ def _vectors_in(puffin: Any, path: str, limit: int) -> dict[str, BitMap64]:
     for blob in puffin.footer.blobs:
         name = blob.properties.get("referenced-data-file")
         if name is None or blob.compression_codec is not None or blob.offset < 0 or blob.length < 0:
-            raise TableError(f"{path} has a blob that is not a deletion vector, or is packed")
+            raise TableError(f"{path} has a blob that is not a deletion vector, or is compressed")
         found[name] = vector_positions(puffin.get_blob_payload(blob), path)
         size += blob.length + len(found[name]) * POSITION_BYTES
         require_bytes(size, limit, path)

@@ -85,7 +85,7 @@ def preview_ingestion(
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
     if table is None:
-        raise CleantailError(f"topic {topic.topic} has no table yet: nothing to take back")
+        raise CleantailError(f"topic {topic.topic} has no table yet: there is nothing to undo")
     history = list(history_of(table))
     if before := undone_before(history, choice, topic.topic):
         return before

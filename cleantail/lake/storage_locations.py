@@ -102,8 +102,8 @@ def oldest_own_file_ms(table: Table) -> int | None:
                 oldest_ms = min(file.written_ms, oldest_ms or file.written_ms)
     except Exception as e:  # each store has its own errors
         raise TableError(
-            f"the folder {table.location()} of table {name} cannot be listed: {type(e).__name__}; nothing was changed. "
-            f"Give the login of the warehouse the right to list it"
+            f"the folder {table.location()} of table {name} cannot be listed: {type(e).__name__}; nothing was "
+            "changed. Allow the login of the warehouse to list it"
         ) from None
     with ThreadPoolExecutor(READ_THREADS) as pool:
         for file, uuid in zip(metadata, pool.map(_uuid_of, metadata), strict=True):
@@ -125,9 +125,9 @@ def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
     """
     if foreign_files := files_outside(log, location):
         raise TableError(
-            f"table {name} has {DELETES_OLD_METADATA}=true, and its log of metadata names {foreign_files[0]}, which is "
+            f"table {name} has {DELETES_OLD_METADATA}=true, and its metadata log names {foreign_files[0]}, which is "
             f"outside its location {location}: a commit would delete it; nothing was changed. Set the property to "
-            f"false until the log names no such file"
+            "false until the log names no such file"
         )
 
 
@@ -149,9 +149,9 @@ class OwnFolders:
             foreign_files = files_outside(foreign_files, folder)
         if foreign_files:
             raise TableError(
-                f"table {self.name} has a file outside its location {self.location}: {min(foreign_files)}; nothing was "
-                f"read or changed. Take it out of the table, or list its folder in platform.imported_folders of "
-                f"defaults.yaml, as of files that were added on purpose"
+                f"table {self.name} has a file outside its location {self.location}: {min(foreign_files)}; nothing "
+                "was read or changed. Remove it from the table. If the file was added on purpose, list its folder "
+                "in platform.imported_folders of defaults.yaml"
             )
 
 
@@ -194,9 +194,9 @@ def _of_own_folders(kind: type[FileIO]) -> type[FileIO]:
 
 def _other_table(name: str, location: str, path: str, uuid: str) -> TableError:
     return TableError(
-        f"table {name} lies at {location}, and {path} is metadata of another table ({uuid}): files of that one could "
-        f"be deleted as those of {name}; nothing was changed. Give each table a folder of its own. If the other table "
-        f"is dropped, delete by hand what it has left there"
+        f"table {name} lies at {location}, and {path} is metadata of another table ({uuid}): its files could be "
+        f"deleted as those of {name}; nothing was changed. Give each table a separate folder. If the other table was "
+        "dropped, delete its remaining files by hand"
     )
 
 
@@ -267,7 +267,7 @@ def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
     except Exception as e:
         raise TableError(
             f"{path} cannot be read: {type(e).__name__}. It may be metadata of another table; nothing was changed. "
-            f"Give the login of the warehouse the right to read it, or move it out of the folder"
+            "Allow the login of the warehouse to read it, or move it out of the folder"
         ) from None
     return uuid_in(head, path)
 
@@ -281,7 +281,7 @@ def uuid_in(head: bytes, path: str) -> str | None:
         try:
             head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
         except zlib.error:
-            raise TableError(f"{path} is packed and damaged: it may be metadata of another table") from None
+            raise TableError(f"{path} is compressed and damaged: it may be metadata of another table") from None
     found = _UUID.search(head)
     return found[1].decode(errors="replace").lower() if found else None
 

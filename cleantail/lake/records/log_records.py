@@ -86,7 +86,9 @@ def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa
         parquet = pq.ParquetFile(source)
         records = parquet.metadata.num_rows
         if records != file.record_count:
-            raise TableError(f"{file.file_path} has {counted(records, 'record')}, its metadata say {file.record_count}")
+            raise TableError(
+                f"{file.file_path} has {counted(records, 'record')}, but its metadata say {file.record_count}"
+            )
         projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
 
         def table_of(batch: pa.RecordBatch, read: bool) -> pa.Table:
@@ -113,7 +115,7 @@ def _with_uuids(array: pa.Array, kind: str) -> pa.Array:
 
 
 AS_PARQUET = (
-    "Iceberg writes the files again as Parquet: set the table property write.format.default to parquet, and CALL "
+    "Let Iceberg rewrite the files as Parquet: set the table property write.format.default to parquet, and CALL "
     "system.rewrite_data_files(table => …, options => map('rewrite-all', 'true'))"
 )
 
@@ -121,7 +123,7 @@ AS_PARQUET = (
 def require_parquet(path: str, kind: object) -> None:
     """Raise TableError if a data file is not Parquet."""
     if _format(kind) != "PARQUET":
-        raise TableError(f"{path} is {_format(kind)}, and only Parquet can be read. {AS_PARQUET}")
+        raise TableError(f"{path} is {_format(kind)}, but only Parquet can be read. {AS_PARQUET}")
 
 
 def _format(kind: object) -> str:

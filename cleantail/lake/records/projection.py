@@ -182,8 +182,8 @@ class Projection:
         paths = {column: layout[column] for column in columns if column in layout}
         if not has_ids and any(step.names is None for path in paths.values() for step in path.steps):
             raise TableError(
-                f"{where} has no field ids, and the table has no name mapping: which column is which cannot be said. "
-                f"Set the table property {NAME_MAPPING}, as Spark's add_files does"
+                f"{where} has no field ids, and the table has no name mapping: its columns cannot be identified. Set "
+                f"the table property {NAME_MAPPING}, as Spark's add_files does"
             )
         self.places = {c: _place(of_file, path, has_ids, dict(constants), where) for c, path in paths.items()}
         read = (_read(of_file, place) for place in self.places.values() if place.names)
@@ -209,7 +209,7 @@ class Projection:
             except pa.ArrowException:
                 name = ".".join(step.name for step in place.path.steps)
                 raise TableError(
-                    f"{self._where} has a column {name} that cannot be read as {place.path.kind}, as the table has it"
+                    f"{self._where} has a column {name} that cannot be read as {place.path.kind}, the table's type"
                 ) from None
         return arrays
 
@@ -246,8 +246,8 @@ def _find(fields: Iterable[pa.Field], wanted: Field, has_ids: bool, where: str =
     found = [f for f in fields if f.name in (wanted.names or ())]
     if len(found) > 1:
         raise TableError(
-            f"{where} has several columns that the table's name mapping has for {wanted.name}: "
-            f"{', '.join(f.name for f in found)}. Leave one of them in the table property {NAME_MAPPING}"
+            f"{where} has several columns that the table's name mapping lists for {wanted.name}: "
+            f"{', '.join(f.name for f in found)}. Keep only one of them in the table property {NAME_MAPPING}"
         )
     return found[0] if found else None
 

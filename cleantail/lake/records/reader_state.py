@@ -120,7 +120,7 @@ def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> La
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
     if table is None:
-        raise CleantailError(f"topic {topic.topic} has no table yet: ingest something first")
+        raise CleantailError(f"topic {topic.topic} has no table yet: ingest records first")
     positions = log_ends(table, snapshot_id)
     current = table.current_snapshot()
     at = snapshot_id if snapshot_id is not None else current.snapshot_id if current else None
@@ -258,8 +258,8 @@ def _require_ahead(readers: Iterable[Reader], name: str, partition: int, offset:
     position = next((r for r in readers if (r.name, r.partition) == (name, partition)), None)
     if position is not None and offset < position.offset:
         raise CleantailError(
-            f"reader {name} is at offset {position.offset} of partition {partition}: {offset} would move it back, and "
-            "tombstones in between may be gone; nothing was changed. --back (back=True) does it"
+            f"reader {name} is at offset {position.offset} of partition {partition}: {offset} would move it back, "
+            "and tombstones in between may be gone; nothing was changed. To move it back, use --back (back=True)"
         )
 
 

@@ -171,7 +171,7 @@ def as_topic_columns(
             arrays.append(_topic_column(stored, columns, name, kinds))
         except pa.ArrowException:  # its message may quote a record
             paths = ", ".join(columns.of(name)) if name != TOMBSTONE else name
-            raise TableError(f"column {paths} has what cannot be a {name}") from None
+            raise TableError(f"column {paths} has a value that cannot be a {name}") from None
     return pa.table(arrays, names=list(names))
 
 
@@ -252,8 +252,8 @@ def whole_numbers(stored: pa.Array) -> pa.Array:
 def beyond_ms(path: str) -> str:
     """Return the error text for a column of whole numbers that cannot all be Unix ms."""
     return (
-        f"column {path}, mapped to timestamp, has numbers beyond {MOST_MS}, the last Unix ms of a timestamp: it counts "
-        "in another unit, or is not a time. Map a column of timestamps, or of Unix ms"
+        f"column {path}, mapped to timestamp, has numbers beyond {MOST_MS}, the last Unix ms of a timestamp: its "
+        "unit is different, or it is not a time. Map a column of timestamps, or of Unix ms"
     )
 
 

@@ -247,9 +247,11 @@ def test_headers_with_keys_of_bytes_get_keys_of_text():
     ("columns", "message"),
     [
         pytest.param(
-            {"partition": "p", "offset": "o", "key": "v"}, "Make them equal, or run `cleantail adopt", id="other"
+            {"partition": "p", "offset": "o", "key": "v"},
+            "Make the YAML equal to the table, or run `cleantail adopt",
+            id="other",
         ),
-        pytest.param(None, "was adopted with columns .* and the YAML of topic orders says none", id="none"),
+        pytest.param(None, "was adopted with columns .* but the YAML of topic orders has none", id="none"),
     ],
 )
 def test_a_yaml_that_maps_otherwise_than_the_table_is_refused(adopted, project, columns, message):
@@ -334,7 +336,7 @@ def test_a_dry_run_shows_the_yaml_and_writes_none(sinks, project):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        pytest.param(["sinks.nothing"], "there is no table sinks.nothing in catalog cleantail", id="no table"),
+        pytest.param(["sinks.nothing"], "catalog cleantail has no table sinks.nothing", id="no table"),
         pytest.param(["orders"], "'orders' is not a table: namespace.name", id="no namespace"),
         pytest.param(["sinks.orders", "--column", "id=key"], "NAME is one of partition, offset", id="unknown name"),
         pytest.param(

@@ -41,7 +41,7 @@ def test_a_jar_that_is_not_listed_is_on_no_class_path(jars):
 
 def test_a_jar_of_another_size_is_refused_at_the_start(jars):
     (jars / SPARK[0].name).write_bytes(b"other")
-    with pytest.raises(CleantailError, match=f"{SPARK[0].name} has 5 bytes, and jars.txt says {SPARK[0].bytes}"):
+    with pytest.raises(CleantailError, match=f"{SPARK[0].name} has 5 bytes, but jars.txt lists {SPARK[0].bytes}"):
         on_class_path(jars)
 
 
@@ -63,7 +63,7 @@ def test_fetched_jars_are_compared_by_their_sha256(jars):
     assert done.returncode == 1 and "more.jar is not listed" in done.stderr
     small = min(SPARK, key=lambda jar: jar.bytes)
     zeros = hashlib.sha256(bytes(small.bytes)).hexdigest()
-    assert f"{small.name} has the SHA-256 {zeros}, and jars.txt says {small.sha256}" in done.stderr
+    assert f"{small.name} has the SHA-256 {zeros}, but jars.txt lists {small.sha256}" in done.stderr
 
 
 def test_of_each_version_of_spark_the_class_path_has_icebergs_jar_for_it(jars):

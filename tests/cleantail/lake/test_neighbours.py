@@ -108,7 +108,7 @@ def test_a_broken_table_counts_by_where_its_metadata_was(platform, table):
 
 @pytest.mark.parametrize("up", ["warehouse", "."])
 def test_a_folder_that_has_the_warehouse_or_the_home_in_it_is_refused(platform, table, up):
-    with pytest.raises(TableError, match=r"which has (the warehouse|CLEANTAIL_HOME) \("):
+    with pytest.raises(TableError, match=r"which contains (the warehouse|CLEANTAIL_HOME) \("):
         check(platform, table("sinks.attacker", f"file:{platform.home / up}"))
 
 
@@ -159,7 +159,7 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
     with table.transaction() as transaction:
         transaction.set_properties({"write.metadata.delete-after-commit.enabled": "true"})
         transaction._apply((SetLocationUpdate(location=moved),))
-    with pytest.raises(TableError, match=r"its log of metadata names .* a commit would delete it; nothing was changed"):
+    with pytest.raises(TableError, match=r"its metadata log names .* a commit would delete it; nothing was changed"):
         require_safe_commits(table)
     # an adopted table, whose metadata is its sink's, is looked at before every command and job that commits
     columns = Columns(partition="partition", offset="offset", key="key")

@@ -66,15 +66,17 @@ def test_a_log_in_quarantine_is_compacted_by_a_run_with_force_and_no_other_bound
 @pytest.mark.parametrize(
     ("work", "unit", "why"),
     [
-        pytest.param({"end_offset": 3}, {}, "has .*end_offset 2.*and not .*end_offset 3", id="into the active segment"),
+        pytest.param(
+            {"end_offset": 3}, {}, "should have .*end_offset 2.*but has .*end_offset 3", id="into the active segment"
+        ),
         pytest.param({"end_offset": 1}, {}, "end_offset 2", id="an end within the log"),
-        pytest.param({"first_dirty_offset": 1}, {}, "has first_dirty_offset 0", id="past dirty records"),
+        pytest.param({"first_dirty_offset": 1}, {}, "should have first_dirty_offset 0", id="past dirty records"),
         pytest.param({"log_start_offset": 2}, {}, "log_start_offset 0", id="retention that is not due"),
         pytest.param({"log_end_offset": 99}, {}, "log_end_offset 3", id="a log end that never was"),
         pytest.param({"partition": 7}, {}, "nothing to do in partition 7", id="no such log"),
-        pytest.param({}, {"branch": "main"}, "no branch of its round is called main", id="another branch"),
-        pytest.param({}, {"round": "mine"}, "and is mine", id="another round"),
-        pytest.param({}, {"now_ms": NOW - 1}, "its round would be", id="another clock"),
+        pytest.param({}, {"branch": "main"}, "main is not a branch of its round", id="another branch"),
+        pytest.param({}, {"round": "mine"}, "its round is mine", id="another round"),
+        pytest.param({}, {"now_ms": NOW - 1}, "its round is", id="another clock"),
         pytest.param({}, {"base_snapshot_id": 1}, "snapshot 1 is not in the history", id="another snapshot"),
         pytest.param({}, {"partitions": []}, "it has no partition", id="nothing"),
         pytest.param({}, {"partitions": "0"}, "the work unit cannot be read: partitions", id="no unit"),

@@ -205,7 +205,7 @@ def test_a_release_that_met_a_round_starts_over_on_the_new_quarantine(held, monk
     monkeypatch.setattr(own_namespace, "write_release", late)
     assert release(held.topic, 0, "ann", 1) == other
     assert states(held)[0] == replace(STATE, checkpoint=6, quarantine=None)
-    assert "release starts over (1 of 5): cleantail.orders was changed meanwhile" in caplog.text
+    assert "release is tried again (1 of 5): cleantail.orders was changed meanwhile" in caplog.text
 
 
 def test_rounds_that_always_come_first_are_a_conflict(held, monkeypatch):
@@ -299,7 +299,7 @@ def test_a_catalog_that_fails_after_the_commit_fails_no_round(held, monkeypatch,
 
     monkeypatch.setattr("cleantail.lake.own_namespace.open_catalog", fail)
     forget_releases(held.topic, read.values())
-    assert "releases of [0] are left for later" in caplog.text
+    assert "outdated releases of [0] were not removed" in caplog.text
     assert "secret" not in caplog.text
 
 

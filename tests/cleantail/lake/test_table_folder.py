@@ -27,7 +27,7 @@ from cleantail.lake.storage_locations import (
 from tests.unprivileged import as_nobody, open_folder
 
 SCHEMA = Schema(NestedField(1, "offset", LongType()))
-REFUSED = r"is metadata of another table \(.*nothing was changed\. Give each table a folder of its own"
+REFUSED = r"is metadata of another table \(.*nothing was changed\. Give each table a separate folder"
 
 
 @pytest.fixture
@@ -136,7 +136,7 @@ def test_a_log_of_metadata_that_names_another_tables_file_in_the_own_folder_is_r
 def test_damaged_packed_metadata_below_the_location_is_refused(ours, victim):
     table = ours(f"{local(victim.location()).parent}/mine")
     (local(table.location()) / "metadata" / "v9.gz.metadata.json").write_bytes(b"\x1f\x8b\x00j")
-    with pytest.raises(TableError, match=r"v9\.gz\.metadata\.json is packed and damaged"):
+    with pytest.raises(TableError, match=r"v9\.gz\.metadata\.json is compressed and damaged"):
         oldest_own_file_ms(table)
 
 
@@ -175,7 +175,7 @@ def readable(ours):
 
 def test_a_metadata_file_that_cannot_be_read_refuses_with_a_sentence(readable):
     table, hidden = readable
-    message = r"v9\.metadata\.json cannot be read: PermissionError.*nothing was changed\. Give the login"
+    message = r"v9\.metadata\.json cannot be read: PermissionError.*nothing was changed\. Allow the login"
     with as_nobody(), pytest.raises(TableError, match=message):
         oldest_own_file_ms(table)
     with table.transaction() as change:

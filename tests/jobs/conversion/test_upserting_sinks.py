@@ -90,7 +90,7 @@ def test_the_table_of_an_upserting_sink_is_converted_adopted_and_compacted(works
     before, offsets = rows_and_offsets(spark, table)
     assert offsets == state(commits, key)
     code, _, err = workshop.run("adopt", table, *(x for pair in MAPPED for x in ("--column", pair)))
-    assert code == 2 and f"`cleantail convert-deletes {table}` makes such of them" in err
+    assert code == 2 and f"`cleantail convert-deletes {table}` converts them" in err
 
     dry = workshop.json("convert-deletes", table, "--dry-run")
     assert (dry["converted"], dry["found_equality_deletes"] > 0) == (False, True)

@@ -488,7 +488,7 @@ def test_a_file_with_two_columns_that_the_name_mapping_has_for_one_field_is_refu
     properties = sink.java().updateProperties()
     properties.set("schema.name-mapping.default", json.dumps(mapping)).commit()
     code, _, err = sink.workshop.run("adopt", sink.table, *mapped("key=id"))
-    assert code == 2 and "has several columns that the table's name mapping has for id: id, ident." in err
+    assert code == 2 and "has several columns that the table's name mapping lists for id: id, ident." in err
     names.remove("ident")
     properties = sink.java().updateProperties()
     properties.set("schema.name-mapping.default", json.dumps(mapping)).commit()

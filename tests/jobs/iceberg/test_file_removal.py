@@ -79,7 +79,7 @@ def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with
     moved = table.load()
     assert remove_orphans(spark, moved, AHEAD - 200 * DAY_MS, looked_at, 0) == 0
     expire_snapshots(spark, table.load, AHEAD, looked_at)
-    with pytest.raises(TableError, match=r"its log of metadata names .* which is outside its location"):
+    with pytest.raises(TableError, match=r"its metadata log names .* which is outside its location"):
         table.set_properties({"a": "b"})  # a commit to a table of Cleantail's own, which deletes old metadata
     assert before <= files_below(place)
     assert [r["offset"] for r in workshop.read(victim)] == [0, 1, 2]

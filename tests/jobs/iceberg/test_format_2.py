@@ -197,7 +197,7 @@ def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_a
     content = delete_files.position_file("s3://bucket/a.parquet", positions)
     assert positions_of(content, "s3://bucket/a.parquet") == positions
     assert not positions_of(content, "s3://bucket/b.parquet")
-    with pytest.raises(TableError, match="d-1.parquet is not a position delete file, or a damaged one"):
+    with pytest.raises(TableError, match="d-1.parquet is not a position delete file, or is damaged"):
         positions_of(content[:-9], "s3://bucket/a.parquet")
     # Iceberg's readers know the columns by their ids
     (tmp_path / "d.parquet").write_bytes(content)

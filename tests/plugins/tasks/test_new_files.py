@@ -69,7 +69,7 @@ def test_a_folder_that_is_gone_is_an_error_where_the_table_has_files_of_it_and_n
     assert found(site, path) == ([], [])  # nobody has written a file yet
     table = SimpleNamespace(properties={f"{PROPERTY_INGESTED}{'0' * 64}": "1"})
     monkeypatch.setattr("cleantail.lake.pending_input.load_table", lambda *_: table)
-    with pytest.raises(OutsideError, match="landing of source.path is not there, and the table of orders has files"):
+    with pytest.raises(OutsideError, match="landing of source.path does not exist, but the table of orders has files"):
         found(site, path)
     (site.home / "landing").mkdir()
     assert found(site, path) == ([], [])

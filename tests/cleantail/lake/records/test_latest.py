@@ -203,7 +203,7 @@ def test_a_table_without_records_has_an_empty_state(orders_table):
 
 def test_a_topic_without_a_table_has_no_state(orders_table):
     orders_table.catalog.drop_table("cleantail.orders")
-    with pytest.raises(CleantailError, match="topic orders has no table yet: ingest something first"):
+    with pytest.raises(CleantailError, match="topic orders has no table yet: ingest records first"):
         loaded(orders_table)
 
 

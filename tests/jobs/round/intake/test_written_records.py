@@ -235,6 +235,6 @@ def test_a_table_that_is_partitioned_otherwise_is_refused_before_anything_is_cha
         for command in (("ingest", topic, "--file", file), ("compact", topic), ("plan", topic), ("reclaim", topic)):
             if found is not None:
                 code, _, err = workshop.run(*command)
-                says = f"is partitioned by {found}, and a topic's own table by partition alone"
+                says = f"is partitioned by {found}, but a topic's own table must be partitioned by partition alone"
                 assert code == 2 and says in err, command
     assert str(table_of(topic).load().currentSnapshot().snapshotId()) == before

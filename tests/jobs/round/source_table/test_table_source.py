@@ -332,7 +332,7 @@ def test_a_column_that_is_not_there_or_of_another_type_is_told(sink, workshop):
     code, _, err = workshop.run("ingest", topic)
     assert code == 2 and "column o is string: a whole number is needed; nothing was appended" in err
     topic = workshop.topic("table-typed", source={"table": lake.source | {"name": "sinks.nothing"}})
-    assert "there is no table cleantail.sinks.nothing, which source.table names" in workshop.run("ingest", topic)[2]
+    assert "table cleantail.sinks.nothing of source.table does not exist" in workshop.run("ingest", topic)[2]
 
 
 def test_a_read_is_taken_back_and_the_next_one_brings_its_records_again(sink, workshop, reading, records, position):

@@ -38,7 +38,7 @@ def with_an_older_vector(sink, file):
 
 
 DAMAGES = {
-    "two": (with_two_vectors, "has 2 deletion vectors, in .* and .*: a data file may have one"),
+    "two": (with_two_vectors, "has 2 deletion vectors, in .* and .*: a data file may have only one"),
     "older": (with_an_older_vector, "was registered .* after its deletion vector in"),
 }
 
@@ -176,6 +176,6 @@ def test_a_sink_that_comes_with_a_file_after_a_round_is_told_and_mended_in_our_o
 
 def test_a_table_that_is_none_cannot_be_mended(workshop):
     code, _, err = workshop.run("mend", "sinks.no-such-table")
-    assert code == 2 and "there is no table sinks.no-such-table" in err
+    assert code == 2 and "has no table sinks.no-such-table" in err
     code, _, err = workshop.run("mend", "nothing")
     assert code == 2 and "is not a table: namespace.name" in err
