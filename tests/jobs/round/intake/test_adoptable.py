@@ -332,7 +332,7 @@ def test_files_of_another_format_are_refused_whenever_they_come_and_by_every_com
         code, out, err = workshop.run(*command)
         told = out + err
         assert code == 2, (command, told)
-        assert f"is {kind.upper()}, and only Parquet can be read. Iceberg writes the files again" in told, command
+        assert f"is {kind.upper()}, but only Parquet can be read. Let Iceberg rewrite the files" in told, command
         assert "may quote" not in told
     spark.sql(f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))")
     workshop.ok("compact", name, "--now", NOW + 9_000, "--force")
@@ -357,7 +357,7 @@ def test_int96_is_refused_if_it_is_mapped(workshop, spark, lake, version, mapped
     arguments = ("--column", "timestamp=ts") if mapped else ()
     if mapped:
         code, _, err = workshop.run("adopt", table, *arguments)
-        assert code == 2 and "has timestamps as INT96 (ts), which is not read. Iceberg writes the files" in err
+        assert code == 2 and "has timestamps as INT96 (ts), which is not read. Let Iceberg rewrite the files" in err
         spark.sql(
             f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
         )
