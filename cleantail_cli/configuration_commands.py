@@ -87,7 +87,7 @@ def import_config(
     from cleantail.kafka.import_config import import_topics
 
     described = _described(file, bootstrap_server, command_config, topics)
-    imported = import_topics(described, topics, call.config, call.platform.catalog, force)
+    imported = import_topics(described, topics, call.config, call.platform.catalog, force, bootstrap_server)
     call.output.show(ImportedTopics(imported, call.config / "topics"))
     statuses = [each.status for each in imported if each.status in (WRITTEN, EXISTS)]
     return 2 if statuses and WRITTEN not in statuses else 0
@@ -180,6 +180,12 @@ def _topic_row(file: Path, topic: Topic | ConfigError) -> tuple[str, ...]:
     return file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when
 
 
+def _source_line(brokers: str | None) -> str:
+    if brokers:
+        return f"  source: read from {brokers}; a login belongs to the environment or to a connection"
+    return "  source: none; without one, add source.kafka to its file, or ingest files"
+
+
 @dataclass(frozen=True)
 class ImportedTopics:
     """What became of each described topic; `folder` has the files."""
@@ -195,6 +201,7 @@ class ImportedTopics:
                 "file": i.file,
                 "path": str(self.folder / i.file),
                 "left_out": list(i.notes),
+                "bootstrap_servers": i.brokers,
             }
             for i in self.topics
         ]
@@ -205,5 +212,7 @@ class ImportedTopics:
             page.line(f"{imported.topic}: {self.folder / imported.file} {_STATUS[imported.status]}")
             for note in imported.notes:
                 page.line(f"  not carried over: {note}")
+            if imported.status == WRITTEN:
+                page.line(_source_line(imported.brokers))
         if not self.topics:
             page.line("no topics are described")

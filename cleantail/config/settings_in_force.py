@@ -131,7 +131,7 @@ def _origin(name: str, layers: Layers) -> Origin:
     return Origin.DEFAULTS if name in layers.defaults_topic else Origin.BUILT_IN
 
 
-_CONFIGS_OF_DELETE = ("retention.ms", "retention.bytes")
+CONFIGS_OF_DELETE = ("retention.ms", "retention.bytes")
 _CONFIGS_OF_HEADER = ("compaction.strategy.header", "cleantail.header.occurrence")
 _CONFIG_OF_CREATE_TIME = "message.timestamp.after.max.ms"
 _UNCOMMITTED_TEXT = (
@@ -149,7 +149,7 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
     # 1. configs without effect
     texts = [
         f"config.{name}: has no effect: cleanup.policy is {policy}, without delete"
-        for name in _CONFIGS_OF_DELETE
+        for name in CONFIGS_OF_DELETE
         if name in configs and not topic.config.deletes
     ]
     texts += [

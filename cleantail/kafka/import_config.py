@@ -27,8 +27,11 @@ from cleantail.config.catalog import Catalog
 from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.kafka_configs import KafkaConfigs, why_brokers_only
 from cleantail.config.loading import claims_of, load_topic
+from cleantail.config.settings_in_force import CONFIGS_OF_DELETE
 from cleantail.config.topic import Topic, default_table
+from cleantail.config.topic_source import ADDRESS, ADDRESS_PATTERN
 from cleantail.errors import BadLineError, CleantailError, ConfigError, OutsideError
+from cleantail.kafka.broker_clients import Complaint, without_values, wrong_setting
 
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 """Kafka's name of the source of a config that is set on the topic."""
@@ -43,7 +46,9 @@ CARRIED_OVER = frozenset(
 )
 """Configs that have the same name and meaning in Kafka and in Cleantail."""
 
-_HEADER = re.compile(r"^(?:Dynamic configs|All configs|Configs) for topic '?([^'\s]+)'? are:?\s*(.*)$")
+_HEADER = re.compile(r"^(Dynamic configs|All configs|Configs) for topic '?([^'\s]+)'? are:?\s*(.*)$")
+_SET_ON_TOPIC = "Dynamic configs"
+"""Head of a list that has only configs set on the topic, whatever synonyms its lines have."""
 _OTHER_ENTITY = re.compile(r"configs for (?:the default )?(\w+)", re.IGNORECASE)
 _NAME = re.compile(r"\s+([^=\s]+)=")
 _SENSITIVE = {" sensitive=true synonyms={": "true", " sensitive=false synonyms={": "false"}
@@ -82,13 +87,15 @@ def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
     """Return the topics of a description, in its order. Raises BadLineError for a line that is not part of one."""
     topics: dict[str, dict[str, DescribedConfig]] = {}
     current: dict[str, DescribedConfig] | None = None
+    set_on_topic = False
     for number, line in enumerate(lines, start=1):
         header, config = _HEADER.match(line), _config_of(line)
         if header:
-            current = topics.setdefault(header[1], {})
-            current |= {d.name: d for d in _inline(header[2])}
+            set_on_topic = header[1] == _SET_ON_TOPIC
+            current = topics.setdefault(header[2], {})
+            current |= {d.name: d for d in _inline(header[3])}
         elif config and current is not None:
-            current[config.name] = config
+            current[config.name] = replace(config, source=SET_ON_TOPIC) if set_on_topic else config
         elif not _NOISE.match(line):
             raise BadLineError(file, number, _not_described(line))
     return [DescribedTopic(name, configs) for name, configs in topics.items()]
@@ -138,7 +145,8 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
     """Return the configs to write into a topic's YAML. `defaults` are those in force if none were written.
 
     1. Configs that are set on the topic are written.
-    2. Configs of the broker are written if they differ from `defaults`. Kafka's own defaults are not written.
+    2. Configs of the broker are written if they differ from `defaults` and have an effect under the topic's policy.
+       Kafka's own defaults are not written.
     3. cleanup.policy is written whenever it differs, because Kafka's default and Cleantail's differ.
     4. Configs without a counterpart in Cleantail are left out, each with the reason.
     """
@@ -150,7 +158,7 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
                 [(config.name, "(hidden)", "the broker does not show it")] if config.source == SET_ON_TOPIC else []
             )
         elif config.name in CARRIED_OVER:
-            if _is_carried_over(config, defaults):
+            if _is_carried_over(config, defaults, _policies(described.policy)):
                 configs[config.name] = _typed(config.value)
         elif config.source == SET_ON_TOPIC:
             left_out.append((config.name, config.value, why_brokers_only(config.name)))
@@ -159,10 +167,12 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
     return CarriedConfigs(configs, tuple(left_out))
 
 
-def _is_carried_over(config: DescribedConfig, defaults: KafkaConfigs) -> bool:
+def _is_carried_over(config: DescribedConfig, defaults: KafkaConfigs, policies: frozenset[str]) -> bool:
     if config.source == SET_ON_TOPIC:
         return True
     if config.source == KAFKA_DEFAULT or config.name == "cleanup.policy":
+        return False
+    if config.name in CONFIGS_OF_DELETE and "delete" not in policies:
         return False
     differs: bool = _typed(config.value or "") != getattr(defaults, config.name.replace(".", "_"))
     return differs
@@ -192,6 +202,8 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
 
     Raises OutsideError if the cluster does not answer.
     """
+    if not re.fullmatch(f"{ADDRESS_PATTERN}(?:,{ADDRESS_PATTERN})*", bootstrap_server):
+        raise CleantailError("--bootstrap-server is not host:port, nor several with commas between them")
     try:
         from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
@@ -200,15 +212,23 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
             "reading a live broker needs confluent-kafka: pip install confluent-kafka, or give the output of "
             "kafka-configs --describe --entity-type topics --all as a file"
         ) from None
+    settings = client_settings(bootstrap_server, command_config)
+    complaint = Complaint(settings)
     try:
-        admin = AdminClient(client_settings(bootstrap_server, command_config))
+        admin = AdminClient(settings | {"error_cb": complaint.note})
+    except (KafkaException, TypeError, ValueError) as e:
+        raise wrong_setting(e, settings) from None
+    try:
         present = set(admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
         missing = sorted(set(names) - present)
         if missing:
             raise CleantailError(f"{bootstrap_server} has no topic {missing[0]}")
         return _described_live(admin, sorted(names or present))
     except KafkaException as e:
-        raise OutsideError(f"{bootstrap_server}: {_message(e)}") from None
+        admin.poll(0)  # calls error_cb
+        answer = without_values(e.args[0].str(), settings)
+        said = f"the brokers do not answer: {complaint.text}" if complaint.text else answer
+        raise OutsideError(f"{bootstrap_server}: {said}; nothing was written") from None
 
 
 def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
@@ -250,12 +270,6 @@ def _config(entry: Any) -> DescribedConfig:
     return DescribedConfig(entry.name, None if entry.is_sensitive else entry.value, ConfigSource(entry.source).name)
 
 
-def _message(error: Exception) -> str:
-    cause = error.args[0] if error.args else error
-    text = cause.str() if hasattr(cause, "str") else str(cause)
-    return text.splitlines()[0]
-
-
 WRITTEN = "written"
 EXISTS = "exists"
 NOT_COMPACTED = "not compacted"
@@ -264,19 +278,27 @@ INTERNAL = "internal"
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopic:
-    """The result for one topic. `notes` are the configs that were left out, each with the reason."""
+    """The result for one topic. `notes` are the configs that were left out, each with the reason. `brokers`: those that
+    its file reads the topic from, None if they are unknown."""
 
     topic: str
     status: str
     file: str
     notes: tuple[str, ...] = ()
+    brokers: str | None = None
 
 
 def import_topics(
-    described: Sequence[DescribedTopic], names: Sequence[str], config_dir: Path, catalog: Catalog, force: bool
+    described: Sequence[DescribedTopic],
+    names: Sequence[str],
+    config_dir: Path,
+    catalog: Catalog,
+    force: bool,
+    brokers: str | None = None,
 ) -> list[ImportedTopic]:
     """Write one file for each topic into `config_dir`/topics, and return the result for each topic.
 
+    `brokers`: the source of the topics, if it is known.
     An existing file is not changed without `force`. Without `names`, topics that are internal or not compacted are only
     reported. Raises ConfigError if a config cannot be carried over, CleantailError if a name is not in `described`. In
     both cases nothing was written.
@@ -296,8 +318,8 @@ def import_topics(
         notes: tuple[str, ...] = ()
         if status == WRITTEN:
             table = None if topic.topic in owners else _free_table(catalog, file, claims)
-            texts[file], notes = _validated_yaml(topic, file, config_dir, table)
-        imported.append(ImportedTopic(topic.topic, status, file.name, notes))
+            texts[file], notes = _validated_yaml(topic, file, config_dir, table, brokers)
+        imported.append(ImportedTopic(topic.topic, status, file.name, notes, brokers))
     # 3. no errors: write the files
     met = set()
     for file, text in texts.items():
@@ -338,19 +360,24 @@ def _free_table(catalog: Catalog, file: Path, claims: list[Claim]) -> str | None
     return table if table != default else None
 
 
+NO_SOURCE = f"# No source is known. To read the topic from Kafka: source: {{kafka: {{{ADDRESS}: host:9092}}}}\n"
+
+
 def _validated_yaml(
-    topic: DescribedTopic, file: Path, config_dir: Path, table: str | None
+    topic: DescribedTopic, file: Path, config_dir: Path, table: str | None, brokers: str | None
 ) -> tuple[str, tuple[str, ...]]:
     """Return the file's text and notes. Raises ConfigError, naming the file, if the configuration would reject it."""
     carried = carried_over(topic, _load({"topic": topic.topic}, file, config_dir).config)
     notes = tuple(f"{name}={_plain(value)}: {why}" for name, value, why in carried.left_out)
     data: dict[str, object] = {"topic": topic.topic}
     data |= {"table": table} if table else {}
+    data |= {"source": {"kafka": {ADDRESS: brokers}}} if brokers else {}
     data |= {"config": dict(carried.configs)} if carried.configs else {}
     _load(data, file, config_dir)
     comments = "".join(f"# {note}\n" for note in notes)
     head = "# yaml-language-server: $schema=../topic.schema.json\n"
     above = f"# Not carried over from Kafka:\n{comments}" if comments else ""
+    above += "" if brokers else NO_SOURCE
     return head + above + yaml.safe_dump(data, sort_keys=False, allow_unicode=True), notes
 
 

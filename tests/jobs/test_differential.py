@@ -41,7 +41,6 @@ def test_after_every_round_a_topic_is_what_kafkas_own_cleaner_leaves(workshop, t
         "cleanup_policy": {"compact"},
         "max_compaction_lag_ms": 7_200_000,
         "min_cleanable_dirty_ratio": 0.25,
-        "retention_ms": -1,  # of the broker, for all its topics
     }
 
 

@@ -59,8 +59,9 @@ def test_the_configs_of_a_topic_are_carried_over_with_their_names(empty, run, fi
     assert run("import-config", file, "--topic", "orders.v2")[0] == 0
     configs = imported(empty).config
     assert {name: getattr(configs, name) for name in ORDERS} == ORDERS
-    assert configs.model_fields_set == {*ORDERS, "retention_ms"} - ({"retention_ms"} if file == DESCRIBE else set())
-    assert run("check-config")[0] == 0
+    assert configs.model_fields_set == {*ORDERS}
+    code, _, err = run("check-config")
+    assert (code, "no effect" in err) == (0, False), err
 
 
 def test_what_cleantail_has_not_is_listed_with_why(empty, run):
@@ -239,6 +240,59 @@ def test_what_the_broker_sets_for_its_topics_is_written_where_it_differs():
     assert dict(carried.configs) == {"segment.bytes": 1_048_576}
 
 
+@pytest.mark.parametrize(("policy", "written"), [("compact", {}), ("compact,delete", {"retention.ms": -1})])
+def test_what_the_broker_sets_is_written_where_the_policy_uses_it(policy, written):
+    configs = [
+        DescribedConfig("retention.ms", "-1", "STATIC_BROKER_CONFIG"),
+        DescribedConfig("cleanup.policy", policy, "DYNAMIC_TOPIC_CONFIG"),
+    ]
+    carried = carried_over(DescribedTopic("a", {c.name: c for c in configs}), KafkaConfigs())
+    assert dict(carried.configs) == {"cleanup.policy": policy, **written}
+
+
+def test_what_a_list_of_dynamic_configs_has_is_set_on_the_topic_whatever_its_synonyms(empty, run, project):
+    file = project / "described.txt"
+    file.write_text(
+        "Dynamic configs for topic billing are:\n"
+        "  cleanup.policy=compact sensitive=false synonyms={}\n"
+        "  delete.retention.ms=3600000 sensitive=false synonyms={}\n"
+        "  min.insync.replicas=2 sensitive=false synonyms={}\n"
+    )
+    code, out, _ = run("import-config", file)
+    assert (code, imported(empty, "billing").config.delete_retention_ms) == (0, 3_600_000)
+    assert "not carried over: min.insync.replicas=2: an archive has no replicas of its own" in out
+
+
+def test_a_topic_read_from_brokers_is_written_with_its_source(empty, run, monkeypatch):
+    topic = DescribedTopic("prod.payments", {"cleanup.policy": DescribedConfig("cleanup.policy", "compact", "x")})
+    monkeypatch.setattr(import_config, "describe", lambda *_: [topic])
+    code, out, _ = run("import-config", "--bootstrap-server", "b-1:9092,b-2:9092", "--topic", "prod.payments")
+    assert (code, "source: read from b-1:9092,b-2:9092" in out) == (0, True), out
+    source = imported(empty, "prod.payments").source.kafka
+    assert (source.bootstrap_servers, source.topic) == ("b-1:9092,b-2:9092", None)
+    assert run("check-config")[0] == 0
+
+
+def test_a_topic_of_a_file_says_that_it_has_no_source_and_how_to_give_one(empty, run):
+    _, out, _ = run("import-config", DESCRIBE, "--topic", "orders.v2")
+    text = (empty / "topics" / "orders.v2.yaml").read_text()
+    assert "source: none; without one, add source.kafka" in out
+    assert (
+        "# No source is known. To read the topic from Kafka: source: {kafka: {bootstrap.servers: host:9092}}\n" in text
+    )
+    [line] = [line for line in text.splitlines() if line.startswith("# No source")]
+    (empty / "topics" / "orders.v2.yaml").write_text(text + line.partition("from Kafka: ")[2])
+    assert imported(empty).source.kafka.bootstrap_servers == "host:9092"
+
+
+def test_brokers_that_do_not_answer_are_named_with_the_reason_in_words(empty, run, monkeypatch):
+    monkeypatch.setattr(import_config, "ANSWER_TIMEOUT_S", 2)
+    code, _, err = run("import-config", "--bootstrap-server", "127.0.0.1:1")
+    assert code == 4
+    assert "127.0.0.1:1: the brokers do not answer: " in err and "Connection refused" in err, err
+    assert "Local: " not in err
+
+
 def test_a_ratio_as_java_writes_small_ones_is_a_number():
     described = DescribedTopic(
         "a", {"x": DescribedConfig("min.cleanable.dirty.ratio", "0.001", "DYNAMIC_TOPIC_CONFIG")}
@@ -251,7 +305,8 @@ def test_a_ratio_as_java_writes_small_ones_is_a_number():
     [
         pytest.param([], "give either FILE (- is stdin) or --bootstrap-server", id="neither"),
         pytest.param(["f", "--bootstrap-server", "h:1"], "give either FILE", id="both"),
-        pytest.param(["/nowhere.txt"], "/nowhere.txt cannot be read", id="no file"),
+        pytest.param(["--bootstrap-server", "h"], "--bootstrap-server is not host:port", id="no port"),
+        pytest.param(["/nowhere.txt"], "error: /nowhere.txt cannot be read: No such file or directory\n", id="no file"),
         pytest.param(
             [str(DESCRIBE), "--topic", "x"], "topic x is not described; described are: orders.v2", id="unknown"
         ),
