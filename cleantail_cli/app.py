@@ -123,6 +123,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         raise SystemExit(2) from None
 
 
+_PLAN = "`cleantail plan TOPIC` prints what it would do."
+INSTEAD_OF_DRY_RUN = {
+    "compact": _PLAN,
+    "reclaim": _PLAN,
+    "ingest": "It appends everything or nothing, and `cleantail rollback TOPIC --ingestion last` undoes it.",
+}
+"""Command without --dry-run -> what a user gives instead."""
+
+
 def refusal(error: click.UsageError) -> str:
     """Return the usage line and the error. Without a command, return the whole help."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
@@ -136,6 +145,8 @@ def refusal(error: click.UsageError) -> str:
         text = error.format_message()
     if error.ctx is None:
         return f"error: {text}"
+    if isinstance(error, click.NoSuchOption) and error.option_name == "--dry-run":
+        text = f"{text} {INSTEAD_OF_DRY_RUN.get(str(error.ctx.info_name), '')}".rstrip()
     return f"{error.ctx.get_usage()}\nerror: {text} (`{error.ctx.command_path} --help` shows an example)"
 
 

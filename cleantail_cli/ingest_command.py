@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
 
+from cleantail.config.input_limits import FILE_BYTES, limit_text
+from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError
+from cleantail.errors import BadLineError, CleantailError, OutsideError
+from cleantail.home.home_folder import make_folder
 from cleantail.human import counted, size
 from cleantail.rounds.station_results import (
     INGEST_RESULT_JSON,
@@ -22,7 +29,7 @@ from cleantail.rounds.station_results import (
 )
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, Several, command, directories
-from cleantail_cli.long_work import spark_session
+from cleantail_cli.long_work import Progress, spark_session
 from cleantail_cli.output import Page
 from cleantail_cli.parameters import DIRECTORY, FILE, clock
 
@@ -36,7 +43,7 @@ from cleantail_cli.parameters import DIRECTORY, FILE, clock
         cls=Several,
         type=FILE,
         metavar="F...",
-        help="One or more .jsonl or .jsonl.gz files. Default: read source.kafka or source.table.",
+        help="One or more .jsonl or .jsonl.gz files; - is stdin. Default: read source.kafka or source.table.",
     ),
     click.option(
         "--segments",
@@ -59,6 +66,7 @@ from cleantail_cli.parameters import DIRECTORY, FILE, clock
         "cleantail ingest orders",
         "cleantail ingest customer-cdc --file customers.jsonl",
         "cleantail ingest customer-cdc --file monday.jsonl.gz tuesday.jsonl.gz",
+        "kcat -C -J -e -b kafka:9092 -t customer-cdc | cleantail ingest customer-cdc --file -",
         "cleantail ingest orders --segments /var/lib/kafka/data",
     ],
 )
@@ -90,17 +98,62 @@ def ingest(
     from spark_jobs.round.intake.ingest import ingest_files
 
     configured = call.topic(topic)
-    require_readable(files)
-    # a user with a shell may ingest any file that they can read; platform.sources restricts only the YAML
-    resolved = [file.resolve() for file in files]
+    require_readable(file for file in files if file != STDIN)
     require_usable(configured)
-    with call.output.progress() as progress:
-        progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in files))}")
-        encoding = encoding or configured.source.encoding
+    encoding = encoding or configured.source.encoding
+    with call.output.progress() as progress, _without_stdin(files, call.platform, progress) as paths:
+        # a user with a shell may ingest any file that they can read; platform.sources restricts only the YAML
+        resolved = [path.resolve() for path in paths.values()]
+        progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in resolved))}")
+        copy = str(paths[STDIN].resolve()) if STDIN in paths else ""
         with spark_session(call.platform, f"cleantail ingest {configured.topic}", progress) as spark:
-            result = ingest_files(spark, configured, resolved, encoding, progress, any_topic)
-    call.output.show(Ingested(configured, result))
+            try:
+                result = ingest_files(spark, configured, resolved, encoding, progress, any_topic)
+            except BadLineError as e:
+                raise BadLineError(_named(str(e.file), copy), e.line_number, e.reason) from None
+    rows = tuple(replace(row, file=_named(row.file, copy)) for row in result.files)
+    notes = tuple(_named(text, copy) for text in result.warnings)
+    call.output.show(Ingested(configured, replace(result, files=rows, warnings=notes)))
     return 0
+
+
+STDIN = Path("-")
+BLOCK_BYTES = 1 << 20
+
+
+@contextmanager
+def _without_stdin(files: Sequence[Path], platform: Platform, progress: Progress) -> Iterator[dict[Path, Path]]:
+    """Return each given file -> the file to read. Stdin is copied to a private file in CLEANTAIL_HOME for the block:
+    its digest and its records are read one after the other, by several tasks.
+
+    Raises CleantailError for more bytes than a file may have, OutsideError if they cannot be written."""
+    paths = {file: file for file in files}
+    if STDIN not in paths:
+        yield paths
+        return
+    progress("reading stdin")
+    most, read = platform.limits.of_input.file_bytes, 0
+    try:
+        folder = TemporaryDirectory(dir=make_folder(platform.home, "stdin"))
+    except OSError as e:
+        raise OutsideError(f"stdin cannot be copied to {platform.home}: {e.strerror}; nothing was appended") from None
+    with folder:
+        paths[STDIN] = Path(folder.name) / "stdin"
+        try:
+            with paths[STDIN].open("xb") as copy:
+                while block := sys.stdin.buffer.read(BLOCK_BYTES):
+                    if (read := read + len(block)) > most:
+                        too_much = f"stdin has more than {most} bytes; {limit_text(FILE_BYTES)}; nothing was appended"
+                        raise CleantailError(too_much)
+                    copy.write(block)
+        except OSError as e:
+            raise OutsideError(f"stdin cannot be copied to {folder.name}: {e.strerror}; nothing was appended") from None
+        yield paths
+
+
+def _named(text: str, copy: str) -> str:
+    """Return a text with `stdin` in place of the path of its copy, if there is one."""
+    return text.replace(copy, "stdin") if copy else text
 
 
 def ingest_from_kafka(call: Invocation, topic: Topic) -> int:

@@ -53,6 +53,22 @@ def usage(capsys):
         pytest.param(["squash"], "error: No such command 'squash'.", id="unknown command"),
         pytest.param(["compact"], "error: TOPIC is missing", id="no topic"),
         pytest.param(["plan", "orders", "--loud"], "error: No such option '--loud'.", id="unknown option"),
+        pytest.param(
+            ["compact", "orders", "--dry-run"],
+            "error: No such option '--dry-run'. `cleantail plan TOPIC` prints what it would do.",
+            id="dry run of compact",
+        ),
+        pytest.param(
+            ["reclaim", "orders", "--dry-run"],
+            "`cleantail plan TOPIC` prints what it would do",
+            id="dry run of reclaim",
+        ),
+        pytest.param(
+            ["ingest", "orders", "--dry-run"],
+            "No such option '--dry-run'. It appends everything or nothing, and `cleantail rollback TOPIC --ingestion last`",
+            id="dry run of ingest",
+        ),
+        pytest.param(["status", "--dry-run"], "No such option '--dry-run'. (`cleantail status", id="dry run of status"),
         pytest.param(["plan", "orders", "--now"], "error: Option '--now' requires an argument.", id="no value"),
         pytest.param(["plan", "orders", "--now", "-1"], "error: --now: '-1' is not", id="negative clock"),
         pytest.param(

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gzip
+import io
 import json
 
 import pytest
 
 from cleantail.errors import OutsideError
 from cleantail.home.home_folder import make_folder
+from cleantail_cli import ingest_command
 from spark_jobs import run_station
 from spark_jobs.round.intake.ingest import ingest_files
 from tests.jobs.round.test_rounds import offsets, record
@@ -208,3 +210,55 @@ def test_a_file_that_is_written_while_it_is_read_is_refused_and_appended_by_the_
     assert workshop.read(topic) == []
     assert ingest(lambda _: None).records == 1 + grows
     assert [r["payload"] for r in workshop.read(topic)] == (["old", "new"] if grows else ["new"])
+
+
+# ---- stdin
+
+
+@pytest.fixture
+def piped(workshop, monkeypatch):
+    """Runs `ingest --file -` with these bytes on stdin, and other files."""
+
+    def ingest(topic, data, *more):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(data)))
+        return workshop.run("ingest", topic, "--file", "-", *more)
+
+    return ingest
+
+
+def test_stdin_is_ingested_once_by_its_content_and_leaves_no_copy(workshop, piped):
+    topic = workshop.topic("of-stdin")
+    lines = b"".join(json.dumps(record(n, "a", "x")).encode() + b"\n" for n in range(3))
+    code, out, err = piped(topic, lines)
+    assert (code, out) == (0, f"stdin: appended\n{topic}: 3 records appended\n"), err
+    code, out, _ = piped(topic, lines)
+    assert (code, out) == (0, f"stdin: already in the table, nothing added\n{topic}: 0 records appended\n")
+    same = workshop.config / "same.jsonl"
+    same.write_bytes(lines)
+    assert workshop.json("ingest", topic, "--file", same)["files"][0]["skipped"]
+    assert len(workshop.read(topic)) == 3
+    assert list((workshop.platform().home / "stdin").iterdir()) == []
+    assert workshop.json("history", topic)["events"][-1]["what"] == "3 records: stdin"
+    assert workshop.json("rollback", topic, "--ingestion", "stdin", "--dry-run")["ingestion"]["records"] == 3
+
+
+def test_stdin_and_files_are_one_commit_and_a_bad_line_of_stdin_is_named(workshop, piped):
+    topic = workshop.topic("of-stdin-and-file")
+    file = workshop.file("more.jsonl", [record(5, "b", "y")])
+    code, out, err = piped(topic, b'{"partition": 0, "offset": 1, "key": "a"}\n', file)
+    assert (code, out, workshop.run("read", topic)[1]) == (2, "", "")
+    assert 'error: stdin:1: "payload" is missing' in err
+    code, out, err = piped(topic, json.dumps(record(1, "a", "x") | {"colour": 1}).encode(), file)
+    assert (code, "stdin: appended" in out, f"{file}: appended" in out) == (0, True, True), err
+    assert "warning: stdin: field that kcat does not write, ignored" in err
+    assert [r["offset"] for r in workshop.read(topic)] == [1, 5]
+    assert list((workshop.platform().home / "stdin").iterdir()) == []
+
+
+def test_stdin_that_is_larger_than_a_file_may_be_is_refused_before_spark(workshop, piped, monkeypatch):
+    topic = workshop.topic("of-long-stdin")
+    monkeypatch.setattr(ingest_command, "spark_session", None)
+    (workshop.config / "defaults.yaml").write_text("platform: {limits: {file.max.bytes: 1048576}}\n")
+    code, out, err = piped(topic, b" " * 1_048_577)
+    assert (code, out) == (2, "")
+    assert "error: stdin has more than 1048576 bytes; " in err and "nothing was appended" in err
