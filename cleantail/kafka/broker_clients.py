@@ -295,8 +295,8 @@ def tell_group(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[
         there = consumer.committed([TopicPartition(log.topic, log.partition) for log in logs], GROUP_WITHIN_S)
         if any(one.offset >= 0 and not (one.metadata or "").startswith(OURS) for one in there):
             logger.warning(
-                "the group %s has offsets that Cleantail did not commit: they stay as they are, and the progress is "
-                "not written. Name a group of its own in source.kafka.group.id",
+                "the group %s has offsets that Cleantail did not commit: they stay unchanged, and the progress is "
+                "not written. Name a separate group in source.kafka.group.id",
                 group,
             )
             return

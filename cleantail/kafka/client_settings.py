@@ -78,8 +78,8 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
     named = connection(source.connection)
     if named is None:
         raise CleantailError(
-            f"Airflow has no connection {source.connection}: make one of type {CONNECTION_TYPE}, with "
-            f"librdkafka's settings as JSON in its extra, {ADDRESS} among them; nothing was appended"
+            f"Airflow has no connection {source.connection}: create one of type {CONNECTION_TYPE}, with librdkafka's "
+            f"settings as JSON in its extra, including {ADDRESS}; nothing was appended"
         )
     conn_type, extra = named
     if conn_type not in (CONNECTION_TYPE, OWN_CONNECTION_TYPE):
@@ -105,8 +105,8 @@ def _settings_of_variables(source: KafkaSource, env: Mapping[str, str]) -> dict[
     if address is not None and settings and settings.get(ADDRESS) != address:
         raise CleantailError(
             f"source.kafka names the brokers {address}, and the environment has settings for "
-            f"{settings.get(ADDRESS) or 'brokers that it does not name'}: what is in {PREFIX}… is given only to the "
-            f"brokers in {PREFIX}BOOTSTRAP_SERVERS. Let both name the same, or leave {ADDRESS} out of the YAML"
+            f"{settings.get(ADDRESS) or 'brokers that it does not name'}: the settings in {PREFIX}… are only for the "
+            f"brokers in {PREFIX}BOOTSTRAP_SERVERS. Name the same brokers in both, or remove {ADDRESS} from the YAML"
         )
     if address is None and ADDRESS not in settings:
         raise CleantailError(
@@ -130,7 +130,7 @@ def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> d
     """Complete the given settings. They override the YAML's tuning, and both override the defaults."""
     for name, instead in JAVA_ONLY.items():
         if name in settings:
-            raise CleantailError(f"{where}: {name} is of Java clients only: give {instead}")
+            raise CleantailError(f"{where}: {name} is a setting of Java clients: use {instead}")
     return DEFAULTS | source.properties | {name: value for name, value in settings.items() if name not in OURS}
 
 
@@ -140,7 +140,7 @@ def _connection_in(env: Mapping[str, str], name: str) -> tuple[str, Mapping[str,
     text = env.get(variable)
     if text is None:
         raise CleantailError(
-            f"source.kafka.connection is {name}, an Airflow connection: without Airflow it is looked for in the "
+            f"source.kafka.connection is {name}, an Airflow connection: without Airflow it is read from the "
             f'environment, as {variable}=\'{{"conn_type": "kafka", "extra": {{"{ADDRESS}": "host:9092"}}}}\''
         )
     try:
@@ -160,4 +160,4 @@ def _scalar(value: object, name: str, where: str) -> str:
         return str(value).lower()
     if isinstance(value, str | int | float):
         return str(value)
-    raise CleantailError(f"{where}: {name} is neither a text nor a number, and no function can be named here")
+    raise CleantailError(f"{where}: {name} must be a text or a number")

@@ -129,7 +129,7 @@ def _inline(text: str) -> Iterable[DescribedConfig]:
 def _not_described(line: str) -> str:
     other = _OTHER_ENTITY.search(line)
     if other and other[1] != "topic":
-        return f"describes a {other[1]}, not a topic: ask with --entity-type topics"
+        return f"describes a {other[1]}, not a topic: use --entity-type topics"
     return "not a line that kafka-configs --describe --entity-type topics prints"
 
 
@@ -236,7 +236,7 @@ def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[
     settings = _properties(command_config) if command_config else {}
     for name, instead in _LIBRDKAFKA_NAMES.items():
         if name in settings:
-            raise CleantailError(f"{command_config}: {name} is of Java clients only: give {instead}")
+            raise CleantailError(f"{command_config}: {name} is a setting of Java clients: use {instead}")
     return {
         "log_level": 2,
         "socket.timeout.ms": ANSWER_TIMEOUT_S * 1000,

@@ -144,8 +144,8 @@ def hindrance_of(topic: Topic, configs: CleanerConfigs | None) -> str:
         )
     if topic.config.compaction_strategy != OFFSET:
         return (
-            f"compaction.strategy is {topic.config.compaction_strategy}, and the brokers go by offset: what is gone "
-            "there may be what wins here"
+            f"compaction.strategy is {topic.config.compaction_strategy}, but the brokers compact by offset: a record "
+            "that they removed may be the winner here"
         )
     return ""
 
@@ -289,7 +289,7 @@ def plan_read(
     known = position.next_offsets if position is not None else table_ends
     if missing := sorted(set(known) - set(broker.logs)):
         raise SourceError(
-            f"topic {broker.topic} has no partition {missing[0]} any more, of which the table has offsets up to "
+            f"topic {broker.topic} no longer has partition {missing[0]}, of which the table has offsets up to "
             f"{known[missing[0]]}; it has {len(broker.logs)}. {_ANOTHER_TABLE}; nothing was appended"
         )
     for partition, offset in sorted(known.items()):
@@ -307,8 +307,8 @@ def plan_read(
 
 
 _ANOTHER_TABLE = (
-    "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to read "
-    "the log as it is now from its start; the table of before stays as it is"
+    "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to "
+    "read the present log from its start; the present table stays unchanged"
 )
 
 
@@ -329,9 +329,9 @@ def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
         f"{position.topic} of cluster {position.cluster_id}"
     )
     why = (
-        f"its id is {broker.topic_id}, and the table was read from {position.topic_id}"
+        f"its id is {broker.topic_id}, but the table was read from {position.topic_id}"
         if is_another
-        else "a copy of a cluster gives offsets of its own"
+        else "a copy of a cluster assigns different offsets"
     )
     raise SourceError(f"{what}: {why}. {_ANOTHER_TABLE}; nothing was appended")
 
@@ -344,8 +344,8 @@ def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
         )
     if now.cluster_id != before.cluster_id:
         return (
-            f"topic {before.topic} was read from two clusters, {before.cluster_id} and {now.cluster_id}: give "
-            "source.kafka addresses of one"
+            f"topic {before.topic} was read from two clusters, {before.cluster_id} and {now.cluster_id}: name "
+            "addresses of only one in source.kafka"
         )
     return ""
 
@@ -367,8 +367,9 @@ def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None
 def _gap_text(gaps: Sequence[Gap], broker: BrokerTopic) -> str:
     first, more = gaps[0], f" (and in {counted(len(gaps) - 1, 'more partition')})" if len(gaps) > 1 else ""
     return (
-        f"topic {broker.topic}: {first.text}{more}: the log starts at {first.to_offset} by now (retention, or deleted "
-        "records). source.kafka.on_gap: continue reads on behind the gap, and reports it; nothing was appended"
+        f"topic {broker.topic}: {first.text}{more}: the log now starts at {first.to_offset} (retention, or deleted "
+        "records). With source.kafka.on_gap: continue, the read continues after the gap and reports it; nothing was "
+        "appended"
     )
 
 

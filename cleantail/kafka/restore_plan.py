@@ -180,8 +180,8 @@ def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, 
     target = brokers.describe(request.target)
     if target is None:
         raise TargetError(
-            f"there is no topic {request.target} in {brokers.address}, or this login may not know of it; {NOTHING}. "
-            f"To make it: {creation_command(brokers.address, request.target, partitions, request.mode)}"
+            f"there is no topic {request.target} in {brokers.address}, or this login may not describe it; {NOTHING}. "
+            f"To create it: {creation_command(brokers.address, request.target, partitions, request.mode)}"
         )
     require_partitions(target, partitions)
     require_configs(target, request.mode)

@@ -153,8 +153,8 @@ def require_partitions(target: TargetTopic, partitions: int) -> None:
     if len(target.ends) != partitions:
         raise TargetError(
             f"topic {target.topic} has {counted(len(target.ends), 'partition')}, the archive {partitions}: a key's "
-            f"partition goes by their number, so they have to be as many; {NOTHING}. An archive of files does not know "
-            "of last partitions that never had a record: --partitions says how many there were"
+            f"partition depends on their number, so both must have the same number; {NOTHING}. An archive of files "
+            "lacks the last partitions if they never had a record: give the topic's number with --partitions"
         )
 
 
@@ -174,8 +174,8 @@ def require_whole(target: TargetTopic) -> None:
     cut = [p for p, start in sorted(target.starts.items()) if start > 0]
     if cut:
         raise TargetError(
-            f"topic {target.topic}: partition {cut[0]} begins at offset {target.starts[cut[0]]}: records that were "
-            f"restored are gone again (retention.ms, retention.bytes, or deleted); {NOTHING}. Delete the topic, create "
+            f"topic {target.topic}: partition {cut[0]} begins at offset {target.starts[cut[0]]}: restored "
+            f"records are gone again (retention.ms, retention.bytes, or deleted); {NOTHING}. Delete the topic, create "
             "it again with retention.ms=-1, and restore again"
         )
 
@@ -184,7 +184,7 @@ def require_configs(target: TargetTopic, mode: Mode) -> None:
     """Raise TargetError for configs that would change or remove what is written (rules 3 and 4)."""
     if target.config("message.timestamp.type") != "CreateTime":
         raise _refused(
-            target, "message.timestamp.type", "the broker would set timestamps of its own; CreateTime keeps them"
+            target, "message.timestamp.type", "the broker would replace the timestamps; CreateTime keeps them"
         )
     if mode == "log" and "compact" in target.policies:
         raise _refused(
@@ -194,7 +194,11 @@ def require_configs(target: TargetTopic, mode: Mode) -> None:
             "cleanup.policy=delete and retention.ms=-1, and set compact afterwards; or restore with --latest",
         )
     if "delete" in target.policies and target.number("retention.bytes") >= 0:
-        raise _refused(target, "retention.bytes", "records could vanish while they are written: set it to -1 for now")
+        raise _refused(
+            target,
+            "retention.bytes",
+            "records could be deleted while they are written: set it to -1 during the restore",
+        )
 
 
 def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: int) -> None:
@@ -212,8 +216,8 @@ def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: in
         raise _refused(
             target,
             "retention.ms",
-            f"the broker would delete records again, the oldest of which is of {instant(oldest_ms)} UTC: set it to -1 "
-            "for now",
+            f"the broker would delete the restored records, of which the oldest is of {instant(oldest_ms)} UTC: set "
+            "it to -1 during the restore",
         )
     if now_ms - oldest_ms > target.number("message.timestamp.before.max.ms"):
         raise _refused(

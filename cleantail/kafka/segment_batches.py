@@ -103,7 +103,9 @@ def header_problem(header: BatchHeader, left_bytes: int, limit_bytes: int) -> st
     if header.length < OLD_LENGTH:
         return "no record batch begins here"
     if header.magic in (0, 1):
-        return f"a batch of message format version {header.magic}, which Kafka 4 has no more: only version 2 is read"
+        return (
+            f"a batch of message format version {header.magic}, which Kafka 4 no longer has: only version 2 can be read"
+        )
     if header.magic != MAGIC or header.size_bytes < HEADER_BYTES:
         return "no record batch begins here"
     if header.size_bytes > left_bytes:
@@ -136,7 +138,7 @@ def require_whole(data: bytes) -> None:
     from aiokafka.record.default_records import DefaultRecordBatch
 
     if not DefaultRecordBatch(data).validate_crc():
-        raise BatchProblem("the bytes of the batch are not those of its checksum (CRC-32C): it is damaged")
+        raise BatchProblem("the batch does not match its checksum (CRC-32C): it is damaged")
 
 
 def records_of(
@@ -160,7 +162,7 @@ def records_of(
     except UnicodeDecodeError:  # aiokafka decodes the names of headers as UTF-8
         yield from _raw_records(header, memoryview(plain)[HEADER_BYTES:], count)
     except (CorruptRecordException, ValueError, OverflowError, MemoryError) as e:  # the last two: absurd lengths
-        raise BatchProblem(f"its records cannot be taken apart: {str(e) or type(e).__name__}") from None
+        raise BatchProblem(f"its records cannot be parsed: {str(e) or type(e).__name__}") from None
 
 
 def _require_few_headers(plain: memoryview, most: int) -> None:
@@ -239,7 +241,7 @@ def _raw_records(header: BatchHeader, data: memoryview, passed: int) -> Iterator
                 yield _raw_record(header, data[at : at + size])
             at += size
     except IndexError:
-        raise BatchProblem("its records cannot be taken apart: one ends early") from None
+        raise BatchProblem("its records cannot be parsed: one ends early") from None
 
 
 def _raw_record(header: BatchHeader, data: memoryview) -> RawRecord:

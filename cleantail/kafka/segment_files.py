@@ -137,8 +137,8 @@ def find_logs(directory: Path, topic: str) -> TopicFolders:
     if len(ids) > 1:
         (one, first), (other, second) = list(ids.items())[:2]
         raise CleantailError(
-            f"{first} is of the topic with the id {one}, and {second} of the one with the id {other}: two topics had "
-            f"the name {topic}; give the folders of one of them; {_NOTHING}"
+            f"{first} belongs to the topic with the id {one}, but {second} to the topic with the id {other}: two "
+            f"topics had the name {topic}. Give the folders of only one of them; {_NOTHING}"
         )
     return TopicFolders(topic, _property(checkpoints / CLUSTER_FILE, "cluster.id", "="), next(iter(ids), ""), logs)
 
@@ -176,8 +176,8 @@ def _segments(folder: Path) -> tuple[SegmentFile, ...]:
     for path in _entries(folder):
         if path.name.endswith(".log.swap"):
             raise CleantailError(
-                f"{path}: the broker was stopped while it replaced segments by cleaned ones, or is at it: start it "
-                f"once, or try again; {_NOTHING}"
+                f"{path}: the broker was stopped while it replaced segments by cleaned ones, or is doing so now: "
+                f"start it once, or try again; {_NOTHING}"
             )
         if match := SEGMENT.fullmatch(path.name):
             segments.append(_segment(path, int(match[1])))
@@ -356,7 +356,7 @@ class OpenSegment:
 
     def _require_after(self, at: int, header: BatchHeader, offset: int, epoch: int) -> None:
         if header.base_offset < offset:
-            self.fail(at, f"a batch of offset {header.base_offset} where {offset} or more has to be: it is damaged")
+            self.fail(at, f"a batch with offset {header.base_offset} instead of {offset} or more: it is damaged")
         if header.leader_epoch < epoch:
             self.fail(at, f"leader epoch {header.leader_epoch} after {epoch}: an epoch never goes back; it is damaged")
 
@@ -495,7 +495,7 @@ def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
         if before.end_offset < first and not _is_cleaned(log, scans, first, before):
             raise SegmentError(
                 f"{after.file.path}, byte 0: offsets {before.end_offset} to {first - 1} are missing before it: a "
-                f"segment is not there, or {before.file.path.name} is cut off. {_cleaner_text(log)}"
+                f"segment is missing, or {before.file.path.name} is cut off. {_cleaner_text(log)}"
             )
     for scan in scans:
         if scan.gap and not _is_cleaned(log, scans, scan.gap.end, scan):
@@ -518,13 +518,13 @@ def _is_cleaned(log: LogFolder, scans: Sequence[SegmentScan], offset: int, befor
 def _cleaner_text(log: LogFolder) -> str:
     if log.clean_point is None:
         return (
-            "Where the broker's cleaner took these records out, its cleaner-offset-checkpoint has to be beside the "
+            "If the broker's cleaner removed these records, put its cleaner-offset-checkpoint next to the "
             "partition's folder; nothing was appended"
         )
     return (
-        f"The cleaner-offset-checkpoint beside the partition's folder says that the cleaner has come to offset "
-        f"{log.clean_point}. If the broker cleans this log now, try again later; if this replica was copied from "
-        "another broker that had cleaned it, read that broker's folder; nothing was appended"
+        "According to the cleaner-offset-checkpoint next to the partition's folder, the cleaner has reached offset "
+        f"{log.clean_point}. If the broker is cleaning this log now, try again later. If this replica was copied "
+        "from another broker that had cleaned it, read that broker's folder; nothing was appended"
     )
 
 
@@ -544,19 +544,19 @@ def _warnings(log: LogFolder, scans: Sequence[SegmentScan], stable: int, end: in
     cleaned = max(scan.rewritten_to for scan in scans)
     if log.clean_point is not None and cleaned > log.clean_point:
         texts.append(
-            f"partition {log.partition}: batches up to offset {cleaned} were cleaned, and the broker's "
-            f"cleaner-offset-checkpoint says {log.clean_point}: another broker cleaned them, or this one is at it. "
-            f"Offsets from {log.clean_point} to {cleaned - 1} that are not there count as cleaned"
+            f"partition {log.partition}: batches up to offset {cleaned} were cleaned, but the broker's "
+            f"cleaner-offset-checkpoint has {log.clean_point}: another broker cleaned them, or this one is cleaning "
+            f"them now. Missing offsets from {log.clean_point} to {cleaned - 1} count as cleaned"
         )
     if last.has_more:
         texts.append(
-            f"partition {log.partition}: {last.file.path.name} goes on beyond offset {end}, the broker's high "
-            "watermark by its checkpoint: what is not known to be replicated was not read"
+            f"partition {log.partition}: {last.file.path.name} continues beyond offset {end}, the broker's high "
+            "watermark in its checkpoint: records beyond it may not be replicated and were not read"
         )
     if stable < end:
         texts.append(
             f"partition {log.partition}: a transaction that began at offset {stable} has no end in these segments: "
-            "what comes after it was not read"
+            "later records were not read"
         )
     return tuple(texts)
 
@@ -629,8 +629,8 @@ class LogReader:
                 aborted.begin(header.producer_id, header.base_offset)
         if not aborted.are_known:
             raise SegmentError(
-                f"partition {span.partition}: a transaction below offset {span.end} has no marker any more: a segment "
-                "has changed since it was looked through; nothing was appended"
+                f"partition {span.partition}: a transaction below offset {span.end} no longer has a marker: a "
+                "segment has changed since it was scanned; nothing was appended"
             )
         return aborted
 

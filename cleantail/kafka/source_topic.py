@@ -98,7 +98,7 @@ class Brokers:
         from confluent_kafka.admin import AclOperation
 
         if rights and not {AclOperation.READ, AclOperation.ALL} & set(rights):
-            raise SourceError(f"{self._address}: this login may describe topic {topic} and not read it; {_NOTHING}")
+            raise SourceError(f"{self._address}: this login may describe topic {topic} but not read it; {_NOTHING}")
 
     def _log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         from confluent_kafka import IsolationLevel
@@ -131,7 +131,7 @@ def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -
 
     refused = f"the login was refused: {without_values(error.str(), settings)}"
     texts = {
-        Codes.UNKNOWN_TOPIC_OR_PART: f"there is no topic {topic}, or this login may not know of it",
+        Codes.UNKNOWN_TOPIC_OR_PART: f"there is no topic {topic}, or this login may not describe it",
         Codes._UNKNOWN_TOPIC: f"there is no topic {topic}",
         Codes.UNKNOWN_TOPIC_ID: f"topic {topic} was deleted, or recreated, while it was read",
         Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not read topic {topic} (Kafka's ACL: Read and Describe)",
@@ -290,8 +290,8 @@ class RangeReader:
         code, where = error.code(), f"topic {self._topic}: partition {partition}, offset {offset}"
         if code in (Codes.OFFSET_OUT_OF_RANGE, Codes._AUTO_OFFSET_RESET):
             return SourceUnreachableError(
-                f"{where}: it went from the brokers while it was read (retention, or deleted records): the next read "
-                f"says what is missing; {_NOTHING}"
+                f"{where}: the brokers deleted it while it was read (retention, or deleted records): the next read "
+                f"reports what is missing; {_NOTHING}"
             )
         if code == Codes.MSG_SIZE_TOO_LARGE:
             return SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")

@@ -50,7 +50,7 @@ def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
     try:
         write_properties(open_catalog(topic.platform), topic.own_namespace, {name: LOOK_JSON.text(look)}, set())
     except Exception as e:  # catalog drivers raise any type
-        logger.warning("when %s was last asked for is not kept: %s", topic.topic, type(e).__name__)
+        logger.warning("the time of the last query for %s was not stored: %s", topic.topic, type(e).__name__)
 
 
 def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:

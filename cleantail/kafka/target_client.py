@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from confluent_kafka import KafkaError
 
 
-AGAIN = "the same command goes on where it stopped"
+AGAIN = "the same command continues where it stopped"
 
 
 def lasting(where: str, topic: str, error: KafkaError, settings: Mapping[str, str]) -> TargetError | None:
@@ -31,15 +31,15 @@ def lasting(where: str, topic: str, error: KafkaError, settings: Mapping[str, st
     texts = {
         Codes.TOPIC_AUTHORIZATION_FAILED: f"this login may not do this with topic {topic} (Kafka's ACL: Read, Write, "
         "Describe, DescribeConfigs)",
-        Codes.TOPIC_EXCEPTION: f"{topic} is no name of a topic in Kafka: 1 to 249 of the characters a-z A-Z 0-9 . _ -",
+        Codes.TOPIC_EXCEPTION: f"{topic} is not a topic name in Kafka: 1 to 249 of the characters a-z A-Z 0-9 . _ -",
         Codes.CLUSTER_AUTHORIZATION_FAILED: f"this login may not do this with topic {topic}, or with the cluster "
         "(Kafka's ACL: Write on the topic)",
         Codes.SASL_AUTHENTICATION_FAILED: f"the login was refused: {said}",
         Codes._AUTHENTICATION: f"the login was refused: {said}",
         Codes.UNSUPPORTED_VERSION: "the brokers are too old: topic ids need Kafka 2.8 or newer",
         Codes._UNSUPPORTED_FEATURE: "the brokers are too old: topic ids need Kafka 2.8 or newer",
-        Codes.MSG_SIZE_TOO_LARGE: "a record is larger than the topic takes: raise its max.message.bytes (and "
-        "replica.fetch.max.bytes of the brokers); then the same command goes on",
+        Codes.MSG_SIZE_TOO_LARGE: "a record is larger than the topic allows: raise its max.message.bytes (and "
+        "replica.fetch.max.bytes of the brokers). Then the same command continues",
         Codes.INVALID_TIMESTAMP: "the broker refuses a timestamp: message.timestamp.before.max.ms and "
         "message.timestamp.after.max.ms of the topic",
         Codes.INVALID_RECORD: f"the broker refuses a record: {said}",

@@ -161,7 +161,7 @@ class TargetLog:
         except KafkaException as e:
             raise self.problem(self._complaint.error or e.args[0]) from None
         if start > 0:
-            raise RestoreMismatchError(f"{self.where} begins at offset {start}: records that were restored are gone")
+            raise RestoreMismatchError(f"{self.where} begins at offset {start}: restored records are gone")
         return int(end)
 
     def messages(self, start: int, end: int) -> Iterator[list[Message]]:
@@ -208,7 +208,7 @@ class TargetLog:
         return records
 
     def _missing(self, offset: int) -> RestoreMismatchError:
-        return RestoreMismatchError(f"{self.where} has no record at offset {offset}: somebody else wrote into it")
+        return RestoreMismatchError(f"{self.where} has no record at offset {offset}: another writer wrote into it")
 
     def _fit(self, records: list[Message]) -> None:
         some = records[:: len(records) // SAMPLE + 1]

@@ -52,8 +52,8 @@ MOST_ONE_BY_ONE = 50
 """Maximum number of snapshots in one commit that are not appends. Each is a scan of its own."""
 _NOTHING = "nothing was appended"
 _ANOTHER_LOG = (
-    "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to read "
-    f"it from its start. The present table stays as it is; {_NOTHING}"
+    "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to "
+    f"read it from its start. The present table stays unchanged; {_NOTHING}"
 )
 
 

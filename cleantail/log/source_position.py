@@ -213,10 +213,10 @@ class SnapshotGap:
     def text(self) -> str:
         snapshot = f"snapshot {self.snapshot_id} of {instant(self.snapshot_ms)} UTC"
         if self.kind == "change":
-            return f"{snapshot} ({self.operation}) of {self.table} removed or changed records, which was passed over"
+            return f"{snapshot} ({self.operation}) of {self.table} removed or changed records, which was skipped"
         return (
-            f"{snapshot} of {self.table} is not in its history any more: records that came late after it, below the "
-            "offsets that were read, were passed over"
+            f"{snapshot} of {self.table} is no longer in its history: records that came late after it, below the "
+            "offsets that were read, were skipped"
         )
 
     @property

@@ -25,7 +25,7 @@ UNIT = "cleantail.unit"
 """Summary entry of the head of a round's branch: the staged unit, packed."""
 EXPIRED = "expired"
 """The reason for which an expiry removes records: tombstones past their horizon."""
-CLEAR = "Clear compact and what follows it"
+CLEAR = "Clear compact and all tasks after it"
 
 
 @dataclass(frozen=True, slots=True)

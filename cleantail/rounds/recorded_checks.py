@@ -25,7 +25,7 @@ from cleantail.rounds.checked_round import CheckedRound, Hold, StagedUnit, Verdi
 from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, PUBLISHED, WITHDRAWN
 
-CLEAR_ALL = "clear compact and what follows it, so that the round is made and checked again"
+CLEAR_ALL = "clear compact and all tasks after it, so that the round is made and checked again"
 
 
 @dataclass(frozen=True, slots=True)

@@ -195,7 +195,7 @@ def _policy(
 
 def _note(history: History) -> str:
     if not history.rounds:
-        return "no round was published yet: how many records a round drops is not known"
+        return "no round was published yet: the number of records that a round drops is unknown"
     return "" if history.whole_days else "the history is shorter than a day: too short for a rate a day"
 
 

@@ -28,7 +28,7 @@ def test_a_login_goes_only_to_the_brokers_that_it_was_given_with():
     same = settings_of_environment(HERE, LOGIN | {"CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS": "b:9092"})
     assert same["sasl.password"] == "p"
     for other in ({}, {"CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS": "other:9092"}):
-        with pytest.raises(CleantailError, match="given only to the brokers in CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS"):
+        with pytest.raises(CleantailError, match="only for the brokers in CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS"):
             settings_of_environment(HERE, LOGIN | other)
 
 
@@ -58,8 +58,8 @@ def test_a_connection_is_found_where_airflow_looks_for_it():
         ("kafka://b:9092", "is not a connection as JSON"),
         ('{"conn_type": "kafka", "extra": "[1]"}', "extra is not a mapping"),
         ('{"conn_type": "kafka", "extra": {}}', "has no bootstrap.servers in its extra"),
-        ('{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1", "sasl.jaas.config": "hunter2"}}', "sasl.jaas.config is of Java clients only"),
-        ('{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1", "error_cb": {"hunter2": 1}}}', "error_cb is neither a text nor a number"),
+        ('{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1", "sasl.jaas.config": "hunter2"}}', "sasl.jaas.config is a setting of Java clients"),
+        ('{"conn_type": "kafka", "extra": {"bootstrap.servers": "b:1", "error_cb": {"hunter2": 1}}}', "error_cb must be a text or a number"),
         ('{"conn_type": "http", "extra": {"password": "hunter2"}}', "the Airflow connection k is of type http, not kafka"),
     ],
     ids=["none", "an address", "not a mapping", "no brokers", "of Java", "a function", "of another type"],

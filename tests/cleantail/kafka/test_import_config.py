@@ -336,5 +336,5 @@ def test_the_clients_properties_are_librdkafkas(tmp_path):
         "sasl.password": "p=q",
     }
     file.write_text("sasl.jaas.config=x\n")
-    with pytest.raises(CleantailError, match="sasl.jaas.config is of Java clients only: give sasl.username"):
+    with pytest.raises(CleantailError, match="sasl.jaas.config is a setting of Java clients: use sasl.username"):
         client_settings("h:1", file)

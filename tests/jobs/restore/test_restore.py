@@ -198,7 +198,7 @@ def test_a_topic_that_is_not_there_is_told_with_the_command_that_makes_it(kafka,
         ("too-many", 3, {}, [], "too-many has 3 partitions, the archive 2"),
         ("append", 2, {"message_timestamp_type": "LogAppendTime"}, [], "message.timestamp.type=LogAppendTime"),
         ("compacted", 2, {"cleanup_policy": "compact"}, ["--log"], "cleanup.policy=compact"),
-        ("ages", 2, {"retention_ms": 60_000}, [], "retention.ms=60000: the broker would delete records again"),
+        ("ages", 2, {"retention_ms": 60_000}, [], "retention.ms=60000: the broker would delete the restored records"),
         (
             "young",
             2,
@@ -326,7 +326,7 @@ def test_brokers_that_are_away_are_told(workshop, archive, monkeypatch):
 
 def test_what_is_no_name_of_a_topic_is_told(kafka, workshop, archive):
     code, error = refused(workshop, kafka, archive, "no name")
-    assert code == 2 and "no name is no name of a topic" in error
+    assert code == 2 and "no name is not a topic name" in error
 
 
 def test_the_report_says_which_offsets_of_the_archive_they_are(kafka, workshop, archive):

@@ -137,7 +137,7 @@ def test_the_page_says_what_is_read_and_up_to_where(site: Site, lake: Any) -> No
     text = shown(site)
     assert "The table sinks.orders, which Cleantail only reads. Read up to snapshot" in text
     assert f"snapshot {table.current_snapshot().snapshot_id}" in text and "Log ends: 1 of partition 0." in text
-    assert "snapshot 7 of 1970-01-01" in text and "removed or changed records, which was passed over" in text
+    assert "snapshot 7 of 1970-01-01" in text and "removed or changed records, which was skipped" in text
 
 
 def test_lineage_tells_the_table_at_the_snapshot_that_was_read(site: Site, lake: Any) -> None:

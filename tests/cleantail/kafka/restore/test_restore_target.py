@@ -55,7 +55,7 @@ def test_a_topic_that_ever_had_a_record_is_refused():
 
 
 def test_a_restore_whose_beginning_is_gone_does_not_go_on():
-    with pytest.raises(TargetError, match="partition 1 begins at offset 3: records that were restored are gone again"):
+    with pytest.raises(TargetError, match="partition 1 begins at offset 3: restored records are gone again"):
         require_whole(target(starts=(0, 3), ends=(0, 7)))
 
 
@@ -103,7 +103,7 @@ def test_a_record_has_to_outlive_its_restore(age_ms, retention_ms, fits):
     if fits:
         require_fitting(topic, log, NOW_MS)
         return
-    with pytest.raises(TargetError, match=f"retention.ms={retention_ms}: the broker would delete records again"):
+    with pytest.raises(TargetError, match=f"retention.ms={retention_ms}: the broker would delete the restored records"):
         require_fitting(topic, log, NOW_MS)
 
 

@@ -26,7 +26,7 @@ def test_markers_transactions_and_what_the_cleaner_emptied_are_told_by_the_heade
 @pytest.mark.parametrize(
     ("change", "left", "limit", "said"),
     [
-        pytest.param({"magic": 1}, 999, 999, "message format version 1, which Kafka 4 has no more", id="old format"),
+        pytest.param({"magic": 1}, 999, 999, "message format version 1, which Kafka 4 no longer has", id="old format"),
         pytest.param({"magic": 77}, 999, 999, "no record batch begins here", id="not a batch"),
         pytest.param({"length": 48}, 999, 999, "no record batch begins here", id="shorter than its header"),
         pytest.param({"length": -1}, 999, 999, "no record batch begins here", id="negative length"),

@@ -81,7 +81,7 @@ def test_a_directory_that_is_none_or_has_no_log_of_the_topic_is_told(tmp_path):
 def test_two_folders_of_one_partition_and_two_topics_of_one_name_are_refused(tmp_path):
     segment(tmp_path / f"orders-0-{ID}", 0, batch(0))
     segment(tmp_path / f"orders-1-{OTHER_ID}", 0, batch(0))
-    with pytest.raises(CleantailError, match=f"the id {ID}, and .* the id {OTHER_ID}: two topics had the name orders"):
+    with pytest.raises(CleantailError, match=f"the id {ID}, but .* the id {OTHER_ID}: two topics had the name orders"):
         find_logs(tmp_path, "orders")
     segment(tmp_path / "orders-0", 0, batch(0))
     with pytest.raises(CleantailError, match="are both of partition 0 of topic orders"):

@@ -121,7 +121,7 @@ def read_log(directory, segments, checkpoint=None):
 def test_a_gap_above_the_clean_point_is_damage_where_the_brokers_checkpoint_is_there(tmp_path, segments, checkpoint):
     """Also a log that the checkpoint does not name: its cleaner was never there."""
     with pytest.raises(
-        SegmentError, match=r"t-0/0+\d\.log, byte \d+: offsets \d+ to \d+ are missing .*come to offset 0"
+        SegmentError, match=r"t-0/0+\d\.log, byte \d+: offsets \d+ to \d+ are missing .*has reached offset 0"
     ):
         read_log(tmp_path, segments, checkpoint)
 
@@ -146,8 +146,8 @@ def test_a_batch_that_a_cleaner_wrote_proves_the_gaps_before_it_and_they_are_nam
     found = read_log(tmp_path, [[batch(0), batch(3)], [cleaned, batch(9)]], "0\n1\nt 0 2\n")
     assert found.offsets.end == 10
     assert found.warnings == (
-        "partition 0: batches up to offset 9 were cleaned, and the broker's cleaner-offset-checkpoint says 2: another "
-        "broker cleaned them, or this one is at it. Offsets from 2 to 8 that are not there count as cleaned",
+        "partition 0: batches up to offset 9 were cleaned, but the broker's cleaner-offset-checkpoint has 2: another "
+        "broker cleaned them, or this one is cleaning them now. Missing offsets from 2 to 8 count as cleaned",
     )
 
 
@@ -176,8 +176,8 @@ def test_the_high_watermark_is_the_end_and_what_lies_beyond_it_is_told():
     found = scanned_log(log_of(scans, high_watermark=12), scans)
     assert found.offsets.end == 12
     assert found.warnings == (
-        "partition 3: 10.log goes on beyond offset 12, the broker's high watermark by its checkpoint: what is not known "
-        "to be replicated was not read",
+        "partition 3: 10.log continues beyond offset 12, the broker's high watermark in its checkpoint: records beyond "
+        "it may not be replicated and were not read",
     )
 
 
@@ -205,6 +205,5 @@ def test_the_first_transaction_without_a_marker_is_the_last_stable_offset():
     assert offsets(scan(0, 10, begun={1: 4}), scan(10, 20, begun={1: 12})) == (0, 4, 20)
     scans = (scan(0, 10, begun={1: 4}), scan(10, 20))
     assert scanned_log(log_of(scans), scans).warnings == (
-        "partition 3: a transaction that began at offset 4 has no end in these segments: what comes after it was not "
-        "read",
+        "partition 3: a transaction that began at offset 4 has no end in these segments: later records were not read",
     )

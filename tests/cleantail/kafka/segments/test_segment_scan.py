@@ -80,9 +80,9 @@ def test_any_flipped_byte_of_a_batch_between_others_is_told_with_its_position(sc
 
 
 def test_offsets_and_epochs_never_go_back(scan):
-    with pytest.raises(SegmentError, match="a batch of offset 11 where 12 or more has to be"):
+    with pytest.raises(SegmentError, match="a batch with offset 11 instead of 12 or more"):
         scan(batch(10), batch(11), batch(11))
-    with pytest.raises(SegmentError, match="a batch of offset 9 where 10 or more has to be"):
+    with pytest.raises(SegmentError, match="a batch with offset 9 instead of 10 or more"):
         scan(batch(9))
     with pytest.raises(SegmentError, match="leader epoch 1 after 2"):
         scan(batch(10, epoch=2), batch(11, epoch=1))

@@ -332,8 +332,8 @@ def test_an_open_transaction_bounds_the_log_and_is_told(broker, workshop, from_k
     stable = len(RECORDS) + 1
     assert position(topic).next_offsets == {0: stable}
     assert done["warnings"] == [
-        f"partition 0: a transaction that began at offset {stable} has no end in these segments: what comes after it was "
-        "not read"
+        f"partition 0: a transaction that began at offset {stable} has no end in these segments: later records were not "
+        "read"
     ]
 
 
@@ -472,7 +472,7 @@ def test_of_a_broker_that_was_killed_the_replicated_part_lands_and_the_rest_is_t
     topic = workshop.topic("seg-killed")
     done = workshop.json("ingest", topic, "--segments", kafka.broker.logs)
     assert landed(topic) == seen[:5]
-    assert "00000000000000000000.log goes on beyond offset 5, the broker's high watermark" in done["warnings"][0]
+    assert "00000000000000000000.log continues beyond offset 5, the broker's high watermark" in done["warnings"][0]
     shutil.copytree(kafka.broker.logs / "seg-killed-0", tmp_path / "alone" / "seg-killed-0")
     workshop.ok("ingest", topic, "--segments", tmp_path / "alone")
     assert landed(topic) == seen and len(seen) == 8

@@ -111,7 +111,7 @@ def test_a_login_needs_the_right_to_read_and_its_password_is_shown_to_nobody(kaf
     assert code == 2 and "topic guarded" in err and "nothing was appended" in err and "secret" not in out + err
     kafka.allow("guarded", AclOperation.DESCRIBE)
     code, out, err = workshop.run("ingest", topic)
-    assert code == 2 and "may describe topic guarded and not read it" in err
+    assert code == 2 and "may describe topic guarded but not read it" in err
     kafka.allow("guarded", AclOperation.READ)
     workshop.ok("ingest", topic)
     assert landed(topic) == kafka.consumed(topic)

@@ -158,7 +158,7 @@ def test_a_no_drops_the_round_though_the_yaml_asks_for_no_approval_any_more(work
 def test_a_round_that_waits_since_an_earlier_version_says_what_to_do(workshop, table_of):
     topic, table, checked, _ = held(workshop, table_of, "earlier-version")
     rows = [row | {CHECKED_ROUND: None} for row in workshop.evidence(topic)]
-    with pytest.raises(HeldError, match=r"lacks column checked_round.*clear compact and what follows it"):
+    with pytest.raises(HeldError, match=r"lacks column checked_round.*clear compact and all tasks after it"):
         recorded(table.topic, checked.round, "compact", rows)
     assert CHECKED_ROUND in evidence_table(workshop.platform()).schema().column_names
 
