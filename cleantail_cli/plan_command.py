@@ -25,7 +25,7 @@ from cleantail_cli.parameters import FILE, clock, config_names
 from cleantail_cli.status_command import tell_holds
 
 if TYPE_CHECKING:
-    from cleantail.lake.run_plan import PlannedLog, RunPlan
+    from cleantail.rounds.run_plan import EvaluatedTopic, PlannedLog
     from cleantail.whatif.policy_comparison import Comparison, Difference, Policy
 
 
@@ -84,7 +84,7 @@ def plan(
     return 0
 
 
-def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None) -> RunPlan:
+def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None) -> EvaluatedTopic:
     """Return the run's plan. It includes quarantined logs before their pause is over: a user has decided to retry."""
     from cleantail.lake.evaluate import evaluate_topic
 
@@ -98,7 +98,7 @@ class Plan:
     `unit_tasks` says how many tasks each unit has, and why. Their JSON key `joins` is part of the format.
     """
 
-    planned: RunPlan
+    planned: EvaluatedTopic
     unit_tasks: Sequence[str]
 
     def document(self) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _decision(of_log: PlannedLog) -> tuple[object, ...]:
     return made.partition, of_log.action, made.first_dirty_offset, made.end_offset, ratio, made.reason
 
 
-def tell_warnings(planned: RunPlan, page: Page) -> None:
+def tell_warnings(planned: EvaluatedTopic, page: Page) -> None:
     """Warn on stderr of checkpoints outside their log, late records and records without a key."""
     for log in planned.logs:
         for text in log.warnings:
@@ -140,7 +140,7 @@ def tell_warnings(planned: RunPlan, page: Page) -> None:
             page.warning(text if text.startswith(where) else f"{where}{text}")
 
 
-def tell_held_back(planned: RunPlan, page: Page) -> None:
+def tell_held_back(planned: EvaluatedTopic, page: Page) -> None:
     """Warn on stderr of quarantined logs that this plan retries, although a scheduled run would still wait."""
     for log in planned.logs:
         quarantine = log.state.quarantine

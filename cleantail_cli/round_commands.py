@@ -27,7 +27,7 @@ from cleantail_cli.plan_command import evaluated, tell_warnings
 
 if TYPE_CHECKING:
     from cleantail.kafka.source_topic import SourceTopic
-    from cleantail.lake.run_plan import RunPlan
+    from cleantail.rounds.run_plan import EvaluatedTopic
 
 
 @command(
@@ -51,7 +51,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
         progress("evaluating")
         planned = evaluated(configured, now, force, partition)
         approved_by = getpass.getuser() if approve else None
-        due = planned.due or planned.repairs  # only then is Spark started
+        due = planned.has_rounds or planned.repairs  # only then is Spark started
         result = _run(configured, planned, progress, approved_by) if due else TopicOutcome(configured.topic)
     call.output.show(Compacted(planned, result))
     # a round that needs approval is dropped: a command cannot wait for an answer
@@ -60,13 +60,13 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
     return 0 if result.ok else 1
 
 
-def _run(topic: Topic, planned: RunPlan, progress: Progress, approved_by: str | None) -> TopicOutcome:
+def _run(topic: Topic, planned: EvaluatedTopic, progress: Progress, approved_by: str | None) -> TopicOutcome:
     """Run the rounds of the plan in Spark, by the stations that a pack of a group's DAG uses."""
     from spark_jobs.quality.judge import preload
     from spark_jobs.run.topic_run import StationError, TopicRun
 
-    logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.sweep}
-    progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records, 'record')}")
+    logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.swept}
+    progress.about(f"{counted(len(logs), 'partition')}, {counted(planned.records or 0, 'record')}")
     preload()
     with spark_session(topic.platform, f"cleantail compact {topic.topic}", progress, planned.records) as spark:
         request = PackRequest((topic.topic,), planned.now_ms)
@@ -155,12 +155,12 @@ def _reconciled(topic: Topic, source: SourceTopic, progress: Progress, approved_
 class Compacted:
     """Answer of `compact`: what the run did to each log, and the results of its checks."""
 
-    planned: RunPlan
+    planned: EvaluatedTopic
     result: TopicOutcome
 
     def document(self) -> dict[str, Any]:
         nothing = RoundResult()
-        ran = self.planned.due or self.planned.repairs
+        ran = self.planned.has_rounds or self.planned.repairs
         rounds = {"compacted": self.result.compacted, "expired": self.result.expired} if ran else {}
         results = {name: ROUND_RESULT_JSON.plain(result or nothing) for name, result in rounds.items()}
         return {"plan": self.planned.as_json(), "ok": self.result.ok, **results}
@@ -168,7 +168,7 @@ class Compacted:
     def tell(self, page: Page) -> None:
         planned, result = self.planned, self.result
         tell_warnings(planned, page)
-        if not planned.due:
+        if not planned.has_rounds:
             page.line(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
             return
         columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")

@@ -71,7 +71,7 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     """
     from cleantail.lake.catalogs import side_due
     from cleantail.lake.evaluate import read_facts
-    from cleantail.lake.run_plan import resolve_reclaim
+    from cleantail.lake.reclaim_plan import resolve_reclaim
     from cleantail.rounds.station_results import ReclaimResult
 
     configured, now_ms = call.topic(topic), clock(now)

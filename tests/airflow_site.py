@@ -13,6 +13,7 @@ import pytest
 
 from cleantail.codec import Codec
 from cleantail.rounds.checked_round import Verdict
+from cleantail.rounds.run_plan import RUN_PLAN_JSON
 from tests.airflow_environment import ROOT
 
 NOW_MS = 1_700_000_000_000
@@ -85,10 +86,8 @@ class FixedPlan:
     logs: tuple[Any, ...] = ()
     readers: tuple[Any, ...] = ()
 
-    @property
-    def now_ms(self) -> int:
-        now_ms: int = self.data["now_ms"]
-        return now_ms
+    def __getattr__(self, name: str) -> Any:
+        return getattr(RUN_PLAN_JSON.of_plain(self.data, "the test's plan"), name)
 
     def as_json(self) -> dict[str, Any]:
         return self.data
@@ -120,7 +119,7 @@ def plan(units: int = 0, sweep: bool = False, reclaim: bool = False) -> dict[str
         "reason": f"{units} partitions are due" if units else "nothing is due: the log is clean",
         "partitions": [],
         "units": [unit(number, (number,)) for number in range(units)],
-        "sweep": {"round": "r1", "now_ms": NOW_MS, "partitions": [0]} if sweep else None,
+        "sweep": {"now_ms": NOW_MS, "partitions": [0]} if sweep else None,
         "sweep_reason": "3 tombstones are past their horizon" if sweep else "no tombstone waits for a horizon",
         "reclaim": {"due": reclaim, "reason": "2 files to rewrite" if reclaim else "nothing to merge"},
     }

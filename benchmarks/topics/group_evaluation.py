@@ -13,7 +13,7 @@ from cleantail.config.topic import Topic
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.kept_facts import KeptFacts
 from cleantail.lake.pending_input import new_files
-from cleantail.lake.run_plan import NewInput, due_topic
+from cleantail.rounds.run_plan import NewInput, due_topic
 
 
 @dataclass(frozen=True, slots=True)

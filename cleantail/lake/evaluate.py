@@ -1,4 +1,4 @@
-"""What a run of one topic would do now, and why: metadata in, RunPlan out. Starts no Spark, changes nothing.
+"""What a run of one topic would do now, and why: metadata in, EvaluatedTopic out. Starts no Spark, changes nothing.
 
 A decision uses the real clock, or `now_ms`, which a user may set for a run:
 
@@ -29,14 +29,16 @@ from cleantail.human import be, counted
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
 from cleantail.lake.kept_facts import KeptFacts
 from cleantail.lake.own_namespace import current_releases, namespace_properties, readers_of, releases_of
-from cleantail.lake.run_plan import RunPlan, resolve_reclaim
+from cleantail.lake.reclaim_plan import resolve_reclaim
 from cleantail.lake.table_metadata import TableFacts, history_of, require_partition, table_facts
 from cleantail.log.due_work import DueWork, resolve_due_work, resolve_reconcile
 from cleantail.log.log_state import LogState, keyless_note, resolve_log_state
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.segments import DataFile
 from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem, pack, round_name
+from cleantail.rounds.checked_round import ExpiryRequest
 from cleantail.rounds.commit_summaries import Commit
+from cleantail.rounds.run_plan import EvaluatedTopic, PlannedLog
 
 SKEW_MS = 60_000
 """How far the clock of the deciding machine may be ahead of the working machine's."""
@@ -104,7 +106,7 @@ def evaluate_topic(
     later_round: bool = False,
     kept: KeptFacts | None = None,
     unconverted: bool = False,
-) -> RunPlan:
+) -> EvaluatedTopic:
     """Plan a run of one topic at `now_ms`.
 
     `reconcile`: a user requests a reconciliation. `later_round`: as in resolve_due_work. `kept`: cached facts of
@@ -169,7 +171,7 @@ def plan_run(
     reconcile: bool = False,
     later_round: bool = False,
     until_ms: int | None = None,
-) -> RunPlan:
+) -> EvaluatedTopic:
     """Plan a run from the table's metadata, the pure half of evaluate_topic.
 
     `until_ms`: the clock of expiry, by default `now_ms`. Raises TableError for a partition that the table does not
@@ -183,29 +185,27 @@ def plan_run(
     works = _works(logs, work, facts)
     round_id = round_name(now_ms, facts.sequence_number if facts else 0)
     unit_bytes = LONG_MAX if topic.columns else UNIT_BYTES  # an adopted table's file may hold several logs
-    return RunPlan(
+    by_log = tuple(
+        PlannedLog(log, d, r, keyless_note(log.cleanable_keyless, log.uncleanable_keyless, topic.config))
+        for log, d, r in zip(logs, work.decisions, work.retentions, strict=True)
+    )
+    # if delete.retention.ms is 0, horizons that this run sets are due at once
+    fresh_from = {} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works}
+    return EvaluatedTopic(
         topic=topic.topic,
         round=round_id,
         now_ms=now_ms,
         reason=_reason(logs, works, work) if logs else "the table has no records yet",
-        logs=logs,
-        decisions=work.decisions,
-        retentions=work.retentions,
+        by_log=by_log,
         units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
-        sweep=work.sweep,
+        sweep=ExpiryRequest(now_ms, work.sweep, fresh_from) if work.sweep else None,
         sweep_reason=work.sweep_reason,
         reclaim=resolve_reclaim(facts, topic.config, now_ms if until_ms is None else until_ms),
         readers=readers,
         holds=work.holds,
-        fresh_from={} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works},
         records=sum(file.live_records for file in facts.files) if facts else 0,
         reconcile=resolve_reconcile(topic, logs, reconcile),
         shared_files=facts is not None and _share_files(facts.files),
-        keyless={
-            s.partition: note
-            for s in logs
-            if (note := keyless_note(s.cleanable_keyless, s.uncleanable_keyless, topic.config))
-        },
     )
 
 

@@ -38,9 +38,9 @@ class CheckRequest:
 
 @dataclass(frozen=True, slots=True)
 class ExpiryRequest:
-    """The input of an expiry.
+    """What an expiry removes: due tombstones of `partitions`. `now_ms` is Unix ms.
 
-    `partitions`: the logs with due tombstones. `fresh_from`: as in RunPlan. `now_ms`: Unix ms.
+    `fresh_from`: partition -> from where on this run sets horizons, if delete.retention.ms is 0: they are due at once.
     """
 
     now_ms: int

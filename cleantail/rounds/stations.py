@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
 
 from cleantail.codec import Codec
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
 from cleantail.rounds.checked_round import RoundResult
+from cleantail.rounds.run_plan import RunPlan
 from cleantail.rounds.station_results import ReclaimResult
 
 INGEST, CONVERT_DELETES, EVALUATE, COMPACT = "ingest", "convert_deletes", "evaluate", "compact"
@@ -129,23 +129,6 @@ def _joined(earlier: RoundResult | None, later: RoundResult | None) -> RoundResu
 TOPIC_OUTCOME_JSON: Codec[TopicOutcome] = Codec(TopicOutcome)
 
 
-class Plan(Protocol):
-    """What decides which stations have work: the plan of a run, from `evaluate` or from an XCom."""
-
-    @property
-    def reason(self) -> str: ...
-    @property
-    def units(self) -> Any: ...
-    @property
-    def sweep(self) -> Any: ...
-    @property
-    def sweep_reason(self) -> str: ...
-    @property
-    def reclaim(self) -> Any: ...
-    @property
-    def reconcile(self) -> Any: ...
-
-
 def _nothing(outcome: TopicOutcome) -> str:
     return ""
 
@@ -155,20 +138,20 @@ class Station:
     """One station.
 
     `idle`: why it has no work in a run of this plan, or "" if it has; None if the plan does not decide that. `line`:
-    what it reports of a topic, or "" if the topic had nothing. `errors_of`: the
-    stations of TopicOutcome.station whose errors it shows. `checks`: the rounds of TopicOutcome.rounds whose failed
+    what it reports of a topic, or "" if the topic had nothing. `errors_of`: the stations of TopicOutcome.station whose
+    errors it shows. `checks`: the rounds of TopicOutcome.rounds whose failed
     checks it shows. `with_approval`: the tasks that stand with it if its round may wait for a person.
     """
 
     name: str
-    idle: Callable[[Plan], str] | None = None
+    idle: Callable[[RunPlan], str] | None = None
     line: Callable[[TopicOutcome], str] = _nothing
     errors_of: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     with_approval: tuple[str, ...] = ()
 
 
-def _no_round(plan: Plan) -> str:
+def _no_round(plan: RunPlan) -> str:
     return "" if plan.units else plan.reason
 
 
@@ -257,7 +240,7 @@ SHOWN: Mapping[str, Station] = {station.name: station for station in STATIONS if
 """Name -> station, of those that a pack shows."""
 
 
-def idle_tasks(plan: Plan) -> dict[str, str]:
+def idle_tasks(plan: RunPlan) -> dict[str, str]:
     """Return task -> why it has nothing to do in a run of this plan."""
     return {
         task: why

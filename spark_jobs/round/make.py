@@ -28,7 +28,6 @@ from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.evaluate import log_states, planned_unit, read_facts
-from cleantail.lake.run_plan import RunPlan
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.horizons import hold_offset, left_behind, spans_of
 from cleantail.log.log_state import LogState
@@ -36,6 +35,7 @@ from cleantail.log.task_shares import ends_where_full, map_slots, task_plan
 from cleantail.log.triggers import quarantine_pause
 from cleantail.log.work_units import PartitionWork, WorkUnit, round_name
 from cleantail.rounds.checked_round import EXPIRED, STAGED_UNIT_JSON, UNIT, LeftBehind, StagedUnit, UnitCounts
+from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.station_results import ComparedLog, ComparisonResult
 from spark_jobs.engine.compared_readers import NOTHING_NEW, ReaderComparison, compare_readers
 from spark_jobs.engine.expiry import find_expired
@@ -54,7 +54,11 @@ from spark_jobs.round.released_logs import note_rewritten
 
 
 def expiry_unit(
-    plan: RunPlan, partitions: Collection[int], base_snapshot_id: int, hold_cap_ms: int, fresh_from: Mapping[int, int]
+    plan: EvaluatedTopic,
+    partitions: Collection[int],
+    base_snapshot_id: int,
+    hold_cap_ms: int,
+    fresh_from: Mapping[int, int],
 ) -> WorkUnit:
     """Return the logs with due tombstones as one unit. `end_offset` of a log is its clean point: tombstones above it
     stay."""
@@ -72,14 +76,14 @@ def expiry_unit(
             fresh_from=fresh_from.get(log.partition),
         )
         for log in plan.logs
-        if log.partition in plan.sweep and log.partition in partitions
+        if log.partition in plan.swept and log.partition in partitions
     )
     horizons = {log.partition: log.horizons for log in plan.logs}
     due = tuple(w for w in works if spans_of(w, horizons[w.partition], plan.now_ms))
     return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
 
 
-def expire_unit(table: TopicTable, plan: RunPlan, unit: WorkUnit) -> StagedUnit:
+def expire_unit(table: TopicTable, plan: EvaluatedTopic, unit: WorkUnit) -> StagedUnit:
     """Delete due tombstones on the unit's branch. Returns the unit with counts, and with readers whose hold expired."""
     began_ms = int(time.time() * 1000)
     note_rewritten(table, unit.now_ms)

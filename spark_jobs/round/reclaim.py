@@ -36,10 +36,11 @@ from cleantail.lake.neighbours import (
     require_inner_files,
     require_separate_folder,
 )
-from cleantail.lake.run_plan import Group, kept_number, resolve_reclaim, rewrite_batches
+from cleantail.lake.reclaim_plan import kept_number, resolve_reclaim, rewrite_batches
 from cleantail.lake.storage_locations import oldest_own_file_ms, require_safe_commits
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.commit_summaries import OPERATION
+from cleantail.rounds.run_plan import Group
 from cleantail.rounds.station_results import ReclaimResult, RewrittenFiles
 from spark_jobs.engine.written_files import RefusedError
 from spark_jobs.iceberg.commits import drop_branches, replace_files

@@ -24,7 +24,6 @@ from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.evaluate import evaluate_topic
-from cleantail.lake.run_plan import RunPlan
 from cleantail.log.partition_state import PROPERTY_PARTITION
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit
@@ -32,6 +31,7 @@ from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
+from cleantail.rounds.run_plan import EvaluatedTopic
 from spark_jobs.engine.gone_keys import measure_reconciliation
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.evaluation import are_cores_lost
@@ -93,7 +93,7 @@ def compaction(table: TopicTable, now_ms: int, later_round: bool = False) -> Rou
     """
 
     def plan(logs: RoundLogs) -> PlannedRound:
-        evaluated, works = list[RunPlan](), list[PartitionWork]()
+        evaluated, works = list[EvaluatedTopic](), list[PartitionWork]()
         if logs.cleaned:
             evaluated.append(evaluate_topic(table.topic, now_ms=now_ms, force=True, later_round=later_round))
             works += [work for work in _works(evaluated[-1]) if work.partition in logs.cleaned]
@@ -107,11 +107,11 @@ def compaction(table: TopicTable, now_ms: int, later_round: bool = False) -> Rou
     return RoundKind(COMPACT, now_ms, plan)
 
 
-def _works(plan: RunPlan) -> list[PartitionWork]:
+def _works(plan: EvaluatedTopic) -> list[PartitionWork]:
     return [work for unit in plan.units for work in unit.partitions]
 
 
-def planned_compaction(table: TopicTable, plan: RunPlan) -> PlannedRound:
+def planned_compaction(table: TopicTable, plan: EvaluatedTopic) -> PlannedRound:
     """Return the compaction of the units that evaluate planned."""
     return PlannedRound(plan.round, plan.units, partial(compact_unit, table))
 
@@ -121,8 +121,8 @@ def expiry(
 ) -> RoundKind:
     """Return the kind of round that removes due tombstones, by the ledgers in the current table.
 
-    `fresh_from`: as in RunPlan. `retry_quarantined` ignores quarantine pauses. Planning also writes back checkpoints
-    that lie outside their log.
+    `fresh_from`: as in ExpiryRequest. `retry_quarantined` ignores quarantine pauses. Planning also writes back
+    checkpoints that lie outside their log.
     """
 
     def plan(logs: RoundLogs) -> PlannedRound:
@@ -163,7 +163,7 @@ def kind_of(table: TopicTable, checked: CheckedRound) -> RoundKind:
     return compaction(table, checked.now_ms)
 
 
-def write_back(table: TopicTable, plan: RunPlan) -> None:
+def write_back(table: TopicTable, plan: EvaluatedTopic) -> None:
     """Write back checkpoints that lie outside their log, for logs without work in the plan (semantics.md 1.2)."""
     note_rewritten(table, plan.now_ms)
     if plan.repairs:
@@ -193,7 +193,7 @@ class Run:
     answer: Answer | None = None
 
 
-def compact_round(run: Run, plan: RunPlan, checked: CheckedRound | None = None) -> RoundResult:
+def compact_round(run: Run, plan: EvaluatedTopic, checked: CheckedRound | None = None) -> RoundResult:
     """Compact, check and publish a plan's units. `checked`: the round of the plan, if it was already checked.
 
     If the memory budget ends a round early (semantics.md 1.4.1), further rounds run up to the planned ends."""

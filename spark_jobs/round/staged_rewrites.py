@@ -18,8 +18,8 @@ from pyspark.sql import functions as F
 from cleantail.config.topic_table import OFFSET, PARTITION, TOMBSTONE, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
-from cleantail.lake.run_plan import Group
 from cleantail.log.segments import DataFile
+from cleantail.rounds.run_plan import Group
 from spark_jobs.engine.rewrite_task import RewriteTask, Source, rewrite_all
 from spark_jobs.engine.table_files import new_data_files, offset_paths, write_settings
 from spark_jobs.engine.tasks import run_tasks

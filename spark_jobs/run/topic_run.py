@@ -39,10 +39,10 @@ from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.pending_input import new_files
 from cleantail.lake.repairable_deletes import foreign_deletes
-from cleantail.lake.run_plan import RunPlan
 from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.pack_results import PackRequest
+from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
 from cleantail.rounds.stations import (
     COMPACT,
@@ -166,7 +166,7 @@ class TopicRun:
     approved_by: str | None = None
     outcome: TopicOutcome = field(init=False)
     measured: MeasuredRound | None = None
-    plan: RunPlan | None = None
+    plan: EvaluatedTopic | None = None
     lost_cores: bool = False
 
     def __post_init__(self) -> None:
@@ -200,7 +200,7 @@ class TopicRun:
         with self._at(EVALUATE):
             require_usable(self.topic)
             plan = self._evaluate()
-        if not (plan.due or plan.repairs or plan.reclaim.due or plan.reconcile.due):
+        if not plan.has_work:
             self.outcome = replace(self.outcome, reason=NOTHING_DUE)
             return
         with self._at(COMPACT):
@@ -208,12 +208,12 @@ class TopicRun:
             self._drop_branches_of_the_dead()
             self.measured = self._measured(plan) if plan.units else None
 
-    def take(self, plan: RunPlan) -> None:
+    def take(self, plan: EvaluatedTopic) -> None:
         """Accept the plan of the run, and repair the checkpoints that are outside their log."""
         self.plan = plan
         write_back(self.table, plan)
 
-    def _measured(self, plan: RunPlan) -> MeasuredRound | None:
+    def _measured(self, plan: EvaluatedTopic) -> MeasuredRound | None:
         """Make and measure the round of the plan.
 
         Returns None if the table changed meanwhile. Then `finish` begins again.
@@ -275,10 +275,10 @@ class TopicRun:
         self.outcome = replace(self.outcome, reconciled=done(reconciled))
 
     def _expire(self, run: Run) -> None:
-        plan = self._due_plan
-        sweep = [p for p in plan.sweep if p not in self.outcome.held_back]
-        expired = expire_round(run, plan.now_ms, sweep, plan.fresh_from, retry_quarantined=self.by_person)
-        self.outcome = replace(self.outcome, expired=done(self._dropped_if_waiting(run, expired)))
+        if sweep := self._due_plan.sweep:
+            logs = [p for p in sweep.partitions if p not in self.outcome.held_back]
+            expired = expire_round(run, sweep.now_ms, logs, sweep.fresh_from, retry_quarantined=self.by_person)
+            self.outcome = replace(self.outcome, expired=done(self._dropped_if_waiting(run, expired)))
         run.table.drop_stale_branches()
 
     def _reclaim(self) -> None:
@@ -287,7 +287,7 @@ class TopicRun:
             self.outcome = replace(self.outcome, reclaimed=reclaimed)
 
     @property
-    def _due_plan(self) -> RunPlan:
+    def _due_plan(self) -> EvaluatedTopic:
         assert self.plan is not None, "finish returns before its stations if there is no plan"
         return self.plan
 
@@ -315,7 +315,7 @@ class TopicRun:
                 name for name in each(self.table.load().refs().keySet()) if name.startswith(of_run)
             )
 
-    def _evaluate(self) -> RunPlan:
+    def _evaluate(self) -> EvaluatedTopic:
         request = self.request
         return evaluate_topic(
             self.topic,

@@ -57,7 +57,7 @@ def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any
     text = {"group": "pairs", "limits": {name.replace("_", "."): value for name, value in limits.items()}}
     (site.config / "groups" / "pairs.yaml").write_text(json.dumps(text))
     monkeypatch.setattr(
-        "cleantail.lake.run_plan.due_topic",
+        "cleantail.rounds.run_plan.due_topic",
         lambda plan, new, configs, since, force: (
             DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None
         ),

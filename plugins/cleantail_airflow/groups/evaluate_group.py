@@ -194,7 +194,7 @@ class EvaluateGroupOperator(BaseOperator):
         self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, looked: Looked
     ) -> None:
         from cleantail.lake.evaluate import evaluate_topic
-        from cleantail.lake.run_plan import NewInput, due_topic
+        from cleantail.rounds.run_plan import NewInput, due_topic
         from cleantail_airflow.alerts.alerting import tell_of_missed
         from cleantail_airflow.outcomes.run_metrics import send_plan
 

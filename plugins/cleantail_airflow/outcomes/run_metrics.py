@@ -18,7 +18,7 @@ from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
 if TYPE_CHECKING:
-    from cleantail.lake.run_plan import RunPlan
+    from cleantail.rounds.run_plan import EvaluatedTopic
 
 
 try:
@@ -36,7 +36,7 @@ JOBS_OF = {COMPACT: ("check_quality", "publish")}
 logger = logging.getLogger(__name__)
 
 
-def send_plan(topic: Topic, run: RunPlan) -> None:
+def send_plan(topic: Topic, run: EvaluatedTopic) -> None:
     """Send the gauges of the logs that `evaluate` has read."""
     _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
 

@@ -1,7 +1,6 @@
-"""Parse the XComs of a run: the plan of `evaluate`, and the reports of jobs. RunPlan.as_json writes the plan.
+"""Parse the XComs of a run: the plan of `evaluate`, and the reports of jobs.
 
-Every editor of a DAG can write its XComs. So a plan gives only numbers, names of logs and reasons; bounds of logs are
-not trusted (cleantail.lake.evaluate). A report only names the round: nothing is published because of it.
+Every editor of a DAG can write its XComs. A report only names the round: nothing is published because of it.
 """
 
 from __future__ import annotations
@@ -15,58 +14,25 @@ from airflow.sdk import Context
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
-from cleantail.log.due_work import ReconcileDecision
-from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.checked_round import ExpiryRequest, Hold, LeftBehind, StagedUnit, Verdict
+from cleantail.rounds.checked_round import Hold, LeftBehind, StagedUnit, Verdict
 from cleantail.rounds.recorded_checks import RoundReference
+from cleantail.rounds.run_plan import RUN_PLAN_JSON, RunPlan
 from cleantail.rounds.stations import EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.task_ids import PLAN
 
 
-@dataclass(frozen=True, slots=True)
-class ReclaimDecision:
-    due: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedRun:
-    """What a run will do.
-
-    `now_ms`: its clock (Unix ms); `sweep`: the logs with due tombstones; `records`: the number of records in the
-    table, None if unknown.
-    """
-
-    round: str
-    now_ms: int
-    reason: str
-    units: tuple[WorkUnit, ...]
-    sweep: ExpiryRequest | None
-    sweep_reason: str
-    reclaim: ReclaimDecision
-    records: int | None = None
-    reconcile: ReconcileDecision = ReconcileDecision()
-
-    @property
-    def due(self) -> bool:
-        return bool(self.units or self.sweep or self.reclaim.due or self.reconcile.due)
-
-
-_PLANNED_RUN_JSON: Codec[PlannedRun] = Codec(PlannedRun)
-
-
-def planned_run(plan: Mapping[str, Any]) -> PlannedRun:
+def planned_run(plan: Mapping[str, Any]) -> RunPlan:
     """Parse a plan. Raises AirflowFailException if `evaluate` cannot have written it."""
     try:
-        return _PLANNED_RUN_JSON.of_plain(plan, f"the XCom {PLAN} of {EVALUATE}")
+        return RUN_PLAN_JSON.of_plain(plan, f"the XCom {PLAN} of {EVALUATE}")
     except TableError as error:
         raise AirflowFailException(
             f"the XCom {PLAN} of {EVALUATE} is not as its task wrote it. Clear the whole run ({error})"
         ) from None
 
 
-def plan_of(context: Context) -> PlannedRun | None:
+def plan_of(context: Context) -> RunPlan | None:
     """Return the plan of this run, or None if `evaluate` has written none."""
     plan = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
     return None if plan is None else planned_run(plan)

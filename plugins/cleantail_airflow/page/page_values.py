@@ -11,7 +11,6 @@ from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.lake.run_plan import RunPlan
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import KeptBranch, kept_branch
 from cleantail.log.source_position import SnapshotPosition
@@ -19,6 +18,7 @@ from cleantail.log.triggers import Decision
 from cleantail.rounds.commit_summaries import SizePoint
 from cleantail.rounds.past_rounds import Round
 from cleantail.rounds.rollback_plan import UndoneRound
+from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.watch.charts import (
     Bar,
     ColumnChart,
@@ -159,7 +159,7 @@ class RowCache:
         return row
 
 
-def log_views(plan: RunPlan, topic: Topic, branches: Collection[str]) -> list[LogView]:
+def log_views(plan: EvaluatedTopic, topic: Topic, branches: Collection[str]) -> list[LogView]:
     """Return the rows of a topic's logs, with what a run would do with each now."""
     in_units = {work.partition for unit in plan.units for work in unit.partitions}
     return [
@@ -168,7 +168,7 @@ def log_views(plan: RunPlan, topic: Topic, branches: Collection[str]) -> list[Lo
             decision=planned.decision,
             bar=log_bar(log, BAR_WIDTH),
             lag_ms=_lag_ms(log, plan.now_ms),
-            sweep=log.partition in plan.sweep,
+            sweep=log.partition in plan.swept,
             kept=kept_branch(log.state, log.partition, topic, topic.platform.catalog.name, branches),
             held_by=tuple(h.name for h in plan.holds if h.partition == log.partition and h.tombstones),
             retention=planned.retention.reason if planned.retention.due and log.partition in in_units else "",
@@ -227,7 +227,7 @@ class TopicPage:
     waiting_round: Round | None
     meaning: Mapping[State, str]
     limits: str
-    plan: RunPlan
+    plan: EvaluatedTopic
     logs: Sequence[LogView]
     charts: Charts
     charts_shown: int

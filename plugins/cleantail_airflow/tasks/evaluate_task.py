@@ -19,7 +19,6 @@ from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.stations import idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.outcomes.failures import noted
-from cleantail_airflow.outcomes.run_xcoms import planned_run
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN, ROLLBACK
 from cleantail_airflow.tasks.airflow_listeners import NOTE, idle_note
@@ -27,7 +26,7 @@ from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_job import loaded_topic
 
 if TYPE_CHECKING:
-    from cleantail.lake.run_plan import RunPlan
+    from cleantail.rounds.run_plan import EvaluatedTopic
 
 
 class EvaluateOperator(LineageOperator, BaseOperator):
@@ -70,18 +69,16 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         self.keep_lineage(lambda: evaluated(topic))
         send_plan(topic, run)
         send_since_last_run([self.topic], context["ti"])
-        plan = run.as_json()
-        planned = planned_run(plan)
         self.log.info("%s", run.table())
-        self.reason = f"{planned.reason}; {planned.sweep_reason}; {planned.reclaim.reason}"
-        context["ti"].xcom_push(PLAN, plan)
+        self.reason = f"{run.reason}; {run.sweep_reason}; {run.reclaim.reason}"
+        context["ti"].xcom_push(PLAN, run.as_json())
         schedule = run_schedule_of(topic, Path(self.config_dir))
         tell_of_missed(topic, context, run.logs, now_ms, schedule)
-        if not planned.due:
+        if not run.due:
             context["ti"].xcom_push(NOTE, idle_note(schedule, self.reason, run.logs))
             self._skip_all_after(context, keep=[ALERT] if something_to_tell(topic, run, now_ms) else [])
-        set_return_value(context, [WORK_UNIT_JSON.plain(unit) for unit in planned.units])
-        reasons = {ROLLBACK: "the run was not triggered with rollback_to", **idle_tasks(planned)}
+        set_return_value(context, [WORK_UNIT_JSON.plain(unit) for unit in run.units])
+        reasons = {ROLLBACK: "the run was not triggered with rollback_to", **idle_tasks(run)}
         tasks = self.get_flat_relative_ids(upstream=False)
         skip(context, {task_id: reason for task_id, reason in reasons.items() if task_id in tasks})
 
@@ -120,7 +117,7 @@ def clock_of_run(platform: Platform, param_ms: int | None) -> int:
     return param_ms
 
 
-def something_to_tell(topic: Topic, run: RunPlan, now_ms: int) -> bool:
+def something_to_tell(topic: Topic, run: EvaluatedTopic, now_ms: int) -> bool:
     """Return whether a run without work must notify the channels: an incident is open, begins or ends."""
     from cleantail.watch.alarms import log_alarms
     from cleantail_airflow.alerts.channels import load_book

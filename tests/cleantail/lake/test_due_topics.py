@@ -2,9 +2,9 @@
 
 from dataclasses import replace
 
-from cleantail.lake.run_plan import NewInput, due_topic
 from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.partition_state import Horizon, PartitionState
+from cleantail.rounds.run_plan import NewInput, due_topic
 from tests.cleantail.lake.test_evaluate import NOW_MS, facts, log, planned, topic
 
 CLEAN = PartitionState(checkpoint=30)
@@ -37,7 +37,7 @@ def test_a_clean_log_that_may_become_due_by_what_is_new_is_read_from_its_start()
 def test_an_expiry_reads_the_logs_of_which_tombstones_go():
     waiting = PartitionState(checkpoint=30, horizons=(Horizon(30, NOW_MS, 2),))
     plan = planned(facts(log(0) + log(1), {0: waiting, 1: CLEAN}))
-    assert (plan.sweep, plan.units, read_bytes(plan)) == ((0,), (), 300)
+    assert (plan.swept, plan.units, read_bytes(plan)) == ((0,), (), 300)
 
 
 def test_a_reclaim_reads_the_files_that_it_rewrites():

@@ -17,6 +17,7 @@ from cleantail.log.due_work import ReconcileDecision
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.work_units import UNIT_BYTES, PartitionWork, round_name
+from cleantail.rounds.run_plan import RUN_PLAN_JSON
 from tests.cleantail.kernel_builders import data_file
 
 SETTINGS = {"segment.ms": 1, "segment.bytes": 100, "min.cleanable.dirty.ratio": 0.5}
@@ -56,7 +57,7 @@ def actions(plan):
 @pytest.mark.parametrize("table", [None, facts()], ids=["no table", "no data"])
 def test_without_records_nothing_is_due(table):
     plan = planned(table)
-    assert (plan.due, plan.units, plan.sweep, plan.repairs) == (False, (), (), {})
+    assert (plan.due, plan.units, plan.swept, plan.repairs) == (False, (), (), {})
     assert (plan.reason, plan.sweep_reason) == ("the table has no records yet", "no tombstone waits for a horizon")
 
 
@@ -195,13 +196,13 @@ SWEPT = PartitionState(checkpoint=30, horizons=(Horizon(30, NOW_MS, 4),))
 )
 def test_a_log_without_new_data_is_swept_when_its_tombstones_are_due(now_ms, sweep, reason):
     plan = planned(facts(log(0), {0: SWEPT}), now_ms)
-    assert (plan.sweep, plan.sweep_reason, plan.units, plan.due) == (sweep, reason, (), bool(sweep))
+    assert (plan.swept, plan.sweep_reason, plan.units, plan.due) == (sweep, reason, (), bool(sweep))
 
 
 def test_due_tombstones_of_all_logs_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: SWEPT, 1: PartitionState(checkpoint=30), 2: SWEPT})
     plan = planned(table)
-    assert (plan.sweep, plan.sweep_reason) == ((0, 2), "8 tombstones are past their horizon")
+    assert (plan.swept, plan.sweep_reason) == ((0, 2), "8 tombstones are past their horizon")
     assert plan.reason == "tombstones of 2 of 3 partitions are due, and nothing else"
 
 
@@ -219,18 +220,18 @@ def test_what_late_records_hold_back_is_swept_in_the_run_that_cleans_them():
     swept = tuple(replace(h, swept_to=2) for h in SWEPT.horizons)
     known = replace(SWEPT, known_sequence_number=5, horizons=swept)
     table = facts(log(0) + LATE, {0: known}, LATE)
-    assert planned(table, min_cleanable_dirty_ratio=1.0).sweep == ()
+    assert planned(table, min_cleanable_dirty_ratio=1.0).swept == ()
     plan = planned(table, how={"force": True})
-    assert ([w.first_dirty_offset for w in works(plan)], plan.sweep) == ([2], (0,))
+    assert ([w.first_dirty_offset for w in works(plan)], plan.swept) == ([2], (0,))
 
 
 @pytest.mark.parametrize(("retention_ms", "expected"), [(0, {0: 0}), (1, {})])
 def test_without_retention_the_run_says_which_horizons_are_its_own(retention_ms, expected):
     """delete.retention.ms 0: a tombstone still takes two cleanings (semantics.md 1.5)."""
-    plan = planned(facts(log(0)), delete_retention_ms=retention_ms)
-    assert plan.fresh_from == expected
-    swept = replace(plan, sweep=(0,)).as_json()["sweep"]
-    assert swept.get("fresh_from", {}) == {str(p): offset for p, offset in expected.items()}
+    plan = planned(facts(log(0) + log(1), {1: SWEPT}), delete_retention_ms=retention_ms)
+    assert plan.sweep is not None
+    assert plan.sweep.fresh_from == expected
+    assert RUN_PLAN_JSON.of_plain(json.loads(json.dumps(plan.as_json())), "the XCom").sweep == plan.sweep
 
 
 @pytest.mark.parametrize(
@@ -256,11 +257,11 @@ def test_a_sweep_waits_for_the_slowest_reader_of_its_log(now_ms, sweep, reason):
     readers = (Reader("orders", "fast", 0, 30, 0), Reader("orders", "slow", 0, 0, 0))
     table = replace(facts(log(0) + log(1), {0: SWEPT, 1: SWEPT}), readers=readers)
     plan = planned(table, now_ms, cleantail_readers_hold_cap_ms=50)
-    assert (plan.sweep, plan.sweep_reason, plan.readers) == (sweep, reason, readers)
+    assert (plan.swept, plan.sweep_reason, plan.readers) == (sweep, reason, readers)
 
 
 def test_without_compact_in_the_policy_no_tombstone_goes():
-    assert planned(facts(log(0), {0: SWEPT}), cleanup_policy="delete").sweep == ()
+    assert planned(facts(log(0), {0: SWEPT}), cleanup_policy="delete").swept == ()
 
 
 # ---- quarantine
@@ -277,21 +278,21 @@ def quarantined(held=HELD, **changes):
 def test_a_quarantined_log_is_retained_but_not_swept_before_its_next_try():
     """Unlike Kafka, whose uncleanable partitions are left out of deletion too."""
     plan = quarantined()
-    assert ([w.partition for w in works(plan)], plan.sweep) == ([0, 1], (1,))
+    assert ([w.partition for w in works(plan)], plan.swept) == ([0, 1], (1,))
     assert (
-        plan.decisions[0].reason
+        plan.by_log[0].decision.reason
         == "quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
     )
-    assert (plan.retentions[0].log_start_offset, actions(plan)) == (20, ["retain", "retain"])
+    assert (plan.by_log[0].retention.log_start_offset, actions(plan)) == (20, ["retain", "retain"])
     assert all(work.only_retention for work in works(plan))
 
 
 def test_after_a_rejection_a_log_rests_from_retention_too():
     """The next run would ask the same again."""
     plan = quarantined(replace(HELD, reason="rejected by anna"))
-    assert ([w.partition for w in works(plan)], plan.sweep) == ([1], (1,))
+    assert ([w.partition for w in works(plan)], plan.swept) == ([1], (1,))
     assert (
-        plan.decisions[0].reason
+        plan.by_log[0].decision.reason
         == "paused until 1970-01-01 00:00:10 UTC (cleantail.approval.pause.ms): rejected by anna"
     )
     assert [w.partition for w in works(quarantined(replace(HELD, reason="rejected by anna"), now_ms=NOW_MS + 1))] == [
@@ -310,7 +311,7 @@ def test_after_a_rejection_a_log_rests_from_retention_too():
 )
 def test_at_its_next_try_a_quarantined_log_is_like_any_other(changes):
     plan = quarantined(**changes)
-    assert ([w.partition for w in works(plan)], plan.sweep) == ([0, 1], (0, 1))
+    assert ([w.partition for w in works(plan)], plan.swept) == ([0, 1], (0, 1))
 
 
 def test_a_quarantined_log_is_not_compacted_before_its_next_try():
@@ -383,7 +384,8 @@ def test_what_a_reconciliation_waits_for_is_said_of_topics_that_have_one():
 
 def test_a_plan_travels_as_json():
     table = facts(log(0) + log(1), {1: SWEPT})
-    document = json.loads(json.dumps(planned(table).as_json()))
+    plan = planned(table)
+    document = json.loads(json.dumps(plan.as_json()))
     assert set(document) == {
         "topic",
         "round",
@@ -398,9 +400,10 @@ def test_a_plan_travels_as_json():
         "reclaim",
         "reconcile",
     }
-    assert document["sweep"] == {"round": document["round"], "now_ms": NOW_MS, "partitions": [1]}
+    assert document["sweep"] == {"now_ms": NOW_MS, "partitions": [1], "fresh_from": {}}
     assert (document["partitions"][0]["partition"], document["partitions"][0]["dirty_ratio"]) == (0, 1.0)
-    assert document["reclaim"]["due"] is False
+    assert document["reclaim"] == {"due": False, "reason": plan.reclaim.reason}
+    assert RUN_PLAN_JSON.of_plain(document, "the XCom").units == plan.units
     assert document["reconcile"] == {
         "due": False,
         "reason": "its source is not Kafka, so there is nothing to compare with",

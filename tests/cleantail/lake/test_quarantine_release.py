@@ -66,7 +66,7 @@ def test_the_next_run_tries_a_released_log_at_once(held):
 
     def due():
         plan = evaluate_topic(held.topic, now_ms=NOW, partition=0)
-        return plan.decisions[0].compact, plan.decisions[0].reason
+        return plan.by_log[0].decision.compact, plan.by_log[0].decision.reason
 
     assert due()[0] is False and due()[1].startswith("quarantined ")
     release(held.topic, 0, "ann", 1)

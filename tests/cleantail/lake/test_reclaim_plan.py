@@ -4,16 +4,16 @@ from dataclasses import replace
 
 import pytest
 
-from cleantail.lake.run_plan import (
+from cleantail.lake.reclaim_plan import (
     BATCH_BYTES,
     BATCH_RECORDS,
-    ReclaimPlan,
     resolve_reclaim,
     rewrite_batches,
     rewrite_groups,
 )
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.partition_state import PartitionState
+from cleantail.rounds.run_plan import ReclaimPlan
 from tests.cleantail.kernel_builders import configs, data_file
 
 
@@ -93,7 +93,7 @@ def test_files_of_one_first_offset_are_ordered_by_end_and_path():
 
 def test_without_a_table_there_is_nothing_to_reclaim():
     plan = resolve_reclaim(None, configs(), 0)
-    assert (plan, plan.due) == (ReclaimPlan((), 0, "there is no table yet"), False)
+    assert (plan, plan.due) == (ReclaimPlan(False, "there is no table yet"), False)
 
 
 def test_partitions_are_never_merged_with_each_other():
@@ -114,7 +114,7 @@ def test_partitions_are_never_merged_with_each_other():
 def test_only_files_that_a_round_has_seen_are_rewritten(states, merged):
     files = [data_file(n, path=str(n), data_sequence_number=5) for n in range(2)]
     plan = resolve_reclaim(facts(files, states), configs(cleantail_reclaim_min_merge_files=2), 0)
-    assert [len(g) for g in plan.groups] == ([merged] if merged else [])
+    assert ([len(g) for g in plan.groups], plan.due) == ([merged] if merged else [], merged > 0)
 
 
 @pytest.mark.parametrize(
@@ -154,18 +154,6 @@ def test_the_reason_names_files_and_snapshots():
 def test_the_reason_leaves_out_what_is_not_due(given, reason):
     settings = configs(cleantail_reclaim_min_merge_files=2, cleantail_snapshot_retention_ms=0)
     assert resolve_reclaim(given, settings, 10).reason == reason
-
-
-@pytest.mark.parametrize(
-    ("plan", "due"),
-    [
-        pytest.param(ReclaimPlan((), 0, ""), False, id="nothing"),
-        pytest.param(ReclaimPlan(((FILES[0],),), 0, ""), True, id="files only"),
-        pytest.param(ReclaimPlan((), 1, ""), True, id="snapshots only"),
-    ],
-)
-def test_files_or_snapshots_make_a_reclaim_due(plan, due):
-    assert plan.due is due
 
 
 def test_before_its_first_round_no_file_of_a_log_is_rewritten():

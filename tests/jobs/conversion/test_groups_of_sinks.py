@@ -10,7 +10,7 @@ import pytest
 from cleantail.config.alert_channels import Event
 from cleantail.errors import TableError
 from cleantail.lake.evaluate import evaluate_topic
-from cleantail.lake.run_plan import NewInput, due_topic
+from cleantail.rounds.run_plan import NewInput, due_topic
 from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
 from tests.alert_sinks import hook  # noqa: F401
 from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty

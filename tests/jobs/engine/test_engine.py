@@ -175,11 +175,11 @@ def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monk
         if not number:
             workshop.ok("compact", topic, "--now", NOW, "--force")
     plan = evaluate_topic(table.topic, now_ms=NOW + 5000)
-    assert (plan.units, plan.sweep) == ((), tuple(range(LOGS)))
+    assert (plan.units, plan.swept) == ((), tuple(range(LOGS)))
     left, measured = [], []
     for share in (1 << 30, SHARE):
         monkeypatch.setattr(tasks, "task_sizes", lambda *_, size=share: TaskSizes(size, size, 1 << 40, 1, 1))
-        unit = expiry_unit(plan, plan.sweep, int(table.load().currentSnapshot().snapshotId()), 0, {})
+        unit = expiry_unit(plan, plan.swept, int(table.load().currentSnapshot().snapshotId()), 0, {})
         planned = tasks.log_tasks(table, unit, table.files_at(unit.base_snapshot_id))
         assert all((len(tasks_of_shares(task)) > 1) == (share == SHARE) for task in planned)
         done = expire_unit(table, plan, unit)

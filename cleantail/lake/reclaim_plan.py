@@ -1,0 +1,120 @@
+"""The plan of a reclaim, from the table's metadata. A reclaim rewrites files, and expires snapshots and branches:
+
+1. Neighbouring files of one log are grouped as Kafka groups segments, up to segment.bytes (semantics.md 1.4.3).
+2. A group is rewritten if the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or if it has
+   cleantail.reclaim.min.merge.files files or more.
+3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
+   number, by which the next round knows what arrived. A file that is registered twice waits for the round that keeps it
+   once.
+4. Snapshots expire after cleantail.snapshot.retention.ms, except the current one. None expires if the table's
+   gc.enabled is false, because files would be deleted. They expire together, once the oldest of them is past its time
+   by a tenth of the retention: to find what may be deleted costs more than a round of a small topic.
+5. Branches of failed rounds are dropped after cleantail.failed.branch.retention.ms.
+6. Small groups share a Spark task and a commit, because both cost more than to rewrite few records. A commit gives all
+   new files one sequence number, so groups share it only if their files keep the same number.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.human import be, counted
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.quarantine import past_their_time
+from cleantail.log.segments import DataFile
+from cleantail.log.task_shares import PACK_RECORDS
+from cleantail.rounds.run_plan import Group, ReclaimPlan
+
+_SNAPSHOTS = "cleantail.snapshot.retention.ms"
+BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20
+"""Maximum that groups in one task rewrite together."""
+WAIT_PARTS = 10
+"""Snapshots expire late by one part in this many of their retention, so that several go together."""
+
+
+def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
+    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate). Where the table's
+    gc.enabled is false no snapshot expires: files would go with it.
+
+    Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round knows
+    what arrived. A file of an adopted table that several logs share stays as it is.
+    """
+    if facts is None:
+        return ReclaimPlan(False, "there is no table yet")
+    # 1. files that become one, log by log
+    groups: list[tuple[DataFile, ...]] = []
+    shared = {path for path, logs in Counter(f.path for f in facts.files).items() if logs > 1}
+    for partition in facts.partitions:
+        state = facts.states.get(partition)
+        newest = state.known_sequence_number if state else 0
+        files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
+        groups += rewrite_groups([f for f in files if f.registered == 1], configs)
+    # 2. snapshots past their retention
+    retention_ms = configs.cleantail_snapshot_retention_ms
+    past_ms = [at_ms for i, at_ms in facts.snapshots if at_ms < now_ms - retention_ms and i != facts.snapshot_id]
+    is_time = any(at_ms < now_ms - retention_ms - retention_ms // WAIT_PARTS for at_ms in past_ms)
+    expired = len(past_ms) if is_time and facts.may_delete_files else 0
+    # 3. branches of failed rounds past theirs
+    branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)
+    due = bool(groups or expired or branches)
+    return ReclaimPlan(due, _reason(groups, expired, branches), tuple(groups), expired, tuple(branches))
+
+
+def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tuple[DataFile, ...]]:
+    """Return neighbouring files of one log that become one: Kafka's grouping of segments (1.4.3), at most
+    segment.bytes.
+
+    A group is rewritten when one of its files has too large a deleted share, or when it merges enough small files.
+    """
+    groups: list[list[DataFile]] = []
+    for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
+        fits = groups and sum(f.live_bytes for f in groups[-1]) + file.live_bytes <= configs.segment_bytes
+        if fits and groups[-1][-1].iceberg_partition == file.iceberg_partition:
+            groups[-1].append(file)
+        else:
+            groups.append([file])
+    return [tuple(g) for g in groups if _worth_rewriting(g, configs)]
+
+
+def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
+    too_dead = any(f.deleted_share > configs.cleantail_reclaim_deleted_ratio for f in group)
+    return too_dead or len(group) >= configs.cleantail_reclaim_min_merge_files
+
+
+def rewrite_batches(groups: Sequence[Group]) -> list[tuple[Group, ...]]:
+    """Return the groups that share a task and a commit (rule 6), in their order."""
+    batches: list[list[Group]] = []
+    for group in groups:
+        if batches and _fits(batches[-1], group):
+            batches[-1].append(group)
+        else:
+            batches.append([group])
+    return [tuple(batch) for batch in batches]
+
+
+def _fits(batch: Sequence[Group], group: Group) -> bool:
+    files = [file for one in (*batch, group) for file in one]
+    return (
+        kept_number(group) == kept_number(batch[0])
+        and sum(file.live_records for file in files) <= BATCH_RECORDS
+        and sum(file.live_bytes for file in files) <= BATCH_BYTES
+    )
+
+
+def kept_number(group: Group) -> int:
+    """Return the sequence number that the new files of a group keep."""
+    return max(file.data_sequence_number for file in group)
+
+
+def _reason(groups: Sequence[Sequence[DataFile]], expired: int, branches: Sequence[str]) -> str:
+    parts = []
+    if groups:
+        parts.append(f"{counted(sum(len(g) for g in groups), 'file')} to rewrite into {len(groups)}")
+    if expired:
+        parts.append(f"{counted(expired, 'snapshot')} {be(expired)} past {_SNAPSHOTS}")
+    if branches:
+        count = counted(len(branches), "branch", "branches")
+        parts.append(f"{count} of failed rounds {be(len(branches))} past cleantail.failed.branch.retention.ms")
+    return "; ".join(parts) or "no file is over the deleted share, nothing to merge, no snapshot to expire"

@@ -1,0 +1,225 @@
+"""The plan of a run: what it does with one topic, and why.
+
+RunPlan is what a run goes by: `evaluate` writes it as an XCom, and the later tasks read it. EvaluatedTopic has the
+facts that led to it, for the process that evaluated the topic: a log's state, decisions, files.
+
+An upper bound of what a run reads of one topic is estimated from metadata, before anything is ingested:
+
+1. An ingestion reads what is new, and a round may read that again.
+2. A round reads its log from the log start. With what is new, a log may become due that is not yet: if the dirty
+   ratio would exceed its minimum with all of it in this log, or if an unread record may be overdue.
+3. An expiry reads the logs that lose tombstones, a reclaim the files that it rewrites, and a reconciliation or a
+   conversion the whole table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+from cleantail.codec import Codec
+from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.log.due_work import NO_SOURCE, ReconcileDecision, Retention
+from cleantail.log.horizons import Reader, ReaderHold
+from cleantail.log.log_state import LogState
+from cleantail.log.partition_state import PartitionState
+from cleantail.log.segments import DataFile
+from cleantail.log.triggers import Decision
+from cleantail.log.work_units import UNIT_BYTES, DueTopic, PartitionWork, WorkUnit, pack
+from cleantail.rounds.checked_round import ExpiryRequest
+
+Group = Sequence[DataFile]
+"""Neighbouring files of one log that are merged into one."""
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimDecision:
+    due: bool
+    reason: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReclaimPlan(ReclaimDecision):
+    """Groups of files that are rewritten into one each (in offset order), the number of snapshots past their
+    retention, and the branches of failed rounds past theirs (cleantail.lake.reclaim_plan)."""
+
+    groups: tuple[tuple[DataFile, ...], ...] = ()
+    expired_snapshots: int = 0
+    branches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run does with one topic. It has only numbers and Cleantail's own texts, which are safe in XCom.
+
+    `now_ms`: its clock (Unix ms). `records`: the number of records in the table, None if unknown. Every editor of a DAG
+    can write XComs, so a job plans the bounds of its logs again (cleantail.lake.evaluate).
+    """
+
+    topic: str
+    round: str
+    now_ms: int
+    reason: str
+    units: tuple[WorkUnit, ...]
+    sweep: ExpiryRequest | None
+    sweep_reason: str
+    reclaim: ReclaimDecision
+    reconcile: ReconcileDecision = ReconcileDecision()
+    records: int | None = None
+
+    @property
+    def due(self) -> bool:
+        """Return whether any station has work."""
+        return bool(self.units or self.sweep or self.reclaim.due or self.reconcile.due)
+
+    @property
+    def has_rounds(self) -> bool:
+        """Return whether it has a compaction or an expiry."""
+        return bool(self.units or self.sweep)
+
+    @property
+    def swept(self) -> tuple[int, ...]:
+        """Return the partitions with due tombstones."""
+        return self.sweep.partitions if self.sweep else ()
+
+
+RUN_PLAN_JSON: Codec[RunPlan] = Codec(RunPlan)
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedLog:
+    """The state of a log and what was decided for it. `keyless`: what will become of its records without a key,
+    in words; empty if it has none."""
+
+    log: LogState
+    decision: Decision
+    retention: Retention
+    keyless: str = ""
+
+    @property
+    def partition(self) -> int:
+        return self.log.partition
+
+    @property
+    def action(self) -> str:
+        """Return compact, retain (only the log start moves) or none."""
+        return "compact" if self.decision.compact else "retain" if self.retention.due else "none"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return only numbers and Cleantail's own texts, which are safe in XCom."""
+        return {
+            "action": self.action,
+            **asdict(self.decision),
+            "retention": self.retention.reason,
+            "warnings": list(self.log.warnings),
+            "keyless": self.keyless,
+        }
+
+    def lines(self) -> list[str]:
+        """Return the decision on one line, and a line for each warning: for the log of a task."""
+        name = f"  partition {self.log.partition:>3}"
+        span = f"[{self.decision.first_dirty_offset}, {self.decision.end_offset})"
+        warnings = [f"{name}  warning  {text}" for text in self.log.warnings]
+        return [f"{name}  {self.action:<8} {span:<24} {self.decision.reason}", *warnings]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvaluatedTopic(RunPlan):
+    """The plan of a run with the facts that led to it. `shared_files`: a data file may have records of several logs, as
+    in some adopted tables."""
+
+    reclaim: ReclaimPlan
+    by_log: tuple[PlannedLog, ...]
+    readers: tuple[Reader, ...] = ()
+    holds: tuple[ReaderHold, ...] = ()
+    shared_files: bool = False
+
+    @property
+    def logs(self) -> tuple[LogState, ...]:
+        return tuple(planned.log for planned in self.by_log)
+
+    @property
+    def has_work(self) -> bool:
+        """Return whether a run has anything to do, or a checkpoint to repair."""
+        return self.due or bool(self.repairs)
+
+    @property
+    def repairs(self) -> dict[int, PartitionState]:
+        """Return states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        chosen = {w.partition for u in self.units for w in u.partitions}
+        return {
+            log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
+            for log in self.logs
+            if log.repaired and log.partition not in chosen
+        }
+
+    def with_works(self, works: Collection[PartitionWork]) -> EvaluatedTopic:
+        """Return the same plan with these works packed into units."""
+        base = self.units[0].base_snapshot_id if self.units else 0
+        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
+        return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the plan, and for people the decision on each log and the readers that tombstones wait for."""
+        logs, holds = [planned.as_json() for planned in self.by_log], [asdict(hold) for hold in self.holds]
+        return {**RUN_PLAN_JSON.plain(self), "partitions": logs, "readers": holds}
+
+    def table(self) -> str:
+        """Return the plan as text, for the log of a task."""
+        lines = [line for planned in self.by_log for line in planned.lines()]
+        rest = [f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
+        rest += [f"  reconcile: {self.reconcile.reason}"] if self.reconcile.reason != NO_SOURCE else []
+        return "\n".join([f"{self.topic}: {self.reason}", *lines, *rest])
+
+
+@dataclass(frozen=True, slots=True)
+class NewInput:
+    """What a run brings into the table before its rounds. `bytes`: what its source has and its table has not, None
+    where that is nothing; `converts`: whether deletes by values are converted."""
+
+    bytes: int | None = None
+    converts: bool = False
+
+
+def due_topic(
+    plan: EvaluatedTopic, new: NewInput, configs: KafkaConfigs, left_since_ms: int | None = None, force: bool = False
+) -> DueTopic | None:
+    """Return what is due, or None if nothing is due.
+
+    `left_since_ms`: since when runs have left the topic unprocessed (Unix ms). `force`: whether a user requests work
+    that is not due by ratio or lag.
+    """
+    if not (plan.has_work or new.bytes is not None):
+        return None
+    chosen = {work.partition for unit in plan.units for work in unit.partitions}
+    due = [planned.decision for planned in plan.by_log if planned.partition in chosen]
+    return DueTopic(
+        topic=plan.topic,
+        read_bytes=_read_bytes(plan, new, configs, force),
+        overdue_ms=max((max(decision.overdue_ms, 0) for decision in due), default=0),
+        dirty_ratio=max((decision.dirty_ratio for decision in due), default=0.0),
+        left_since_ms=left_since_ms,
+    )
+
+
+def _read_bytes(plan: EvaluatedTopic, new: NewInput, configs: KafkaConfigs, force: bool) -> int:
+    """Return the bytes that the stations of the topic read, by the rules of the module docstring."""
+    new_bytes = new.bytes or 0
+    planned = {work.partition: work.read_bytes for unit in plan.units for work in unit.partitions}
+    may_follow = {log.partition for log in plan.logs if new_bytes and (force or _may_be_due(log, new_bytes, configs))}
+    of_rounds = sum(
+        max(planned.get(log.partition, 0), log.total_bytes * (log.partition in may_follow)) for log in plan.logs
+    )
+    of_expiries = sum(log.total_bytes for log in plan.logs if log.partition in plan.swept)
+    of_reclaim = sum(file.live_bytes for group in plan.reclaim.groups for file in group)
+    whole = sum(log.total_bytes for log in plan.logs)
+    return 2 * new_bytes + of_rounds + of_expiries + of_reclaim + whole * (plan.reconcile.due + new.converts)
+
+
+def _may_be_due(log: LogState, new_bytes: int, configs: KafkaConfigs) -> bool:
+    """Return whether a log may be compacted once this much has come into it."""
+    dirty = log.cleanable_bytes + log.uncleanable_bytes + new_bytes
+    above = dirty > configs.min_cleanable_dirty_ratio * (log.clean_bytes + dirty)
+    return configs.compacts and (above or configs.max_compaction_lag_ms < LONG_MAX)
