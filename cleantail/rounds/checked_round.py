@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Any
+from typing import Any, Self
 
 from cleantail.codec import Codec
 from cleantail.errors import HeldError
@@ -287,7 +287,7 @@ class RoundResult:
     heads: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of_check(cls, checked: CheckedRound, /, **outcome: Any) -> RoundResult:
+    def of_check(cls, checked: CheckedRound, /, **outcome: Any) -> Self:
         """Return the result of a checked round, with its outcome."""
         return cls(
             round=checked.round,

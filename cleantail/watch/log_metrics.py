@@ -14,11 +14,11 @@ from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.checked_round import RoundResult, Verdict
 from cleantail.rounds.commit_summaries import ROLLBACK, Saved
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
+from cleantail.rounds.job_report import JobReport
 from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.station_results import ReclaimResult
 from cleantail.watch import metrics as m
-from cleantail.watch.job_results import CheckedUnits, JobResult, UndoneLogs
 from cleantail.watch.metrics import Metric, Sample
 
 _CHECKED_BY = {"check_quality": COMPACT, "expire_tombstones": EXPIRE, "reconcile": RECONCILE}
@@ -140,27 +140,26 @@ def total_samples(totals: Totals) -> list[Sample]:
     return [Sample(metric, labels, count) for (metric, labels), count in ordered]
 
 
-def job_samples(job: str, topic: str, result: JobResult) -> list[Sample]:
-    """Return samples of an ended Spark job: increments for counters, values for gauges.
+def job_samples(job: str, topic: str, result: RoundResult | ReclaimResult) -> list[Sample]:
+    """Return samples of an ended Spark job, or of a station of a pack: increments for counters, values for gauges.
 
-    A job that failed without a result has none.
+    They say what a check blocked, what was published, and the cost of the compaction, as far as this job did it. A job
+    that failed without a result has none.
     """
-    if isinstance(result, RoundResult):
-        return _after_round(job, topic, result)
     if isinstance(result, ReclaimResult):
-        return [Sample(m.RECLAIMED, (topic,), result.reclaimed_bytes)] if result.reclaimed_bytes > 0 else []
-    if isinstance(result, UndoneLogs):
-        logs = result.partitions or ()
-        return total_samples(sum((_rounds(topic, log.partition, ROLLBACK, PUBLISHED) for log in logs), Counter()))
-    return []
-
-
-def _after_round(job: str, topic: str, result: RoundResult) -> list[Sample]:
-    """Return what a check blocked, what was published, and the cost of the compaction, as far as this job did it."""
+        return _freed(topic, result.reclaimed_bytes)
     totals: Totals = _held_back(topic, _CHECKED_BY[job], result.verdicts) if job in _CHECKED_BY else Counter()
     totals += _became(topic, result) if job in _PUBLISHING else Counter()
-    units = result.units if isinstance(result, CheckedUnits) else ()
-    return [*total_samples(totals), *compaction_samples(topic, LastCompaction.of_round(units, result.measures))]
+    if not isinstance(result, JobReport):
+        return total_samples(totals)
+    if job == ROLLBACK and not result.done_before:
+        totals += sum((_rounds(topic, p, ROLLBACK, PUBLISHED) for p in result.published), Counter())
+    last = LastCompaction.of_round(result.units, result.measures)
+    return [*_freed(topic, result.reclaimed_bytes), *total_samples(totals), *compaction_samples(topic, last)]
+
+
+def _freed(topic: str, reclaimed_bytes: int) -> list[Sample]:
+    return [Sample(m.RECLAIMED, (topic,), reclaimed_bytes)] if reclaimed_bytes > 0 else []
 
 
 def _became(topic: str, result: RoundResult) -> Totals:

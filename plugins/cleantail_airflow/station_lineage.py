@@ -32,10 +32,9 @@ from cleantail.lineage import (
 )
 from cleantail.log import round_state
 from cleantail.rounds.check_results import CheckResult
+from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.stations import TopicOutcome
-from cleantail.watch.job_results import EndedJob, ReadRecords
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.outcomes.run_xcoms import JobReport
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
@@ -86,6 +85,7 @@ KINDS = {
     "reconcile": round_state.RECONCILE,
 }
 """Station -> the kind of the round that it checks."""
+PUBLISHING = {"publish", "expire_tombstones", "reconcile", "rollback"}
 OF_MAIN = INGESTING | {"convert_deletes", "reclaim"}
 """Stations that commit to the main branch. Their results name no snapshot: it is the newest."""
 
@@ -110,7 +110,6 @@ def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...]
     tables = told_tables(topic, told_evidence(topic.platform))
     if tables is None:
         return None
-    appended = ended.result if station in INGESTING and isinstance(ended.result, ReadRecords) else None
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
     if station == "compact":
         written = tables.branches.get(report.branch)
@@ -119,11 +118,11 @@ def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...]
     facts = StationFacts(
         read=read or heads,
         written=written,
-        commits=_commits(ended, appended, report),
-        records=appended.records if appended else None,
+        commits=_commits(ended, report),
+        records=report.records if station in INGESTING else None,
         checks=_checks(station, topic, report.round),
     )
-    files = [Path(file.file) for file in appended.files if not file.skipped] if appended else []
+    files = [Path(file.file) for file in report.files if not file.skipped]
     return lineage_of(station, tables, facts, _source(station, topic, files))
 
 
@@ -150,12 +149,12 @@ def done_by_pack(
     return lineage_of(station, tables, facts, _source(station, topic, ()))
 
 
-def _commits(ended: EndedJob, appended: ReadRecords | None, report: JobReport) -> bool:
+def _commits(ended: EndedJob, report: JobReport) -> bool:
     if report.error or ended.is_empty:
         return False
-    if appended:
-        return bool(appended.records)
-    return bool(report.published) if report.published is not None else True
+    if ended.job in INGESTING:
+        return bool(report.records)
+    return bool(report.published) if ended.job in PUBLISHING else True
 
 
 def _checks(station: str, topic: Topic, round_id: str | None) -> tuple[CheckResult, ...]:

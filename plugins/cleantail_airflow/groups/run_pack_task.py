@@ -18,9 +18,9 @@ from cleantail.errors import CleantailError
 from cleantail.home.home_folder import append_line
 from cleantail.human import counted, duration
 from cleantail.kafka.client_settings import CLIENTS_JSON
+from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, read_outcomes
 from cleantail.rounds.stations import EVALUATE, SHOWN, TOPIC_OUTCOME_JSON, TopicOutcome
-from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack, topics_of_group
 from cleantail_airflow.groups.station_tasks import failed_in, reported_pack

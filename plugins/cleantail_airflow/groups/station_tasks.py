@@ -18,6 +18,7 @@ from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
 from cleantail.lineage import StationLineage
+from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
 from cleantail.rounds.stations import (
     PUBLISH,
@@ -25,11 +26,9 @@ from cleantail.rounds.stations import (
     Station,
     TopicOutcome,
 )
-from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, parsed, planned_pack, topics_of_group
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted
-from cleantail_airflow.outcomes.run_xcoms import JobReport
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import RUN_PACK
 from cleantail_airflow.tasks.assets import asset_of, extra_of

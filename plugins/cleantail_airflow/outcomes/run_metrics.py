@@ -12,8 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
+from cleantail.rounds.checked_round import RoundResult
+from cleantail.rounds.job_report import EndedJob
+from cleantail.rounds.station_results import ReclaimResult
 from cleantail.rounds.stations import COMPACT, RECLAIM, TopicOutcome
-from cleantail.watch.job_results import EndedJob, JobResult
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
@@ -60,7 +62,7 @@ def _since_last_run(topics: Iterable[str], ti: Any) -> list[Sample]:
 
 def send_result(topic: str, ended: EndedJob) -> None:
     """Send the metrics of a job's result."""
-    _send(lambda: job_samples(ended.job, topic, ended.result))
+    _send(lambda: job_samples(ended.job, topic, ended.report))
 
 
 def send_outcome(outcome: TopicOutcome, earlier: TopicOutcome | None = None) -> None:
@@ -72,11 +74,11 @@ def send_outcome(outcome: TopicOutcome, earlier: TopicOutcome | None = None) -> 
         _send(partial(job_samples, job, outcome.topic, result))
 
 
-def _station_results(outcome: TopicOutcome, sent: TopicOutcome) -> Iterator[tuple[str, JobResult]]:
+def _station_results(outcome: TopicOutcome, sent: TopicOutcome) -> Iterator[tuple[str, RoundResult | ReclaimResult]]:
     for station, result in outcome.rounds.items():
         new = JOBS_OF.get(station, (station,)) if result != sent.rounds.get(station) else ()
         yield from ((job, result) for job in new)
-    if outcome.reclaimed not in (None, sent.reclaimed):
+    if outcome.reclaimed is not None and outcome.reclaimed != sent.reclaimed:
         yield RECLAIM, outcome.reclaimed
 
 

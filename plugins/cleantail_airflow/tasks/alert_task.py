@@ -39,8 +39,7 @@ class AlertOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         topic = loaded_topic(self.topic, self.config_dir)
-        report = readable_report_from(context, CHECK_QUALITY)
-        checked = report.waiting if report else None
+        checked = readable_report_from(context, CHECK_QUALITY)
         waits = checked is not None and bool(checked.holds)
         if self.early and not (waits and topic.alerts):
             self.log.info("no notification is due before the end of the run")

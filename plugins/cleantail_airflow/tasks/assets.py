@@ -23,7 +23,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.rounds.checked_round import RoundResult
-from cleantail_airflow.outcomes.run_xcoms import JobReport
+from cleantail.rounds.job_report import JobReport
 
 try:
     from airflow.sdk import AssetOrTimeSchedule, CronTriggerTimetable
@@ -94,12 +94,12 @@ def announce(context: Context, topic: str, operation: str, report: JobReport) ->
     context["outlet_events"][asset_of(topic)].extra = extra_of(topic, operation, report)
 
 
-def extra_of(topic: str, operation: str, report: JobReport | RoundResult) -> dict[str, Any]:
+def extra_of(topic: str, operation: str, report: RoundResult) -> dict[str, Any]:
     return {
         "topic": topic,
         "operation": operation,
         "round": report.round,
         "snapshot_id": None if report.snapshot_id is None else str(report.snapshot_id),
-        "partitions": list(report.published or ()),
+        "partitions": list(report.published),
         "checkpoints": {str(partition): offset for partition, offset in report.checkpoints.items()},
     }

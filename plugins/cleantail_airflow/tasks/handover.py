@@ -25,7 +25,7 @@ from cleantail.home.driver_process import end_earlier, forget, note, of_driver
 from cleantail.home.process import log_line
 from cleantail.lake.exchange import folder_of, read_document, remove_document, write_document
 from cleantail.rounds.evidence_row import VARIABLES
-from cleantail.watch.job_results import EndedJob
+from cleantail.rounds.job_report import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 

@@ -24,7 +24,7 @@ from cleantail.errors import CleantailError, HeldError
 from cleantail.home.driver_process import note_of
 from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
-from cleantail.watch.job_results import EndedJob
+from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail_airflow.airflow_exceptions import (
     AirflowException,
     AirflowFailException,
@@ -34,7 +34,7 @@ from cleantail_airflow.airflow_exceptions import (
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import JOB_FILE, spark_environment
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, cause_of_crash, failures_of, noted, warnings_of
-from cleantail_airflow.outcomes.run_xcoms import JobReport, plan_of, report_of
+from cleantail_airflow.outcomes.run_xcoms import plan_of, report_of
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.tasks.handover import (
     RM_ADDRESS,

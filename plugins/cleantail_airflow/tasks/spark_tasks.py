@@ -19,13 +19,13 @@ from cleantail.human import counted
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest, RoundResult
+from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.stations import CHECK_QUALITY, COMPACT
-from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import failures_of
-from cleantail_airflow.outcomes.run_xcoms import JobReport, checked_by, plan_of, report_of
+from cleantail_airflow.outcomes.run_xcoms import checked_by, plan_of, report_of
 from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
@@ -225,7 +225,7 @@ class PublishOperator(PublishingOperator):
         If a round was repeated, it was checked again. Partitions that failed only then are this task's failure.
         """
         new = tuple(verdict for verdict in report.verdicts if verdict.partition not in report.red_before)
-        if report.published is None:
+        if report.error or ended.is_empty:
             super().failed(context, ended, report, error)
         elif failures_of(self.topic, new):
             super().failed(context, ended, replace(report, verdicts=new), error)

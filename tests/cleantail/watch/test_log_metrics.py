@@ -10,9 +10,9 @@ from cleantail.log.rules import LogMeasure
 from cleantail.log.source_position import Forgotten
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON, RoundResult, UnitCounts, Verdict
+from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.publications import LastCompaction
 from cleantail.watch import metrics as m
-from cleantail.watch.job_results import EndedJob
 from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
 from cleantail.watch.metrics import METRICS, Sample, by_metric, metrics_markdown
 from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
@@ -179,7 +179,7 @@ MEASURES = [
 
 
 def said(job, **result):
-    return counted(job_samples(job, "orders", EndedJob(job, result).result))
+    return counted(job_samples(job, "orders", EndedJob(job, result).report))
 
 
 def test_a_check_says_its_rounds_and_failures_and_what_the_compaction_cost():
@@ -219,7 +219,7 @@ def test_what_a_person_rejected_was_a_round_and_dropped_nothing():
 
 
 def test_a_rollback_is_counted_by_log():
-    found = said("rollback", partitions=[{"partition": 0}, {"partition": 1}])
+    found = said("rollback", published=[0, 1])
     assert found == {("rounds", "orders", p, "rollback", "published"): 1 for p in "01"}
 
 

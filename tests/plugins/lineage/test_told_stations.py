@@ -9,8 +9,8 @@ import pytest
 
 from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import RoundResult
+from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.stations import Ingested, TopicOutcome
-from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.station_lineage import asked, done, done_by_pack, evaluated
 from tests.airflow_site import Site
@@ -83,7 +83,3 @@ def test_an_ingestion_that_has_appended_nothing_has_written_nothing(
     orders: OrdersTable, document: dict[str, Any]
 ) -> None:
     assert told(orders, "ingest", **document).outputs == ()
-
-
-def test_what_only_the_metrics_of_a_check_go_by_hides_none_of_its_lineage(orders: OrdersTable) -> None:
-    assert told(orders, "check_quality", round="r1", measures="of another version").inputs

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
+from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.station_results import ReclaimResult
 from cleantail.rounds.stations import TOPIC_OUTCOME_JSON
-from cleantail.watch.job_results import EndedJob
 from cleantail_airflow.outcomes.run_metrics import send_outcome, send_result
 from tests.airflow_environment import ROOT
 from tests.airflow_site import failure, verdict
@@ -111,7 +111,7 @@ TASK = """
 from airflow.sdk.observability import stats
 from airflow.sdk.observability.metrics.stats_utils import get_stats_factory
 stats.initialize(factory=get_stats_factory(), export_legacy_names=True)
-from cleantail.watch.job_results import EndedJob
+from cleantail.rounds.job_report import EndedJob
 from cleantail_airflow.outcomes.run_metrics import send_result
 send_result("orders", EndedJob("check_quality", %r))
 """

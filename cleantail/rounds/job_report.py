@@ -1,0 +1,70 @@
+"""The report of a Spark job: the one JSON object that every job of a topic writes, and that tasks, metrics and lineage
+read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from cleantail.codec import Codec
+from cleantail.rounds.checked_round import RoundResult, StagedUnit
+from cleantail.rounds.recorded_checks import RoundReference
+from cleantail.rounds.station_results import IngestedFile
+
+
+@dataclass(frozen=True, slots=True)
+class JobReport(RoundResult):
+    """The result of any job. A missing field takes its default: the object of a failed job may hold only its error.
+
+    `error`: why it failed; empty if it did not fail or was killed. `branch`: where compact has staged its unit.
+    `units`: what check_quality has checked. `records` and `files`: what an ingestion appended, and its files; None and
+    () if it has none. `done_before`: an earlier try of the same request has undone the rounds.
+    """
+
+    error: str = ""
+    branch: str = ""
+    units: tuple[StagedUnit, ...] = ()
+    records: int | None = None
+    files: tuple[IngestedFile, ...] = ()
+    reclaimed_bytes: int = 0
+    done_before: bool = False
+
+    @property
+    def heads_by_log(self) -> dict[int, int]:
+        """Return partition -> the checked snapshot."""
+        return {work.partition: unit.head_snapshot_id for unit in self.units for work in unit.partitions}
+
+    def reference(self, round_id: str) -> RoundReference:
+        """Return the reference to the checked round. `round_id`, from the run's plan, is used if the report names no
+        round."""
+        heads = tuple(unit.head_snapshot_id for unit in self.units)
+        return RoundReference(
+            self.round or round_id, heads, tuple(sorted(v.partition for v in self.verdicts if v.passed))
+        )
+
+
+JOB_REPORT_JSON: Codec[JobReport] = Codec(JobReport)
+
+
+@dataclass(frozen=True)
+class EndedJob:
+    """A Spark job that has ended.
+
+    `xcom` is the object that it wrote, as plain JSON: {} if it wrote none or only a part. The job's task returns it
+    unchanged. `exit_code` is None if the job reports none.
+    """
+
+    job: str
+    xcom: dict[str, Any]
+    exit_code: int | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the job left no report: it was killed, or has a defect."""
+        return not self.xcom
+
+    @cached_property
+    def report(self) -> JobReport:
+        """Parse the report. Raises TableError if it cannot be parsed."""
+        return JOB_REPORT_JSON.of_plain(self.xcom, f"the result of {self.job}")
