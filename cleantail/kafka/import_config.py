@@ -48,7 +48,7 @@ CARRIED_OVER = frozenset(
 
 _HEADER = re.compile(r"^(Dynamic configs|All configs|Configs) for topic '?([^'\s]+)'? are:?\s*(.*)$")
 _SET_ON_TOPIC = "Dynamic configs"
-"""Head of a list that has only configs set on the topic, whatever synonyms its lines have."""
+"""Head of a list that has only configs set on the topic, regardless of the synonyms in its lines."""
 _OTHER_ENTITY = re.compile(r"configs for (?:the default )?(\w+)", re.IGNORECASE)
 _NAME = re.compile(r"\s+([^=\s]+)=")
 _SENSITIVE = {" sensitive=true synonyms={": "true", " sensitive=false synonyms={": "false"}
