@@ -64,6 +64,10 @@ class Finding:
     next_step: str = ""
     exit_code: int = 0
 
+    @property
+    def label(self) -> str:
+        return f"{self.part} {self.of}".strip()
+
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
 

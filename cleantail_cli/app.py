@@ -18,6 +18,7 @@ from cleantail_cli.configuration_commands import check_config, import_config
 from cleantail_cli.doctor_command import doctor
 from cleantail_cli.history_command import history
 from cleantail_cli.ingest_command import ingest
+from cleantail_cli.init_command import init
 from cleantail_cli.jars_command import jars
 from cleantail_cli.plan_command import plan
 from cleantail_cli.read_commands import latest, read, reader
@@ -68,6 +69,7 @@ def completion(ctx: click.Context, shell: str) -> int:
 
 EXAMPLES = ("cleantail check-config", "cleantail plan customer-cdc", "cleantail compact customer-cdc")
 COMMANDS = (
+    init,
     check_config,
     doctor,
     import_config,

@@ -106,7 +106,7 @@ class Examination:
 
 def _lines(finding: Finding, width: int) -> list[str]:
     """Return the finding in two columns, wrapped between words."""
-    label = f"{finding.part} {finding.of}".strip()
+    label = finding.label
     texts = [*finding.text.splitlines(), *([f"next: {finding.next_step}"] if finding.next_step else [])]
     begin = STATE_CHARS + LABEL_CHARS
     lines = textwrap.TextWrapper(max(width - begin, 30), break_long_words=False, break_on_hyphens=False)

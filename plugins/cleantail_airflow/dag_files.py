@@ -4,8 +4,12 @@
 
     globals().update(topic_dags("/etc/cleantail/config"))
 
-A topic whose YAML is broken has no DAG, and does not hide the others. Airflow shows an error of a file only if the file
-has no DAG. So a second file reports what is broken:
+A topic whose YAML is broken has no DAG, and does not hide the others. The DAG of `doctor_dag`, in the same file, has
+the number of broken files in its name:
+
+    doctor = doctor_dag("/etc/cleantail/config")
+
+Airflow shows an import error of a file only if the file has no DAG. So a second file makes one of what is broken:
 
     from cleantail_airflow import refuse_broken_topics
 
@@ -18,15 +22,18 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-from airflow.sdk import DAG, get_parsing_context
+from airflow.sdk import DAG, Param, get_parsing_context
 
 from cleantail.config.loading import dag_prefix, load_platform
 from cleantail.config.topic import Topic, dag_id_of, topic_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
+from cleantail.human import counted
+from cleantail_airflow.dag_defaults import FIRST_DAY
 from cleantail_airflow.groups.group_dag import group_dag
 from cleantail_airflow.tasks.assets import usable_groups, usable_topics
-from cleantail_airflow.topic_dag import topic_dag
+from cleantail_airflow.tasks.doctor_task import SEND_TEST, DoctorOperator
+from cleantail_airflow.topic_dag import code_span, topic_dag
 
 
 def topic_dags(config: str | os.PathLike[str]) -> dict[str, DAG]:
@@ -65,11 +72,54 @@ def refuse_broken_topics(config: str | os.PathLike[str]) -> None:
     Airflow shows import errors to users who may not read these DAGs, so the message contains no values.
     `cleantail check-config` and the topic's page show them.
     """
-    folder = Path(config).absolute()
-    errors = [error for _, error in usable_topics(folder) if isinstance(error, ConfigError)]
-    errors += [error for _, error in usable_groups(folder) if isinstance(error, ConfigError)]
-    if errors:
-        # a broken defaults.yaml has the same error for every topic
-        lines = dict.fromkeys(line for error in errors for line in error.locations)
+    if lines := _broken(Path(config).absolute()):
         head = "these files are wrong, so their topics have no DAG; `cleantail check-config` shows the errors:"
         raise CleantailError("\n".join([head, *lines]))
+
+
+def _broken(config_dir: Path) -> list[str]:
+    """Return file, line and key of each error, without values. A broken defaults.yaml is listed once, not per topic."""
+    scanned = (*usable_topics(config_dir), *usable_groups(config_dir))
+    errors = [error for _, error in scanned if isinstance(error, ConfigError)]
+    return list(dict.fromkeys(line for error in errors for line in error.locations))
+
+
+DOCTOR = "cleantail_doctor"
+"""The id of the DAG of `doctor_dag`, behind `platform.dag_prefix`."""
+
+
+def doctor_dag(config: str | os.PathLike[str]) -> DAG:
+    """Return the DAG that examines the installation on a worker, as `cleantail doctor` does. It has no schedule.
+
+    The DAG list shows the number of broken files in its name, and its docs have them. Raises ConfigError if `config` is
+    not a directory.
+    """
+    folder = Path(config).absolute()
+    broken = [] if get_parsing_context().dag_id else _broken(folder)  # a task needs only the task
+    note = f": {counted(len(broken), 'error')} in the configuration" if broken else ""
+    dag_id = dag_id_of(DOCTOR, dag_prefix(folder))
+    with DAG(
+        dag_id=dag_id,
+        dag_display_name=f"{dag_id}{note}",
+        description="Trigger it to examine everything that a run of Cleantail needs",
+        doc_md="\n".join([DOCTOR_DOCS, *(f"- {code_span(line)}" for line in broken)]),
+        schedule=None,
+        start_date=FIRST_DAY,
+        catchup=False,
+        max_active_runs=1,
+        is_paused_upon_creation=False,
+        tags=["cleantail"],
+        params={SEND_TEST: Param(False, type="boolean", description="Send a test message to each alert channel.")},
+        default_args={"owner": "cleantail", "retries": 0},
+    ) as dag:
+        DoctorOperator(task_id="doctor", config_dir=str(folder))
+    return dag
+
+
+DOCTOR_DOCS = """\
+The task `doctor` examines configuration, catalog, store, Kafka topics, Spark, alert channels and API server, as
+`cleantail doctor` does, and changes nothing. Its log has each finding and the next step. The page Compaction shows the
+last result. The task fails if something is wrong.
+
+Broken files, whose topics have no DAG (none, if the list is empty; `cleantail check-config` shows the errors):
+"""

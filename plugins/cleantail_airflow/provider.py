@@ -27,6 +27,7 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": [
                     "cleantail_airflow.tasks.alert_task",
                     "cleantail_airflow.tasks.approve_task",
+                    "cleantail_airflow.tasks.doctor_task",
                     "cleantail_airflow.tasks.evaluate_task",
                     "cleantail_airflow.tasks.spark_tasks",
                 ],

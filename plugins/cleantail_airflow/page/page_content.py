@@ -14,7 +14,7 @@ from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, ConfigError, TableError
+from cleantail.errors import CleantailError, ConfigError, Problem, TableError
 from cleantail.home.home_folder import site_of
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.lake.evaluate import plan_run
@@ -26,6 +26,7 @@ from cleantail.watch.observed_table import TableSummary, summary_of
 from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
+from cleantail_airflow.installation import NO_CONFIG, WITHOUT_CONFIG
 from cleantail_airflow.page.configured_topics import Configuration, Configured
 from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
 from cleantail_airflow.page.page_values import (
@@ -60,6 +61,16 @@ EVERYTHING = Selection()
 NO_DAGS: Mapping[str, DagState] = {}
 
 
+class NoConfigurationError(ConfigError):
+    """CLEANTAIL_CONFIG is not set in the environment of the API server."""
+
+    def __init__(self) -> None:
+        super().__init__(NO_CONFIG, [Problem("", WITHOUT_CONFIG, "")])
+
+    def __str__(self) -> str:
+        return WITHOUT_CONFIG
+
+
 class Content:
     """The content of the pages for one configuration. Changed files are read again."""
 
@@ -78,6 +89,8 @@ class Content:
     @property
     def configured(self) -> Configured:
         """Return the topics and groups. Raises ConfigError if there is no configuration."""
+        if self._config_dir == NO_CONFIG:
+            raise NoConfigurationError
         configured, defaults = self._configuration.now()
         with self._lock:
             if defaults != self._defaults:

@@ -62,14 +62,15 @@ class DoctorOperator(BaseOperator):
         send_test = bool(context["params"].get(SEND_TEST))
         findings = []
         for finding in examine_all(Path(self.config_dir), context, send_test):
-            self.log.info("%s: %s %s: %s", finding.state, finding.part, finding.of, finding.text)
-            if finding.state == WRONG:
-                self.log.error("next: %s", finding.next_step)
+            log = self.log.error if finding.state == WRONG else self.log.info
+            log("%s: %s: %s", finding.state, finding.label, finding.text)
+            if finding.next_step:
+                self.log.info("next: %s", finding.next_step)
             findings.append(finding)
         result = [finding.as_json() for finding in findings]
         if exit_code_of(findings):
             context["ti"].xcom_push("return_value", result)
-            wrong = [f"{finding.part} {finding.of}".strip() for finding in findings if finding.state == WRONG]
+            wrong = [finding.label for finding in findings if finding.state == WRONG]
             raise AirflowFailException(f"something is wrong: {', '.join(wrong)}. The log has the next steps")
         return result
 
