@@ -24,7 +24,7 @@ from cleantail.codec import Codec, digest_of
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
-from cleantail.human import counted
+from cleantail.human import counted, one_line
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
 from cleantail.log.rules import LogMeasure
@@ -52,6 +52,11 @@ class Rejection:
     @property
     def reason(self) -> str:
         return f"rejected by {self.by}" if self.by else "not approved in time"
+
+
+def approved_note(by: str | None) -> str:
+    """Return what the evidence says of a published round: `approved by Anna`, or "" if it needed no approval."""
+    return f"approved by {by}" if by else ""
 
 
 def holds_of(topic: Topic, measures: Iterable[LogMeasure], passed: Iterable[int]) -> tuple[Hold, ...]:
@@ -143,6 +148,11 @@ def shown_of(checked: CheckedRound) -> str:
     return digest_of(map(str, [*checked.heads, "passed", *checked.green]))
 
 
+def name_of(user: Mapping[str, str] | None) -> str | None:
+    """Return the name of Airflow's user in one line; None if no user answered."""
+    return one_line(user["name"] or user["id"]) if user else None
+
+
 def answered(
     last_question: Answer | None, task: Sequence[str], approved: bool, user: Mapping[str, str] | None, at_ms: int
 ) -> Answer:
@@ -152,7 +162,7 @@ def answered(
             "the answer belongs to an earlier question about the topic, so it does not count. Clear this task: it "
             "makes a new question"
         )
-    by = (user["name"] or user["id"]) if user else None
+    by = name_of(user)
     return replace(last_question, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)
 
 

@@ -61,6 +61,11 @@ class Commit:
         """Return whether a round of ours made the commit."""
         return self.summary.get(OPERATION) in ROUNDS
 
+    @property
+    def approved_by(self) -> str | None:
+        """Return who approved the round; None if it did not have to wait."""
+        return self.summary.get(APPROVED_BY)
+
 
 def whole_rounds(history: Sequence[Commit]) -> list[Commit]:
     """Return the history, newest first, with each round as one commit: its parts are undone together."""

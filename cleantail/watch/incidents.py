@@ -95,12 +95,16 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A condition with its times (Unix ms, by the clock of runs), and the last word of each channel that has one."""
+    """A condition with its times (Unix ms, by the clock of runs), and the last word of each channel that has one.
+
+    `outcome` is how it ended, if the look that ended it knew that: `approved by Anna`.
+    """
 
     condition: Condition
     since_ms: int
     over_ms: int | None = None
     last_words: Mapping[str, LastWord] = field(default_factory=dict)
+    outcome: str = ""
 
     @property
     def is_open(self) -> bool:
@@ -122,7 +126,7 @@ class Look:
 
     `is_known` returns whether the look could have seen that a condition is over. `now_ms` is the run's clock,
     `began_ms` the wall clock at which the run began. `whole` is true at the end of a run, when all
-    was evaluated.
+    was evaluated. `outcome` is how the incidents that it ends have ended.
     """
 
     conditions: tuple[Condition, ...]
@@ -131,6 +135,7 @@ class Look:
     began_ms: int
     run_id: str
     whole: bool = False
+    outcome: str = ""
 
 
 def observed(book: Book, look: Look) -> Book:
@@ -144,7 +149,7 @@ def observed(book: Book, look: Look) -> Book:
             after[condition.key] = _with(old, condition, look.now_ms)
     now = {condition.key for condition in seen}
     ended = [key for key, i in after.items() if key not in now and i.is_open and _may_end(i.condition, look)]
-    after |= {key: replace(after[key], over_ms=look.now_ms) for key in ended}
+    after |= {key: replace(after[key], over_ms=look.now_ms, outcome=look.outcome) for key in ended}
     return Book(after, max(book.looked_ms, look.began_ms) if look.whole else book.looked_ms)
 
 
@@ -315,6 +320,7 @@ class _KeptIncident:
     since_ms: int
     over_ms: int | None
     words: Mapping[str, LastWord]
+    outcome: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -336,7 +342,7 @@ _VERSION_JSON: Codec[_Version] = Codec(_Version)
 def book_as_json(book: Book) -> str:
     """Return the book as one text. Equal books have equal texts."""
     incidents = (incident for _, incident in sorted(book.incidents.items()))
-    kept = (_KeptIncident(i.condition, i.since_ms, i.over_ms, i.last_words) for i in incidents)
+    kept = (_KeptIncident(i.condition, i.since_ms, i.over_ms, i.last_words, i.outcome) for i in incidents)
     return _BOOK_JSON.text(_KeptBook(tuple(kept), book.looked_ms, BOOK_VERSION))
 
 
@@ -346,5 +352,5 @@ def parse_book(text: str) -> Book:
     if version != BOOK_VERSION:
         raise TableError(f"the book is of version {version}, not {BOOK_VERSION}")
     kept = _BOOK_JSON.value(text, "the book")
-    incidents = (Incident(i.condition, i.since_ms, i.over_ms, i.words) for i in kept.incidents)
+    incidents = (Incident(i.condition, i.since_ms, i.over_ms, i.words, i.outcome) for i in kept.incidents)
     return Book({incident.condition.key: incident for incident in incidents}, kept.looked_ms)

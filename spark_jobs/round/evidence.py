@@ -25,6 +25,7 @@ from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.recorded_rounds import evidence_rows, load_evidence
 from cleantail.log.rules import LogMeasure
 from cleantail.retries import settled
+from cleantail.rounds.approval import approved_note
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON, CheckResult, sample_column
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.commit_summaries import OPERATION, ROUND, Commit
@@ -245,7 +246,7 @@ def _unreported(evidence: Table, tables: Iterable[TopicTable]) -> list[RowsOfTop
     unreported: list[RowsOfTopic] = []
     for table, commit in commits:
         named = table.topic.topic, str(commit.summary.get(ROUND)), commit.summary[OPERATION]
-        unreported.append((table, _published(by_round.get(named, []))))
+        unreported.append((table, _published(by_round.get(named, []), approved_note(commit.approved_by))))
     return unreported
 
 
@@ -257,13 +258,14 @@ def _ended_rounds(table: TopicTable) -> list[Commit]:
     return [c for c in rounds[:ROUNDS_BACK] if time.time() * 1000 - c.at_ms >= DEAD_AFTER_MS]
 
 
-def _published(rows: Sequence[EvidenceRow]) -> list[EvidenceRow]:
+def _published(rows: Sequence[EvidenceRow], note: str) -> list[EvidenceRow]:
     """Return the outcome rows of a published round if `rows` of it have none."""
     if any(row["outcome"] not in CHECKS for row in rows):
         return []
     last = {row["partition"]: row for row in sorted(rows, key=lambda r: r["checked_at_ms"])}
     published: EvidenceRow = {
         "outcome": PUBLISHED,
+        "note": note,
         "checks": "[]",
         CHECKED_ROUND: None,
         "checked_at_ms": int(time.time() * 1000),

@@ -32,9 +32,9 @@ from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, st
 from cleantail.log.quarantine import replaced
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE, after_expiry, after_reconciliation, after_round
 from cleantail.log.work_units import WorkUnit
-from cleantail.rounds.approval import held_message
+from cleantail.rounds.approval import approved_note, held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
-from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, packed
+from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, Commit, packed
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction, identity_of, publication_of
 from spark_jobs.engine.deleted_versions import remember
@@ -48,12 +48,12 @@ from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
 
-def published_as(table: TopicTable, checked: CheckedRound) -> int | None:
-    """Return the snapshot that published this round, or None. Searches `main` back to the snapshot the round read."""
+def published_as(table: TopicTable, checked: CheckedRound) -> Commit | None:
+    """Return the commit that published this round, or None. Searches `main` back to the snapshot the round read."""
     mine = identity_of(checked).items()
     read = {unit.base_snapshot_id for unit in checked.units}
     since = takewhile(lambda c: c.snapshot_id not in read, history(table.load()))
-    return next((c.snapshot_id for c in since if mine <= c.summary.items()), None)
+    return next((c for c in since if mine <= c.summary.items()), None)
 
 
 def result_of(table: TopicTable, checked: CheckedRound, snapshot_id: int, iceberg: Any = None) -> RoundResult:
@@ -96,8 +96,8 @@ def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int
 
 
 logger = logging.getLogger("cleantail.publish")
-Answer = Callable[[TopicTable, CheckedRound, str], None]
-"""Records the outcome of a round in the evidence."""
+Answer = Callable[[TopicTable, CheckedRound, str, str], None]
+"""Records the outcome of a round in the evidence, with a note: who decided, and why."""
 
 
 def publish_round(
@@ -158,7 +158,7 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None, 
         raise
     # 5. record the outcome
     forget_answered(table, releases, after)
-    answer(table, checked, PUBLISHED)
+    answer(table, checked, PUBLISHED, approved_note(_required_approver(checked, approved_by)))
     _tidy(table, replaced(before, after))
     return _with_view(table, checked, snapshot_id)
 
@@ -225,7 +225,8 @@ def _commit(
     branch_changes = [branch_change(iceberg, unit.branch, unit.base_snapshot_id) for unit in checked.units]
     before = {p: states.get(p) for p in checked.green}
     summary = identity_of(checked) | {BEFORE: packed(before)}
-    summary |= {APPROVED_BY: approved_by} if approved_by and checked.holds else {}
+    approver = _required_approver(checked, approved_by)
+    summary |= {APPROVED_BY: approver} if approver else {}
     return publish_deletes(
         table,
         branch_changes,
@@ -236,6 +237,11 @@ def _commit(
         {unit.branch for unit in checked.units},
         as_read,
     )
+
+
+def _required_approver(checked: CheckedRound, approved_by: str | None) -> str | None:
+    """Return who approved the round; None if it did not have to wait."""
+    return approved_by if checked.holds else None
 
 
 def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str) -> RoundResult:
@@ -253,13 +259,13 @@ def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str)
 def published_before(table: TopicTable, checked: CheckedRound) -> RoundResult | None:
     """Complete an earlier attempt of this task that died after its commit. Returns its result, or None if there was no
     such attempt."""
-    snapshot_id = published_as(table, checked)
-    if snapshot_id is None:
+    commit = published_as(table, checked)
+    if commit is None:
         return None
     if not has_answer(table, checked, PUBLISHED):
-        append_answer(table, checked, PUBLISHED)
+        append_answer(table, checked, PUBLISHED, approved_note(commit.approved_by))
     _tidy(table, [unit.branch for unit in checked.units])
-    return _with_view(table, checked, snapshot_id)
+    return _with_view(table, checked, commit.snapshot_id)
 
 
 def _tidy(table: TopicTable, branches: Iterable[str]) -> None:

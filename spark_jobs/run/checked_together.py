@@ -65,11 +65,11 @@ class Answers:
 
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
-        self._kept: list[tuple[TopicTable, CheckedRound, str]] = []
+        self._kept: list[tuple[TopicTable, CheckedRound, str, str]] = []
 
-    def keep(self, table: TopicTable, checked: CheckedRound, outcome: str = PUBLISHED) -> None:
+    def keep(self, table: TopicTable, checked: CheckedRound, outcome: str = PUBLISHED, note: str = "") -> None:
         """Keep the outcome of a round. `append` writes it as append_answer would."""
-        self._kept.append((table, checked, outcome))
+        self._kept.append((table, checked, outcome, note))
 
     def append(self) -> None:
         """Append the kept outcomes.
@@ -78,6 +78,6 @@ class Answers:
         outcome.
         """
         if self._kept:
-            rows = [(table, answer_rows(checked, outcome)) for table, checked, outcome in self._kept]
+            rows = [(table, answer_rows(checked, outcome, note)) for table, checked, outcome, note in self._kept]
             append_rows_of(evidence_table(self._platform), rows)
             self._kept.clear()

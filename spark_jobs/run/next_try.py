@@ -15,6 +15,7 @@ from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.log.round_state import COMPACT, EXPIRE
 from cleantail.log.work_units import round_name
+from cleantail.rounds.approval import approved_note
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import OPERATION, ROUND, Commit
 from cleantail.rounds.past_rounds import PUBLISHED
@@ -89,10 +90,11 @@ def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
     """
     named, kind = commit.summary[ROUND], commit.summary[OPERATION]
     checked = recorded_round(kept_catalog(table.platform), table.topic, named, kind)
-    if published_as(table, checked) != commit.snapshot_id:
+    published = published_as(table, checked)
+    if published is None or published.snapshot_id != commit.snapshot_id:
         raise CleantailError("the evidence has another check of it")
     if not has_answer(table, checked, PUBLISHED):
-        append_answer(table, checked, PUBLISHED)
+        append_answer(table, checked, PUBLISHED, approved_note(commit.approved_by))
     return checked
 
 

@@ -119,16 +119,16 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event, aft
 
 
 @pytest.mark.parametrize(
-    ("option", "said", "result"),
+    ("option", "said", "result", "told"),
     [
-        ("Approve", "Anna", PUBLISHED),
-        ("Reject", Rejection("Anna", 1767225600000), DROPPED),
-        (None, Rejection(None, 1767225600000), DROPPED),
+        ("Approve", "Anna", PUBLISHED, "the round was approved by Anna"),
+        ("Reject", Rejection("Anna", 1767225600000), DROPPED, "the round was rejected by Anna"),
+        (None, Rejection(None, 1767225600000), DROPPED, "the round was not approved in time"),
     ],
     ids=["approved", "rejected", "not answered in time"],
 )
 def test_a_held_round_is_published_or_dropped_as_the_answer_says(
-    run: Run, jobs: StubbedJobs, site: Site, option: str | None, said: Any, result: dict[str, Any]
+    run: Run, jobs: StubbedJobs, site: Site, option: str | None, said: Any, result: dict[str, Any], told: str
 ) -> None:
     jobs.answer("check_quality", HELD)
     jobs.answer("publish", result)
@@ -150,7 +150,8 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     alert, end = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
     assert [(a["event"], a["state"]) for a in (alert, end)] == [("approval_waits", "open"), ("approval_waits", "over")]
-    assert end["reason"].startswith("the round no longer waits (from ")
+    assert end["headline"] == f"over: {told}"
+    assert end["reason"].startswith(f"{told} (from ")
     assert "script" not in alert["text"]
 
 

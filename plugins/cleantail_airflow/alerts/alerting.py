@@ -127,13 +127,14 @@ class EarlyLook:
     """What a task checks in the middle of a run.
 
     `conditions` is called after the book was locked, and returns what is wrong. `is_over` returns whether this task
-    has ended an incident.
+    has ended an incident, and `outcome` is how that incident ended.
     """
 
     conditions: Callable[[], list[Condition]]
     now_ms: int
     is_over: Callable[[Condition], bool] = lambda _: False
     failures: Sequence[Failure] = ()
+    outcome: str = ""
 
 
 def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
@@ -147,7 +148,7 @@ def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
         with locked_book(topic.topic, topic.platform.home) as book_store:
             # 1. find what is wrong, under the lock
             conditions, run_id = tuple(early.conditions()), context["ti"].run_id
-            look = Look(conditions, early.is_over, early.now_ms, began_ms(context), run_id)
+            look = Look(conditions, early.is_over, early.now_ms, began_ms(context), run_id, outcome=early.outcome)
             # 2. write the incidents that this begins or ends
             book_store.save(observed(book_store.load(), look))
             # 3. notify the channels
@@ -210,10 +211,11 @@ def tell_that_it_waits(topic: Topic, checked: CheckedRound, context: Context) ->
         logger.error("gave up: %s was not notified that a round waits for approval", name)
 
 
-def tell_that_it_was_answered(topic: Topic, context: Context) -> None:
-    """Notify that the round no longer waits: it was answered, or the time to answer is over."""
+def tell_that_it_was_answered(topic: Topic, context: Context, outcome: str) -> None:
+    """Notify that the round no longer waits. `outcome`: `approved by Anna`, `rejected by Anna`, `not approved in
+    time`."""
     subject = _condition(context, "").subject
-    early = EarlyLook(list, _wall_ms(), lambda condition: condition.subject == subject)
+    early = EarlyLook(list, _wall_ms(), lambda condition: condition.subject == subject, outcome=outcome)
     tell_now(topic, context, early)
 
 

@@ -37,12 +37,19 @@ logger = logging.getLogger(__name__)
 def headline(notification: Notification) -> str:
     """Return `check failed, partitions 2, 4 blocked`, or `over: …` if no incident of the event is open."""
     if not (notification.begun or notification.still):
-        return f"over: {_what(notification.event, notification.ended, ('no longer blocked', 'waited'))}"
+        return f"over: {_ended(notification.event, notification.ended)}"
     open_now = _what(notification.event, [*notification.begun, *notification.still], ("blocked", "waits"))
     if not notification.ended:
         return open_now
     over = f"over for {_names(notification.event, notification.ended)}"
     return f"{open_now}; {over}" if notification.begun else f"{over}, still open: {open_now}"
+
+
+def _ended(event: Event, incidents: Sequence[Incident]) -> str:
+    """Return `the round was approved by Anna` if that is known, else what was wrong."""
+    outcomes = {incident.outcome for incident in incidents}
+    outcome = outcomes.pop() if len(outcomes) == 1 and len(incidents) == 1 else ""
+    return f"the round was {outcome}" if outcome else _what(event, incidents, ("no longer blocked", "waited"))
 
 
 def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -> str:
@@ -107,7 +114,7 @@ def _end(incident: Incident) -> str:
         Event.GAP: f"{condition.subject} had no gap for a day",
         Event.REWRITTEN: "no other engine has rewritten the history of the table for a day",
         Event.RECONCILE: f"partition {condition.partition} no longer needs a reconciliation",
-        Event.APPROVAL: "the round no longer waits",
+        Event.APPROVAL: f"the round was {incident.outcome}" if incident.outcome else "the round no longer waits",
     }[condition.event]
 
 

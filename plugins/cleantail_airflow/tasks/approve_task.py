@@ -28,7 +28,16 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.lineage import StationLineage
 from cleantail.log import round_state
-from cleantail.rounds.approval import answered, question, read_answer, shown_of, write_answer
+from cleantail.rounds.approval import (
+    Rejection,
+    answered,
+    approved_note,
+    name_of,
+    question,
+    read_answer,
+    shown_of,
+    write_answer,
+)
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.stations import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail.watch import approval_text
@@ -142,12 +151,13 @@ class ApproveOperator(LineageOperator, HITLOperator):
         answer = super().execute_complete(context, event)
         topic = loaded_topic(self.topic, self.config_dir)
         user, approved = answer["responded_by_user"], answer["chosen_options"] == [APPROVE]
-        by = (user["name"] or user["id"]) if user else None
+        by = name_of(user)
         if approved and topic.approvers and (user or {}).get("id") not in topic.approvers:
             raise AirflowFailException(f"{by} approved it, but is not among the topic's approvers. Clear this task")
-        self.log.info("%s by %s", "approved" if approved else "rejected", by or "timeout: no answer in time")
         # 2. Store it with its question.
         at_ms = int(answer["responded_at"].timestamp() * 1000)
+        outcome = approved_note(by) if approved else Rejection(by, at_ms).reason
+        self.log.info("%s", outcome)
         catalog = open_catalog(topic.platform)
         kept = read_answer(catalog, topic, kind_of(self.source))
         try:
@@ -156,7 +166,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
             raise AirflowFailException(str(error)) from None
         # 3. Notify the channels.
         self.keep_lineage(lambda: self._asked(topic, self._checked(context, topic, catalog)))
-        tell_that_it_was_answered(topic, context)
+        tell_that_it_was_answered(topic, context, outcome)
         return {"approved": approved, "by": by, "at_ms": at_ms}
 
 

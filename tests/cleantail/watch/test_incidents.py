@@ -5,7 +5,17 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.alert_channels import MEANING, Event
-from cleantail.watch.incidents import Book, Condition, Incident, IncidentState, LastWord, Look, observed
+from cleantail.watch.incidents import (
+    Book,
+    Condition,
+    Incident,
+    IncidentState,
+    LastWord,
+    Look,
+    book_as_json,
+    observed,
+    parse_book,
+)
 
 RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
 CHECK = Condition(Event.CHECK_FAILED, "partition 4", "partition 4: check failed: x", "link", 4, occurrence="since 7")
@@ -141,3 +151,16 @@ def test_what_an_earlier_run_says_of_an_open_incident_is_older_news():
     again = replace(CHECK, occurrence="since 9")
     book = after(look(again, at_ms=5), look(replace(CHECK, seen_ms=4), at_ms=4))
     assert book.incidents[CHECK.key].condition.occurrence == "since 9"
+
+
+def test_the_look_that_ends_an_incident_says_how_it_ended():
+    waits = Condition(Event.APPROVAL, "task approve of run r", "a round waits")
+    answered = replace(look(at_ms=2, whole=False), outcome="approved by Anna")
+    book = after(look(waits, CHECK), replace(answered, is_known=lambda condition: condition.event is Event.APPROVAL))
+    assert {i.condition.event: i.outcome for i in book.incidents.values()} == {
+        Event.APPROVAL: "approved by Anna",
+        Event.CHECK_FAILED: "",
+    }
+    assert parse_book(book_as_json(book)) == book
+    again = after(look(waits, at_ms=3), book=book).incidents[waits.key]
+    assert (again.is_open, again.outcome) == (True, "")

@@ -79,7 +79,9 @@ def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(worksho
     assert branches(table_of(topic)) == []
     workshop.ok("compact", topic, "--now", NOW + 2, "--force", "--approve")
     assert offsets(workshop.read(topic)) == [4, 6]
-    assert summary_of(table_of(topic))["cleantail.approved-by"]
+    approver = summary_of(table_of(topic))["cleantail.approved-by"]
+    assert [(r["outcome"], r["note"]) for r in workshop.evidence(topic)][-1] == ("published", f"approved by {approver}")
+    assert {r["note"] for r in workshop.evidence(topic) if r["outcome"] == "checked"} == {""}
 
 
 @pytest.mark.parametrize(
@@ -274,6 +276,17 @@ def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(w
     assert publish_or_start_over(Run(table), checked).published == (0,)
     assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "withdrawn", "checked", "published"]
     assert [r.outcome for r in rounds_of(workshop.evidence(topic))] == ["published", "withdrawn"]
+
+
+def test_who_approved_is_in_the_evidence_though_the_publish_died_before_it(workshop, table_of, monkeypatch):
+    topic = workshop.topic("untold-approval", publish="approve")
+    ingest(workshop, topic, "untold-approval.jsonl", (0, "a", "x"), (1, "a", "y"))
+    table, _platform = table_of(topic), workshop.platform()
+    checked = checked_round(workshop, table)
+    with dying_before_its_evidence(monkeypatch):
+        publish.publish_round(table, checked, "Anna")
+    publish.publish_round(table, checked, "Anna")
+    assert [(r.outcome, r.note) for r in rounds_of(workshop.evidence(topic))] == [("published", "approved by Anna")]
 
 
 def test_a_publish_that_died_before_its_evidence_is_told_by_the_next_try(workshop, table_of, monkeypatch):

@@ -64,6 +64,7 @@ ONE, TWO = of(Event.RUN_FAILED, "task ingest"), of(Event.RUN_FAILED, "task inges
 READERS = of(Event.HOLD_CAP, "reader a of partition 3", "reader b of partition 3", partition=3)
 LATE = of(Event.DEADLINE_MISSED, "partition 3", partition=3)
 ROUND = of(Event.APPROVAL, "task approve of run r")
+APPROVED = (replace(ROUND[0], over_ms=61_000, outcome="approved by Anna"),)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +124,15 @@ ROUND = of(Event.APPROVAL, "task approve of run r")
             ROUND, [], [], "a round waits for approval (Airflow: Browse, Required Actions)", id="a round that waits"
         ),
         pytest.param(
-            [], over(*ROUND), [], "over: a round waited for approval (Airflow: Browse, Required Actions)", id="answered"
+            [], over(*ROUND), [], "over: a round waited for approval (Airflow: Browse, Required Actions)", id="ended"
+        ),
+        pytest.param([], APPROVED, [], "over: the round was approved by Anna", id="answered"),
+        pytest.param(
+            [],
+            APPROVED * 2,
+            [],
+            "over: a round waited for approval (Airflow: Browse, Required Actions)",
+            id="two answers: the lines have them",
         ),
         pytest.param(
             [check(n) for n in range(23)],
@@ -151,6 +160,7 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
         (of(Event.GAP, "source table")[0], "source table had no gap for a day"),
         (of(Event.RECONCILE, "partition 3", partition=3)[0], "partition 3 no longer needs a reconciliation"),
         (ROUND[0], "the round no longer waits"),
+        (APPROVED[0], "the round was approved by Anna"),
     ],
     ids=lambda value: value.condition.event.value if isinstance(value, Incident) else None,
 )
