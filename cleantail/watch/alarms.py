@@ -16,6 +16,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import replace
 
 from cleantail.config.alert_channels import Event
 from cleantail.config.kafka_configs import KafkaConfigs
@@ -26,7 +27,7 @@ from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.quarantine import kept_until_ms, red_since_and_retry
 from cleantail.log.triggers import decide
-from cleantail.watch.incidents import Condition
+from cleantail.watch.incidents import Condition, cause_of
 
 GAP_TOLD_MS = 86_400_000
 """How long a gap counts as wrong."""
@@ -75,7 +76,7 @@ def check_failed(
     names = ", ".join(sorted(set(expectations)))
     held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
     text = f"partition {partition}: check failed: {names}; {held}"
-    return _red_check(partition, text, since_ms, link)
+    return replace(_red_check(partition, text, since_ms, link), cause=cause_of(names))
 
 
 def _red_check(partition: int, text: str, since_ms: int, link: str = "") -> Condition:
@@ -116,7 +117,8 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     since = f"{word} since {instant(held.since_ms)} UTC"
     text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{_kept(held, configs)}"
     subject, occurrence = partition_subject(log.partition), quarantine_occurrence(held.since_ms)
-    return Condition(Event.QUARANTINED, subject, text, partition=log.partition, occurrence=occurrence)
+    cause = cause_of(held.reason)
+    return Condition(Event.QUARANTINED, subject, text, partition=log.partition, occurrence=occurrence, cause=cause)
 
 
 def _overdue(log: LogState, configs: KafkaConfigs, now_ms: int) -> Condition | None:

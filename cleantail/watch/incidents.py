@@ -9,18 +9,18 @@
 4. A look of a run that began before the incident was last seen does not end it: tasks of old runs may be cleared later.
 5. Such a run does not open an incident either, once a later run has looked at everything.
 
-A channel is notified once of an incident, however long it lasts, and once of its end. Each cell of the table gives the
-message to send and the channel's last word after it:
+A channel is notified once of an incident, however long it lasts, once of each new cause, and once of its end. Each cell
+of the table gives the message to send and the channel's last word after it:
 
-| last word | it begins or lasts | it begins again | it is over | no answer, or the task dies |
-|---|---|---|---|---|
-| none | open, open | open, open | -, none | -, unsure |
-| open | -, open | open, open | over, over | -, unsure |
-| over | open, open | open, open | -, over | -, unsure |
-| unsure | open, open | open, open | over, over | -, unsure |
+| last word | it begins or lasts | it begins again | its cause changes | it is over | no answer, or the task dies |
+|---|---|---|---|---|---|
+| none | open, open | open, open | open, open | -, none | -, unsure |
+| open | -, open | open, open | open, open | over, over | -, unsure |
+| over | open, open | open, open | open, open | -, over | -, unsure |
+| unsure | open, open | open, open | open, open | over, over | -, unsure |
 
 6. *It begins again*: a partition was released and a check failed again before its end was reported. Its end is then not
-   reported.
+   reported. *Its cause changes*: the incident is the same, and the message has the new reason.
 7. *It is over*: the check passed, or a person released the partition and no check has failed since. The incident is
    deleted once every channel with a last word has been notified of the end.
 8. *Unsure* is stored before a message is sent, and replaced when the channel answers. It stays if the channel does not
@@ -39,7 +39,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
-from cleantail.codec import Codec
+from cleantail.codec import Codec, digest_of
 from cleantail.config.alert_channels import Event
 from cleantail.errors import TableError
 
@@ -54,6 +54,7 @@ class Condition:
     `partition` is None if a task is meant. `mark` is the offset that a reader must have passed (HOLD_CAP only).
     `occurrence` changes if the incident begins again without having been over. `seen_ms` is the wall clock (Unix ms) at
     which the condition was seen, 0 for the look that sees it now. `run_id` is the run of the task that saw it.
+    `cause` (cause_of) changes if the same incident has another reason; a look without one does not know it.
     """
 
     event: Event
@@ -65,10 +66,17 @@ class Condition:
     occurrence: str = ""
     seen_ms: int = 0
     run_id: str = ""
+    cause: str = ""
 
     @property
     def key(self) -> Key:
         return self.event, self.subject
+
+
+def cause_of(reason: str) -> str:
+    """Return a digest of the reason without its words that have a digit: offsets, counts and times change from run to
+    run."""
+    return digest_of(word for word in reason.split() if not any(map(str.isdigit, word)))
 
 
 class IncidentState(StrEnum):
@@ -91,6 +99,7 @@ class LastWord:
     occurrence: str = ""
     by: str = ""
     beside: bool = False
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +172,8 @@ def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
     if condition.seen_ms < condition_before.seen_ms:
         return old
     link = condition.link or (condition_before.link if condition.occurrence == condition_before.occurrence else "")
-    newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link)
+    cause = condition.cause or condition_before.cause
+    newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link, cause=cause)
     return replace(
         old, condition=newest, since_ms=old.since_ms if newest.occurrence == condition_before.occurrence else now_ms
     )
@@ -224,9 +234,13 @@ def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | 
         return IncidentState.OPEN
     if _is_covered_by_check(book, incident, listener):
         return None
-    if word is None or word != LastWord(IncidentState.OPEN, incident.condition.occurrence):
-        return IncidentState.OPEN
-    return None
+    return None if word == _word(incident) else IncidentState.OPEN
+
+
+def _word(incident: Incident) -> LastWord:
+    """Return the last word of a channel that has just got the message about the incident as it is."""
+    said = IncidentState.OPEN if incident.is_open else IncidentState.OVER
+    return LastWord(said, incident.condition.occurrence, cause=incident.condition.cause)
 
 
 def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> bool:
@@ -267,9 +281,7 @@ def after_sending(book: Book, listener: Listener, notification: Notification, by
     for incident in notification.incidents:
         key = incident.condition.key
         is_ours = _last_word(book, incident, listener) == LastWord(IncidentState.UNSURE, by=by)
-        said = IncidentState.OPEN if incident.is_open else IncidentState.OVER
-        ours = LastWord(said, incident.condition.occurrence)
-        last_words[key] = ours if is_ours else _unsure_word(book, incident, listener, by)
+        last_words[key] = _word(incident) if is_ours else _unsure_word(book, incident, listener, by)
     return _with_last_words(book, listener, notification, last_words)
 
 

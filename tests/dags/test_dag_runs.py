@@ -225,6 +225,28 @@ def test_an_incident_is_told_once_over_runs_and_again_when_it_is_over(run: Run, 
     assert [(a["event"], a["state"]) for a in alerts(site)] == [("run_failed", "open"), ("run_failed", "over")]
 
 
+def test_an_open_incident_tells_its_new_cause_under_the_same_key(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    jobs.answer("reclaim", {"ok": False, "error": "no disk: 12 bytes of 99 are free"}, code=2)
+    run(plan(reclaim=True))
+    jobs.answer("reclaim", {"ok": False, "error": "no disk: 11 bytes of 99 are free"}, code=2)
+    run(plan(reclaim=True))
+    jobs.answer("reclaim", {"ok": False, "error": "the store refuses the login"}, code=2)
+    run(plan(reclaim=True))
+    first, second = alerts(site)
+    assert (first["incident"], first["state"]) == (second["incident"], second["state"])
+    assert second["reason"] == "reclaim failed: the store refuses the login"
+
+
+def test_the_headline_names_the_tasks_of_its_own_run_first(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
+    run(plan(reclaim=True))
+    run({"reason": "not a plan"})
+    assert [a["headline"] for a in alerts(site)] == [
+        "reclaim failed",
+        "evaluate failed; still open from an earlier run: reclaim",
+    ]
+
+
 def test_an_alert_that_could_not_be_sent_is_red_and_sent_by_the_next_run(
     run: Run, jobs: StubbedJobs, site: Site
 ) -> None:

@@ -15,7 +15,7 @@ from cleantail.log.log_state import LogState
 from cleantail.rounds.checked_round import LeftBehind
 from cleantail.rounds.stations import ALERT_EARLY
 from cleantail.watch.alarms import left_behind, log_alarms, still_behind
-from cleantail.watch.incidents import Condition, Look, observed
+from cleantail.watch.incidents import Condition, Look, cause_of, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, run_url, tell, waiting_subjects
 from cleantail_airflow.alerts.channels import BookStore
 from cleantail_airflow.outcomes.failures import Failure, pulled_note
@@ -157,7 +157,10 @@ def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
     for task in failed:
         if not task.red:
             text = f"{task.task_id} failed: {task.reason}"
-            condition = Condition(Event.RUN_FAILED, f"task {task.task_id}", text, task.link, seen_ms=task.at_ms)
+            cause = cause_of(task.reason)
+            condition = Condition(
+                Event.RUN_FAILED, f"task {task.task_id}", text, task.link, seen_ms=task.at_ms, cause=cause
+            )
             conditions.setdefault(task.task_id, condition)
     return list(conditions.values())
 

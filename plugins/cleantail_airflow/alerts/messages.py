@@ -34,15 +34,32 @@ RecordPosition = tuple[int, int, int]
 logger = logging.getLogger(__name__)
 
 
-def headline(notification: Notification) -> str:
-    """Return `check failed, partitions 2, 4 blocked`, or `over: …` if no incident of the event is open."""
+def headline(notification: Notification, run_id: str) -> str:
+    """Return `check failed, partitions 2, 4 blocked`, or `over: …` if no incident of the event is open.
+
+    A task that failed in another run than `run_id` is named as such.
+    """
     if not (notification.begun or notification.still):
         return f"over: {_ended(notification.event, notification.ended)}"
-    open_now = _what(notification.event, [*notification.begun, *notification.still], ("blocked", "waits"))
+    open_now = _open(notification, run_id)
     if not notification.ended:
         return open_now
     over = f"over for {_names(notification.event, notification.ended)}"
-    return f"{open_now}; {over}" if notification.begun else f"{over}, still open: {open_now}"
+    if notification.begun:
+        return f"{open_now}; {over}"
+    return f"{over}, still open: {_what(notification.event, notification.still, _OPEN_VERBS)}"
+
+
+_OPEN_VERBS = ("blocked", "waits")
+
+
+def _open(notification: Notification, run_id: str) -> str:
+    """Return what is wrong. If tasks failed, those of other runs come after those of this run."""
+    event, incidents = notification.event, [*notification.begun, *notification.still]
+    earlier = [i for i in incidents if event is Event.RUN_FAILED and i.condition.run_id not in ("", run_id)]
+    of_this_run = [incident for incident in incidents if incident not in earlier]
+    of_earlier = f"still open from an earlier run: {_names(event, earlier)}" if earlier else ""
+    return "; ".join(filter(None, [_what(event, of_this_run, _OPEN_VERBS) if of_this_run else "", of_earlier]))
 
 
 def _ended(event: Event, incidents: Sequence[Incident]) -> str:
@@ -195,7 +212,7 @@ def message_of(notification: Notification, failures: Iterable[Failure], place: P
         topic=place.topic,
         event=notification.event.value,
         state=notification.said.value,
-        headline=headline(notification),
+        headline=headline(notification, place.run_id),
         reason=_reason(notification),
         task=link.partition("/tasks/")[2].partition("/")[0].partition("?")[0],
         link=link,

@@ -17,7 +17,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.rounds.pack_results import BEGUN, SUSPECTED, WAITS, PackResult
 from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, SHOWN, TopicOutcome
-from cleantail.watch.incidents import Condition, Look, Notification, observed
+from cleantail.watch.incidents import Condition, Look, Notification, cause_of, observed
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
 from cleantail_airflow.alerts.channels import load_book, locked_book, tell_channels
@@ -86,7 +86,9 @@ def tell_of_broken(
     files = {name: error for name, error in broken.items() if name in unreadable}
     place, link = _place_of(group, platform, context), f"{run_url(context)}/tasks/{EVALUATE}"
     conditions = [
-        Condition(Event.RUN_FAILED, f"topic {name}", f"topic {name} cannot be evaluated: {error}", link)
+        Condition(
+            Event.RUN_FAILED, f"topic {name}", f"topic {name} cannot be evaluated: {error}", link, cause=cause_of(error)
+        )
         for name, error in sorted(files.items())
     ]
     look = Look(

@@ -13,6 +13,7 @@ from cleantail.watch.incidents import (
     LastWord,
     Look,
     book_as_json,
+    cause_of,
     observed,
     parse_book,
 )
@@ -164,3 +165,24 @@ def test_the_look_that_ends_an_incident_says_how_it_ended():
     assert parse_book(book_as_json(book)) == book
     again = after(look(waits, at_ms=3), book=book).incidents[waits.key]
     assert (again.is_open, again.outcome) == (True, "")
+
+
+def test_a_new_cause_is_the_same_incident_since_its_beginning_and_a_look_without_one_keeps_it():
+    first, second = replace(RUN, cause="a"), replace(RUN, cause="b")
+    book = after(look(first), look(second, at_ms=2), look(RUN, at_ms=3))
+    [incident] = book.incidents.values()
+    assert (incident.since_ms, incident.condition.cause) == (1, "b")
+
+
+@pytest.mark.parametrize(
+    ("reason", "same"),
+    [
+        pytest.param("offset 12 of partition 3 is gone", True, id="numbers"),
+        pytest.param("offset 7  of\npartition 4 is gone", True, id="spaces"),
+        pytest.param("offset twelve of partition 3 is gone", False, id="words"),
+        pytest.param("gone is offset 12 of partition 3", False, id="order"),
+        pytest.param("", False, id="nothing"),
+    ],
+)
+def test_the_cause_is_the_reason_without_numbers(reason, same):
+    assert (cause_of(reason) == cause_of("offset 1 of partition 0 is gone")) is same

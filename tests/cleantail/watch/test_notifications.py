@@ -25,7 +25,8 @@ from cleantail.watch.incidents import (
     without_settled,
 )
 
-RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link")
+RUN = Condition(Event.RUN_FAILED, "task compact", "compact failed", "link", cause="a")
+OTHER_CAUSE, UNKNOWN_CAUSE = replace(RUN, cause="b"), replace(RUN, cause="")
 MAIL, CHAT = Listener("mail", tuple(Event)), Listener("chat", tuple(Event))
 
 
@@ -82,6 +83,7 @@ def words_of(notification):
 COLUMNS = {
     "it begins or lasts": check(0, 7),
     "it begins again": check(0, 8),
+    "its cause changes": replace(check(0, 7), cause="another"),
     "it is over": None,
 }
 
@@ -143,6 +145,16 @@ def test_without_an_answer_every_state_is_unsure(state):
             id="back before its end was answered: the end may have been heard",
         ),
         pytest.param([([], True)], [[]], id="nothing"),
+        pytest.param(
+            [([RUN], True), ([OTHER_CAUSE], True), ([OTHER_CAUSE], True), ([UNKNOWN_CAUSE], True), ([RUN], True)],
+            [["open"], ["open"], [], [], ["open"]],
+            id="a new cause is told once, and a look that does not know the cause tells nothing",
+        ),
+        pytest.param(
+            [([RUN], True), ([OTHER_CAUSE], False), ([OTHER_CAUSE], True), ([], True)],
+            [["open"], ["open"], ["open"], ["over"]],
+            id="a new cause without an answer: again",
+        ),
     ],
 )
 def test_a_channel_hears_of_the_beginning_and_of_the_end_once(steps, heard):

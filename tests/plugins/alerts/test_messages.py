@@ -23,8 +23,9 @@ def check(partition: int, over_ms: int | None = None) -> Incident:
     return Incident(Condition(Event.CHECK_FAILED, f"partition {partition}", text, LINK, partition), 1_000, over_ms)
 
 
-def of(event: Event, *subjects: str, partition: int | None = None) -> tuple[Incident, ...]:
-    return tuple(Incident(Condition(event, s, f"{s}: text", "", partition), 1_000, None) for s in subjects)
+def of(event: Event, *subjects: str, partition: int | None = None, run_id: str = "") -> tuple[Incident, ...]:
+    conditions = (Condition(event, s, f"{s}: text", "", partition, run_id=run_id) for s in subjects)
+    return tuple(Incident(condition, 1_000, None) for condition in conditions)
 
 
 def over(*incidents: Incident) -> tuple[Incident, ...]:
@@ -90,6 +91,34 @@ APPROVED = (replace(ROUND[0], over_ms=61_000, outcome="approved by Anna"),)
         pytest.param(of(Event.QUARANTINED, "partition 3", partition=3), [], [], "partition 3 blocked", id="quarantine"),
         pytest.param(TWO, [], [], "ingest, publish failed", id="tasks"),
         pytest.param([], over(*ONE), [], "over: ingest failed", id="task over"),
+        pytest.param(
+            ONE,
+            [],
+            of(Event.RUN_FAILED, "task check", "task publish", run_id="manual__0"),
+            "ingest failed; still open from an earlier run: check, publish",
+            id="a task of this run, and tasks of an earlier one",
+        ),
+        pytest.param(
+            ONE,
+            [],
+            of(Event.RUN_FAILED, "task check", run_id="manual__1"),
+            "ingest, check failed",
+            id="tasks of one run that were seen one after the other",
+        ),
+        pytest.param(
+            of(Event.RUN_FAILED, "task check", run_id="manual__0"),
+            [],
+            [],
+            "still open from an earlier run: check",
+            id="a task of an earlier run alone",
+        ),
+        pytest.param(
+            of(Event.QUARANTINED, "partition 3", partition=3, run_id="manual__0"),
+            [],
+            [],
+            "partition 3 blocked",
+            id="a partition is blocked whichever run saw it",
+        ),
         pytest.param([], over(*ONE), TWO[1:], "over for ingest, still open: publish failed", id="one task over"),
         pytest.param(
             READERS[:1], [], [], "tombstones were deleted before 1 reader (partition 3) had read them", id="reader"
