@@ -2,8 +2,8 @@
 
 1. A failed check puts a log into quarantine (`after_failure`), and so does a rejection
    (cleantail.rounds.approval.after_rejection).
-2. The pause before the next try doubles with each failed check, up to an hour. During it the log is neither compacted
-   nor swept (cleantail.log.triggers.quarantine_pause). Its retention continues.
+2. The pause before the next try begins when the check has failed, and doubles with each failed check, up to an hour.
+   During it the log is neither compacted nor swept (cleantail.log.triggers.quarantine_pause). Its retention continues.
 3. A log leaves quarantine when a round of it is published (cleantail.log.round_state), or when a user releases it.
 4. A release (semantics.md 1.3) is stored in the namespace of the table and needs no commit to it. It applies to one
    quarantine of one table. After another failed try it has no effect: that quarantine has another begin, number of
@@ -36,9 +36,9 @@ MAX_BACKOFF_MS = 3_600_000
 
 
 def after_failure(
-    state: PartitionState, kind: str, expectations: Sequence[str], now_ms: int, backoff_ms: int, branch: str = ""
+    state: PartitionState, kind: str, expectations: Sequence[str], failed_ms: int, backoff_ms: int, branch: str = ""
 ) -> PartitionState:
-    """Return the state of a log whose check failed: in quarantine, with the expectations that failed.
+    """Return the state of a log whose check failed at `failed_ms`: in quarantine, with the expectations that failed.
 
     1. `branch` keeps what the round would have published.
     2. The pause before the next try doubles with each failure, up to an hour. `backoff_ms` is the first pause.
@@ -49,9 +49,9 @@ def after_failure(
     held = _held_by_check(state)
     kind = held.kind if held and kind == RETAIN else kind
     attempts = held.attempts + 1 if held else 1
-    since_ms = held.since_ms if held else now_ms
+    since_ms = held.since_ms if held else failed_ms
     reason = f"{CHECK_FAILED}: {', '.join(sorted(set(expectations)))}"
-    retry_at_ms = now_ms + _pause_ms(attempts, backoff_ms)
+    retry_at_ms = failed_ms + _pause_ms(attempts, backoff_ms)
     return replace(state, quarantine=Quarantine(since_ms, kind, reason, attempts, retry_at_ms, branch))
 
 
@@ -66,16 +66,16 @@ def _pause_ms(attempts: int, backoff_ms: int) -> int:
     return min(doubled, MAX_BACKOFF_MS)
 
 
-def red_since_and_retry(state: PartitionState, now_ms: int, backoff_ms: int) -> tuple[int, int]:
-    """Return (since when, next try) of the quarantine, in Unix ms, of a log whose check is red in the run of `now_ms`.
+def red_since_and_retry(state: PartitionState, failed_ms: int, backoff_ms: int) -> tuple[int, int]:
+    """Return (since when, next try) of the quarantine, in Unix ms, of a log whose check failed at `failed_ms`.
 
     The answer is the same before and after publish writes the quarantine.
     """
     held = _held_by_check(state)
     if held is None:
-        return now_ms, now_ms + _pause_ms(1, backoff_ms)
-    written = held.retry_at_ms == now_ms + _pause_ms(held.attempts, backoff_ms)
-    return held.since_ms, now_ms + _pause_ms(held.attempts + (not written), backoff_ms)
+        return failed_ms, failed_ms + _pause_ms(1, backoff_ms)
+    written = held.retry_at_ms == failed_ms + _pause_ms(held.attempts, backoff_ms)
+    return held.since_ms, failed_ms + _pause_ms(held.attempts + (not written), backoff_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -171,12 +171,23 @@ class Hold:
     reason: str
 
 
+MOST_DELAY_MS = 86_400_000
+"""A round that begins up to a day after its clock has waited for Spark. Any other has a clock of its own."""
+
+
+def judged_at_ms(unit: StagedUnit, wall_ms: int) -> int:
+    """Return `wall_ms`, or the round's clock if that is not the wall clock (`--now`, param now_ms): it stands still."""
+    began_ms = unit.now_ms if unit.began_ms is None else unit.began_ms
+    return wall_ms if 0 <= began_ms - unit.now_ms < MOST_DELAY_MS else unit.now_ms
+
+
 @dataclass(frozen=True, slots=True)
 class Verdict:
     """Whether the round of one log may be published.
 
     `failures` block it, `warnings` do not. `waits_for` are failed logs that share files with this one, which itself has
-    not failed (a file of an adopted table may hold several logs).
+    not failed (a file of an adopted table may hold several logs). `judged_ms` is when the check ended, by the round's
+    clock (judged_at_ms); 0 if an earlier version checked it.
     """
 
     partition: int
@@ -184,6 +195,7 @@ class Verdict:
     failures: tuple[CheckResult, ...] = ()
     warnings: tuple[CheckResult, ...] = ()
     waits_for: tuple[int, ...] = ()
+    judged_ms: int = 0
 
     @property
     def failed(self) -> bool:

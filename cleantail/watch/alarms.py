@@ -65,14 +65,14 @@ def quarantine_occurrence(since_ms: int) -> str:
 
 
 def check_failed(
-    partition: int, state: PartitionState, expectations: Collection[str], link: str, now_ms: int, backoff_ms: int
+    partition: int, state: PartitionState, expectations: Collection[str], link: str, failed_ms: int, backoff_ms: int
 ) -> Condition:
-    """Return a failed check of the run at `now_ms`, as the incident of the quarantine that follows.
+    """Return a check that failed at `failed_ms`, as the incident of the quarantine that follows.
 
     A partition that a check already blocks stays in quarantine since its first failed check. Any other partition, also
-    one that a user rejected, is in quarantine from now on.
+    one that a user rejected, is in quarantine since then.
     """
-    since_ms, retry_at_ms = red_since_and_retry(state, now_ms, backoff_ms)
+    since_ms, retry_at_ms = red_since_and_retry(state, failed_ms, backoff_ms)
     names = ", ".join(sorted(set(expectations)))
     held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
     text = f"partition {partition}: check failed: {names}; {held}"

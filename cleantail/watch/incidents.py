@@ -104,7 +104,7 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A condition with its times (Unix ms, by the clock of runs), and the last word of each channel that has one.
+    """A condition with its times (Unix ms, wall clock), and the last word of each channel that has one.
 
     `outcome` is how it ended, if the look that ended it knew that: `approved by Anna`.
     """
@@ -133,8 +133,8 @@ class Book:
 class Look:
     """What a task of a run has seen.
 
-    `is_known` returns whether the look could have seen that a condition is over. `now_ms` is the run's clock,
-    `began_ms` the wall clock at which the run began. `whole` is true at the end of a run, when all
+    `is_known` returns whether the look could have seen that a condition is over. `now_ms` is the wall clock,
+    `began_ms` the time by it at which the run began. `whole` is true at the end of a run, when all
     was evaluated. `outcome` is how the incidents that it ends have ended.
     """
 
@@ -152,22 +152,22 @@ def observed(book: Book, look: Look) -> Book:
     not_before_ms = max(look.began_ms, book.looked_ms)
     seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
     after = dict(book.incidents)
-    for condition in seen:
+    for condition, as_seen in zip(seen, look.conditions, strict=True):
         old = after.get(condition.key)
         if (old is not None and old.is_open) or condition.seen_ms >= book.looked_ms:
-            after[condition.key] = _with(old, condition, look.now_ms)
+            after[condition.key] = _with(old, condition, as_seen.seen_ms or look.now_ms)
     now = {condition.key for condition in seen}
     ended = [key for key, i in after.items() if key not in now and i.is_open and _may_end(i.condition, look)]
     after |= {key: replace(after[key], over_ms=look.now_ms, outcome=look.outcome) for key in ended}
     return Book(after, max(book.looked_ms, look.began_ms) if look.whole else book.looked_ms)
 
 
-def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
-    """Return the incident after its condition was seen: it begins, begins again, or lasts."""
+def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
+    """Return the incident after its condition was seen at `at_ms`: it begins, begins again, or lasts."""
     if old is None:
-        return Incident(condition, now_ms)
+        return Incident(condition, at_ms)
     if not old.is_open:
-        return Incident(condition, now_ms, last_words=old.last_words)
+        return Incident(condition, at_ms, last_words=old.last_words)
     condition_before = old.condition
     if condition.seen_ms < condition_before.seen_ms:
         return old
@@ -175,7 +175,7 @@ def _with(old: Incident | None, condition: Condition, now_ms: int) -> Incident:
     cause = condition.cause or condition_before.cause
     newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link, cause=cause)
     return replace(
-        old, condition=newest, since_ms=old.since_ms if newest.occurrence == condition_before.occurrence else now_ms
+        old, condition=newest, since_ms=old.since_ms if newest.occurrence == condition_before.occurrence else at_ms
     )
 
 

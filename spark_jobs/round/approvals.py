@@ -86,13 +86,15 @@ def quarantined(
     Omits a log that an earlier attempt of this round quarantined, with the same branch name: no failure counts twice.
     """
     red, after = failed_logs(checked), {}
+    judged = {verdict.partition: verdict.judged_ms for verdict in checked.verdicts}
     for unit, work in checked.works():
         if (expectations := red.get(work.partition)) is not None:
             state, branch = states.get(work.partition, PartitionState()), kept.get(work.partition, "")
             if branch and state.quarantine and state.quarantine.branch == branch:
                 continue
             kind = checked.kind_of(work)
-            after[work.partition] = after_failure(state, kind, expectations, unit.now_ms, backoff_ms, branch)
+            failed_ms = judged[work.partition] or unit.now_ms
+            after[work.partition] = after_failure(state, kind, expectations, failed_ms, backoff_ms, branch)
     return after
 
 

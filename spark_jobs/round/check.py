@@ -8,6 +8,7 @@ publish leaves that log out.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import astuple, dataclass, replace
@@ -23,7 +24,15 @@ from cleantail.log.rules import MEASURE, RULES, Contradiction, LogMeasure
 from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import holds_of
 from cleantail.rounds.check_results import CheckResult, Proof, ProvenLog
-from cleantail.rounds.checked_round import CheckedRound, KeylessLog, StagedUnit, Verdict, keyless_logs, misread_logs
+from cleantail.rounds.checked_round import (
+    CheckedRound,
+    KeylessLog,
+    StagedUnit,
+    Verdict,
+    judged_at_ms,
+    keyless_logs,
+    misread_logs,
+)
 from spark_jobs.engine.contradictions import of_topic
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.iceberg.tables import TopicTable
@@ -117,7 +126,8 @@ def judged_round(
         if judged := [w for w in changed if measured.kind != COMPACT or not w.only_retention]:
             with judged_records(table, unit, judged) as records:
                 results += auditor.check_records(measured.round, records, [w.partition for w in judged], limit)
-    verdicts = [_verdict(m.partition, results) for m in measures]
+    judged_ms = judged_at_ms(measured.units[0], int(time.time() * 1000))
+    verdicts = [_verdict(m.partition, results, judged_ms) for m in measures]
     if table.topic.columns is not None:
         verdicts = all_or_none(verdicts, untouched)
     checked = CheckedRound(
@@ -176,11 +186,12 @@ def prove_topic(table: TopicTable) -> Proof:
     return Proof(tuple(proven), tuple(contradictions))
 
 
-def _verdict(partition: int, results: Sequence[CheckResult]) -> Verdict:
+def _verdict(partition: int, results: Sequence[CheckResult], judged_ms: int) -> Verdict:
     """Return the verdict on a log. It fails if a critical expectation failed, or any could not be evaluated."""
     failed = [r for r in results if r.partition == partition and not r.passed]
     red = [r for r in failed if r.severity == "critical" or r.error]
-    return Verdict(partition, not red, tuple(red), tuple(r for r in failed if r not in red))
+    warnings = tuple(r for r in failed if r not in red)
+    return Verdict(partition, not red, tuple(red), warnings, judged_ms=judged_ms)
 
 
 def all_or_none(verdicts: Sequence[Verdict], untouched: Collection[int]) -> list[Verdict]:

@@ -95,7 +95,7 @@ def tell_of_red(topic: Topic, context: Context, red: Sequence[Failure], now_ms: 
         alarms = red_alarms(red, logs or (), context["ti"].log_url, now_ms, backoff_ms)
         return [replace(alarm, seen_ms=_wall_ms()) for alarm in alarms]
 
-    tell_now(topic, context, EarlyLook(conditions, now_ms, failures=red))
+    tell_now(topic, context, EarlyLook(conditions, failures=red))
 
 
 def tell_of_missed(
@@ -119,7 +119,7 @@ def tell_of_missed(
 
     # read the table again, for the state at the previous run, only if a deadline is missed now
     if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):
-        tell_now(topic, context, EarlyLook(conditions, now_ms))
+        tell_now(topic, context, EarlyLook(conditions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +131,6 @@ class EarlyLook:
     """
 
     conditions: Callable[[], list[Condition]]
-    now_ms: int
     is_over: Callable[[Condition], bool] = lambda _: False
     failures: Sequence[Failure] = ()
     outcome: str = ""
@@ -148,7 +147,7 @@ def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
         with locked_book(topic.topic, topic.platform.home) as book_store:
             # 1. find what is wrong, under the lock
             conditions, run_id = tuple(early.conditions()), context["ti"].run_id
-            look = Look(conditions, early.is_over, early.now_ms, began_ms(context), run_id, outcome=early.outcome)
+            look = Look(conditions, early.is_over, _wall_ms(), began_ms(context), run_id, outcome=early.outcome)
             # 2. write the incidents that this begins or ends
             book_store.save(observed(book_store.load(), look))
             # 3. notify the channels
@@ -162,14 +161,24 @@ def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
 def red_alarms(
     red: Iterable[Failure], logs: Iterable[LogState], link: str, now_ms: int, backoff_ms: int
 ) -> list[Condition]:
-    """Return one condition for each partition, with all expectations that it failed."""
+    """Return one condition for each partition, with all expectations that it failed.
+
+    `now_ms`: when the check failed, if its verdict does not have that time.
+    """
     states = {log.partition: log.state for log in logs}
-    names: dict[int, list[str]] = {}
+    failed: dict[int, list[Failure]] = {}
     for failure in red:
-        names.setdefault(failure.partition, []).append(failure.expectation)
+        failed.setdefault(failure.partition, []).append(failure)
     return [
-        check_failed(partition, states.get(partition, PartitionState()), expectations, link, now_ms, backoff_ms)
-        for partition, expectations in sorted(names.items())
+        check_failed(
+            partition,
+            states.get(partition, PartitionState()),
+            [failure.expectation for failure in failures],
+            link,
+            failures[0].judged_ms or now_ms,
+            backoff_ms,
+        )
+        for partition, failures in sorted(failed.items())
     ]
 
 
@@ -206,7 +215,7 @@ def tell_that_it_waits(topic: Topic, checked: CheckedRound, context: Context) ->
     The message has counts and no sample. Airflow shows the sample behind its login, where the answer is given.
     """
     waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
-    early = EarlyLook(lambda: [waiting], _wall_ms())
+    early = EarlyLook(lambda: [waiting])
     for name in repeated(lambda: tell_now(topic, context, early), PAUSES_S):
         logger.error("gave up: %s was not notified that a round waits for approval", name)
 
@@ -215,7 +224,7 @@ def tell_that_it_was_answered(topic: Topic, context: Context, outcome: str) -> N
     """Notify that the round no longer waits. `outcome`: `approved by Anna`, `rejected by Anna`, `not approved in
     time`."""
     subject = _condition(context, "").subject
-    early = EarlyLook(list, _wall_ms(), lambda condition: condition.subject == subject, outcome=outcome)
+    early = EarlyLook(list, lambda condition: condition.subject == subject, outcome=outcome)
     tell_now(topic, context, early)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -145,7 +146,8 @@ def tell_of_run(topic: Topic, book_store: BookStore, context: Context, run: RunO
     # 3. End the incidents of the book that are over.
     coverage = RunCoverage.of(run.ended, logs, run.only_partition, run.all_tried)
     run_id = context["ti"].run_id
-    look = Look(conditions, coverage.includes, run.now_ms, began_ms(context), run_id, whole=run.whole)
+    wall_ms = int(time.time() * 1000)
+    look = Look(conditions, coverage.includes, wall_ms, began_ms(context), run_id, whole=run.whole)
     book_store.save(observed(book, look))
     # 4. Notify the channels.
     return tell(topic, book_store, [failure for task in run.failed for failure in task.red], context)

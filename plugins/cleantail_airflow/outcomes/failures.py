@@ -59,6 +59,7 @@ class Failure:
 
     `observed` is what was counted, `detail` the rule. `offsets` are those of failed records in the checked snapshot
     `snapshot_id` (0: unknown). `examples` shows these records, and only in a message to a channel with `values: true`.
+    `judged_ms` is that of the verdict.
     """
 
     topic: str
@@ -70,6 +71,7 @@ class Failure:
     offsets: tuple[int, ...] = ()
     snapshot_id: int = 0
     examples: tuple[str, ...] = ()
+    judged_ms: int = 0
 
     def __str__(self) -> str:
         text = (
@@ -98,12 +100,12 @@ def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int
     red = (verdict for verdict in verdicts if verdict.failed)
     # every blocked log is reported, also if its verdict names no expectation
     results = (
-        result
+        (verdict, result)
         for verdict in red
         for result in verdict.failures
         or [CheckResult(verdict.partition, "no expectation named", "", "critical", False, "nothing")]
     )
-    return [_failure(topic, result, (heads or {}).get(result.partition, 0)) for result in results]
+    return [_failure(topic, result, (heads or {}).get(result.partition, 0), v.judged_ms) for v, result in results]
 
 
 def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:
@@ -111,7 +113,7 @@ def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:
     return [_failure(topic, result) for verdict in verdicts for result in verdict.warnings]
 
 
-def _failure(topic: str, result: CheckResult, head: int = 0) -> Failure:
+def _failure(topic: str, result: CheckResult, head: int = 0, judged_ms: int = 0) -> Failure:
     return Failure(
         topic=topic,
         partition=result.partition,
@@ -121,6 +123,7 @@ def _failure(topic: str, result: CheckResult, head: int = 0) -> Failure:
         detail=_short(result.rule),
         offsets=result.offsets,
         snapshot_id=head,
+        judged_ms=judged_ms,
     )
 
 

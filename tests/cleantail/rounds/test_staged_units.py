@@ -8,10 +8,12 @@ import pytest
 
 from cleantail.errors import HeldError, TableError
 from cleantail.rounds.checked_round import (
+    MOST_DELAY_MS,
     STAGED_UNIT_JSON,
     KeylessLog,
     LeftBehind,
     UnitCounts,
+    judged_at_ms,
     keyless_logs,
     require_one_round,
     staged_unit,
@@ -61,3 +63,21 @@ def test_the_units_of_one_round_have_each_log_once():
         require_one_round([UNIT, replace(other, round="r2")], "r1")
     with pytest.raises(HeldError, match="belong to round none"):
         require_one_round([], "r1")
+
+
+NOW = 1_700_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("began_ms", "judged_ms"),
+    [
+        pytest.param(NOW, NOW + 300_000, id="wall clock"),
+        pytest.param(NOW + MOST_DELAY_MS - 1, NOW + 300_000, id="a run that waited for Spark"),
+        pytest.param(NOW + MOST_DELAY_MS, NOW, id="a clock of the past stands still"),
+        pytest.param(NOW - 1, NOW, id="a clock of the future stands still"),
+        pytest.param(None, NOW + 300_000, id="unknown begin"),
+    ],
+)
+def test_a_verdict_has_the_time_of_its_check_unless_the_round_has_a_clock_of_its_own(began_ms, judged_ms):
+    unit = round_builders.staged_unit(now_ms=NOW, began_ms=began_ms)
+    assert judged_at_ms(unit, NOW + 300_000) == judged_ms

@@ -65,6 +65,17 @@ def test_a_task_that_is_cleared_after_a_release_puts_the_log_into_quarantine_aga
         assert quarantine_of(workshop, topic, 1) is None
 
 
+def test_a_quarantine_begins_when_the_check_has_failed_and_the_pause_with_it(workshop):
+    """Not with the clock of the run, which was read before Spark had started."""
+    topic = red_topic(workshop, "since-it-failed")
+    assert workshop.run("compact", topic)[0] == 1
+    held = quarantine_of(workshop, topic, 1)
+    [row] = [row for row in workshop.evidence(topic) if row["outcome"] == "held_back"]
+    assert row["now_ms"] < row["began_ms"] <= held["since_ms"] <= row["checked_at_ms"]
+    pause_ms = workshop.find(topic).platform.cleaner.log_cleaner_backoff_ms
+    assert held["retry_at_ms"] == held["since_ms"] + pause_ms
+
+
 def test_a_release_while_a_round_runs_is_for_the_quarantine_before_it(workshop, table_of):
     topic = red_topic(workshop, "meanwhile")
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1

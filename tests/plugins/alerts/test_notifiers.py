@@ -22,6 +22,8 @@ from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, parse
 from tests.alert_sinks import Hook, Mailbox
 from tests.cleantail.orders_table import OrdersTable
 
+JUDGED_MS = NOW_MS + 240_000
+"""The check of the run of NOW_MS has failed then."""
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script>"
 
 
@@ -41,13 +43,15 @@ class Channels:
     def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = (), head: int = 0) -> list[str]:
         """Tells what has changed since the last call; returns the channels that were not reached. `head`: the snapshot
         that was checked."""
-        failures = failures_of("orders", parsed(verdict(4, *red)), {4: head}) if red else []
-        conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 0))
+        failures = failures_of("orders", parsed(verdict(4, *red) | {"judged_ms": JUDGED_MS}), {4: head}) if red else []
+        conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 15_000))
         self.runs += 1
         look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
         self.book = observed(self.book, look)
         topic = self.topic.on(load_platform(self.site.config))
-        return tell(topic, self, failures, {"ti": FakeTask()})  # type: ignore[typeddict-item]
+        task = FakeTask()
+        task.run_id = look.run_id
+        return tell(topic, self, failures, {"ti": task})  # type: ignore[typeddict-item]
 
     def load(self) -> Book:
         return self.book
@@ -81,7 +85,9 @@ def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch:
     assert row["expectation"] == "expect_column_values_to_not_be_null"
     headline, reason, observed_line, *_ = posted["text"].splitlines()
     assert headline == "[cleantail] orders: check failed, partition 4 blocked"
-    assert "in quarantine since 2023-11-14 22:13:20 UTC, tried again by the first run after" in reason
+    assert (
+        "in quarantine since 2023-11-14 22:17:20 UTC, tried again by the first run after 2023-11-14 22:17:35" in reason
+    )
     assert "observed 3 of 9 records" in observed_line
 
 
@@ -186,7 +192,7 @@ def test_what_goes_wrong_while_something_is_told_fails_no_task_and_its_words_are
         raise ValueError("a key " + "of a record")
 
     _platform, context = load_platform(site.config), {"ti": FakeTask()}
-    assert tell_now(channels.topic, context, EarlyLook(wrong, NOW_MS)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
+    assert tell_now(channels.topic, context, EarlyLook(wrong)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
     assert "in wrong" in caplog.text and "ValueError" in caplog.text
     assert "a key of a record" not in caplog.text
 
