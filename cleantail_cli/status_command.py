@@ -6,6 +6,7 @@ that the format a script reads does not depend on the numbers.
 
 from __future__ import annotations
 
+import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
-from cleantail.human import counted, instant, one_line, size
+from cleantail.human import counted, duration, instant, one_line, size
+from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.horizons import ReaderHold, hold_lines
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition, SourcePosition
@@ -35,20 +37,20 @@ if TYPE_CHECKING:
     examples=["cleantail status", "cleantail status customer-cdc --json"],
 )
 def status(call: Invocation, topic: str | None, now: int | None) -> int:
-    """Show the state of every log, from metadata.
+    """Show the state of every log from metadata, and how far the table is behind a source in Kafka.
 
     Without TOPIC it shows all topics. If one of them is broken, the others are shown and the exit code is 2.
     """
-    from cleantail.watch.topic_states import status_of, status_of_all
+    from cleantail.watch.topic_states import status_of, status_of_all, with_lags
 
     now_ms = clock(now)
     if topic:
-        call.output.show(Status([status_of(call.topic(topic), now_ms)], now_ms))
+        call.output.show(Status(with_lags([status_of(call.topic(topic), now_ms)], os.environ, now_ms), now_ms))
         return 0
     with call.output.progress() as progress:
         progress("reading metadata")
         readable, broken = status_of_all(call.config, call.platform, now_ms, progress.counting)
-    call.output.show(Status(readable, now_ms, broken))
+    call.output.show(Status(with_lags(readable, os.environ, now_ms), now_ms, broken))
     return ConfigError.exit_code if broken else 0
 
 
@@ -84,7 +86,8 @@ class Status:
         logs_of = {t.topic.topic: [log_json(log, t.topic, self.now_ms) for log in t.logs] for t in self.topics}
         readers_of = {t.topic.topic: [asdict(hold) for hold in t.holds] for t in self.topics}
         sources = {t.topic.topic: asdict(t.source) for t in self.topics if t.source is not None}
-        of_topics = {"topics": logs_of, "readers": readers_of, "sources": sources}
+        lags = {t.topic.topic: lag_json(t.lag) for t in self.topics if t.lag is not None}
+        of_topics = {"topics": logs_of, "readers": readers_of, "sources": sources, "source_lags": lags}
         return {"now_ms": self.now_ms, **of_topics, "broken": list(self.broken)}
 
     def tell(self, page: Page) -> None:
@@ -93,6 +96,8 @@ class Status:
             page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
             if status.source is not None:
                 page.line(f"  read from {_source(status.source)}, last {instant(status.source.read_at_ms)} UTC")
+            if status.lag is not None:
+                page.line("\n".join(_wrapped(f"  {lag_text(status.lag, self.now_ms)}")))
             tell_holds(status.holds, page)
         if any(status.logs for status in self.topics):
             page.line(LIVE_BYTES_NOTE)
@@ -106,10 +111,33 @@ def _source(position: ReadPosition) -> str:
     return f"table {position.name} up to snapshot {position.snapshot_id}"
 
 
+def lag_json(lag: SourceLag | str) -> dict[str, Any]:
+    """Return how many offsets are unread, in all and by partition, since when (Unix ms), and what stops a read."""
+    if isinstance(lag, str):
+        return {"problem": lag}
+    by_partition = {str(log.partition): log.behind for log in lag.logs}
+    behind = {"behind": lag.behind, "partitions": by_partition, "unread_since_ms": lag.unread_since_ms}
+    return {**behind, "problem": lag.problem}
+
+
+def lag_text(lag: SourceLag | str, now_ms: int) -> str:
+    if isinstance(lag, str):
+        return f"the lag to Kafka is unknown: {lag}"
+    if lag.problem:
+        return f"the next read from Kafka would stop: {lag.problem}"
+    since_ms = lag.unread_since_ms
+    waited = f", for up to {duration(now_ms - since_ms)}" if since_ms is not None and now_ms > since_ms else ""
+    return f"{counted(lag.behind, 'offset')} behind Kafka{waited}" if lag.behind else "nothing is left to read in Kafka"
+
+
+def _wrapped(line: str) -> list[str]:
+    return textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")
+
+
 def tell_holds(holds: Sequence[ReaderHold], page: Page) -> None:
     """Write a line for each reader and log, wrapped between words."""
     for line in hold_lines(holds):
-        page.line("\n".join(textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")))
+        page.line("\n".join(_wrapped(line)))
 
 
 def log_json(log: LogState, topic: Topic, now_ms: int) -> dict[str, Any]:

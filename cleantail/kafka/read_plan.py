@@ -44,7 +44,8 @@ from cleantail.log.source_position import Forgotten, Gap, SourcePosition
 class LogLag:
     """How far one partition was read, and its log start, last stable offset and log end (exclusive) at the brokers.
 
-    `behind` is the number of offsets that a read would pass now, with or without a record.
+    `behind` is the number of offsets that a read would pass now, with or without a record. `as_of_ms` is when (Unix ms)
+    the table last had all of the log: what it lacks came later. None if that is unknown.
     """
 
     partition: int
@@ -53,6 +54,7 @@ class LogLag:
     last_stable: int
     log_end: int
     behind: int
+    as_of_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +69,26 @@ class SourceLag:
         """Return how many offsets a read would pass now, in all partitions."""
         return sum(log.behind for log in self.logs)
 
+    @property
+    def unread_since_ms(self) -> int | None:
+        """Return the earliest time (Unix ms) at which the oldest unread record can have come. None: nothing is unread,
+        or the time is unknown."""
+        times = [log.as_of_ms for log in self.logs if log.behind]
+        return None if None in times else min((ms for ms in times if ms is not None), default=None)
+
 
 def source_lag(
-    topic: Topic, position: SourcePosition | None, table_ends: Mapping[int, int], broker: BrokerTopic, now_ms: int
+    topic: Topic,
+    position: SourcePosition | None,
+    table_ends: Mapping[int, int],
+    broker: BrokerTopic,
+    now_ms: int,
+    look_ms: int = 0,
 ) -> SourceLag:
     """Return how far the table is behind.
 
-    `table_ends` are its log ends. As in plan_read, they count until something was read from Kafka.
+    `table_ends` are its log ends. As in plan_read, they count until something was read from Kafka. `look_ms` is as in
+    as_of.
     """
     read = position.next_offsets if position is not None else table_ends
     try:
@@ -87,7 +102,8 @@ def source_lag(
         next_offset = read.get(partition, log.start)
         end = log.end if topic.source.isolation == UNCOMMITTED else log.last_stable
         behind = max(end - max(next_offset, log.start), 0)
-        logs.append(LogLag(partition, next_offset, log.start, log.last_stable, log.end, behind))
+        as_of_ms = max(position.as_of_ms.get(partition, UNKNOWN_MS), look_ms) or None if position is not None else None
+        logs.append(LogLag(partition, next_offset, log.start, log.last_stable, log.end, behind, as_of_ms))
     return SourceLag(tuple(logs), problem)
 
 

@@ -58,8 +58,13 @@ def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:
     if position is None:
         return 0
     properties = namespace_properties(open_catalog(topic.platform), topic.own_namespace)
+    return look_in(properties, topic, position)
+
+
+def look_in(properties: Mapping[str, str], topic: Topic, position: SourcePosition | None) -> int:
+    """Return last_look_ms from the properties of the topic's own namespace."""
     name = property_name(PROPERTY_LOOKED, topic.topic)
-    if name not in properties:
+    if position is None or name not in properties:
         return 0
     try:
         look = LOOK_JSON.value(properties[name], f"namespace property {name}")

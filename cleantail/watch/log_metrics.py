@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
@@ -66,6 +67,14 @@ def _dirtiness(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_
     yield Sample(m.MAX_DIRTY_PERCENT, (topic,), 100 * dirtiest)
     yield Sample(m.MAX_COMPACTION_DELAY, (topic,), max(late.values(), default=0.0))
     yield Sample(m.DIRTY_LIMIT, (topic,), 100 * configs.min_cleanable_dirty_ratio)
+
+
+def lag_samples(topic: str, lag: SourceLag, now_ms: int) -> Iterator[Sample]:
+    """Yield how far a table is behind its source in Kafka. The time is left out if it is unknown."""
+    yield from (Sample(m.SOURCE_LAG, (topic, str(log.partition)), log.behind) for log in lag.logs)
+    since_ms = lag.unread_since_ms if lag.behind else now_ms
+    if since_ms is not None:
+        yield Sample(m.SOURCE_LAG_TIME, (topic,), max(now_ms - since_ms, 0) / 1000)
 
 
 def saved_samples(topic: str, saved: Saved) -> list[Sample]:

@@ -21,8 +21,9 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 from cleantail.home.kept_texts import KeptTexts
+from cleantail.kafka.table_position import look_in
 from cleantail.lake.catalogs import is_outdated, load_table, metadata_locations, open_catalog
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.kept_facts import partitioned_by_values
@@ -30,6 +31,7 @@ from cleantail.lake.own_namespace import namespace_properties, readers_in, relea
 from cleantail.lake.recorded_rounds import load_evidence, read_evidence
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.quarantine import NO_RELEASES
+from cleantail.log.source_position import ReadPosition, SourcePosition
 from cleantail.rounds.past_rounds import Round
 from cleantail.watch.log_metrics import Totals, totals_of
 from cleantail.watch.observed_table import (
@@ -271,6 +273,8 @@ class MetadataCache:
         self._is_loaded = False
         self._digests: dict[str, tuple[Topic, str]] = {}
         self._evidence: dict[tuple[str, str], list[Round]] = {}
+        self._properties: dict[str, Mapping[str, str]] = {}
+        self._away: tuple[float, OutsideError] | None = None
         self._totals = EvidenceTotals(lambda: load_evidence(self._open(), platform))
 
     def observe(self, topics: Sequence[Topic], within_s: float) -> dict[str, ObservedTable | None]:
@@ -300,6 +304,7 @@ class MetadataCache:
             except CleantailError as e:
                 now |= {name: type(table)(error=str(e)) for name, table in read}
                 continue
+            self._properties[namespace] = properties
             (readers, broken), releases = readers_in(properties), releases_in(properties)
             for name, table in read:
                 if name in broken:
@@ -308,8 +313,14 @@ class MetadataCache:
                     now[name] = table.with_namespace(readers.get(name, ()), releases.get(name, NO_RELEASES))
         return now
 
+    def last_look_ms(self, topic: Topic, position: ReadPosition | None) -> int:
+        """Return when (Unix ms) the table last had all of its topic in Kafka, by with_namespaces (0: unknown)."""
+        of_kafka = position if isinstance(position, SourcePosition) else None
+        return look_in(self._properties.get(topic.own_namespace, {}), topic, of_kafka)
+
     def rounds(self, topic: Topic) -> list[Round]:
         """Return the topic's rounds in the evidence table, newest first."""
+        self._current_locations()  # raises at once if the catalog was just out of reach
         table = load_evidence(self._open(), self._platform)
         if table is None:
             return []
@@ -340,7 +351,7 @@ class MetadataCache:
 
     def forget(self, topic: Topic) -> None:
         """Make the next call read the catalog again. Call it after a change of our own."""
-        self._locations = (float("-inf"), {})
+        self._locations, self._away = (float("-inf"), {}), None
         self._whole.forget(topic.topic)
         self._summaries.forget(topic.topic)
 
@@ -354,8 +365,14 @@ class MetadataCache:
         at_s, locations = self._locations
         if self._clock() - at_s < LOCATIONS_LIVE_S:
             return locations
-        locations = metadata_locations(self._open(), self._platform)
-        self._locations = (self._clock(), locations)
+        if self._away is not None and self._clock() - self._away[0] < ERRORS_LIVE_S:
+            raise self._away[1]
+        try:
+            locations = metadata_locations(self._open(), self._platform)
+        except OutsideError as e:  # a page asks several times, and each answer may take the catalog's whole timeout
+            self._away = (self._clock(), e)
+            raise
+        self._locations, self._away = (self._clock(), locations), None
         return locations
 
     def _digest(self, topic: Topic) -> str:

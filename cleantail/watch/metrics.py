@@ -152,6 +152,18 @@ RECONCILE_NEEDED = _gauge(
     _LOG,
     "1 if Kafka may have removed deletions before they were read, until a reconciliation is published; else 0.",
 )
+SOURCE_LAG = _gauge(
+    "source-lag-offsets",
+    _LOG,
+    "Offsets of the log in Kafka that a read would pass now, with or without a record. Absent while the brokers do not "
+    "answer.",
+)
+SOURCE_LAG_TIME = _gauge(
+    "source-lag-secs",
+    _TOPIC,
+    "Time since the table last had all of its source in Kafka, or 0 if it has all now. No unread record has waited "
+    "longer. Absent before the first read, and while the brokers do not answer.",
+)
 LAST_ROUND = _gauge("log-last-round-timestamp-seconds", _LOG, "Clock of the log's last published round, Unix seconds.")
 TOMBSTONES = _gauge("tombstones-pending", _LOG, "Live tombstones, due or not.", sent_by="evaluate")
 TOMBSTONES_DUE = _gauge(

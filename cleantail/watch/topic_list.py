@@ -11,6 +11,7 @@ from urllib.parse import urlencode
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import interval
+from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.due_work import resolve_due_work
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
@@ -24,7 +25,8 @@ class TopicRow:
     """One topic on the page of all topics.
 
     Ratio and lag are those of its worst log. `last_round_ms` is by the round's own clock. `last_round_at_ms` is by the
-    wall clock, None if the round's snapshot is not kept. `group` is the one in its YAML.
+    wall clock, None if the round's snapshot is not kept. `group` is the one in its YAML. `source_lag` is how far its
+    source in Kafka was not read, or why that is unknown; None if it has another source.
     """
 
     name: str
@@ -48,6 +50,13 @@ class TopicRow:
     saved: Saved = Saved(0, 0)
     dag: DagState | None = None
     group: str | None = None
+    source_lag: SourceLag | str | None = None
+    approval_task: str = ""
+
+    @property
+    def behind(self) -> int | None:
+        """How many offsets of its source in Kafka were not read yet; None if it has none or that is unknown."""
+        return self.source_lag.behind if isinstance(self.source_lag, SourceLag) else None
 
     @property
     def was_read(self) -> bool:
@@ -62,6 +71,7 @@ class TopicRow:
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
             "paused": dag.exists and dag.paused and self.state is not State.PAUSED,
             "failed": dag.failed and self.state is not State.FAILED,
+            State.AWAITING_APPROVAL.value: bool(self.approval_task) and self.state is not State.AWAITING_APPROVAL,
             "quarantined": bool(self.quarantined)
             and self.state in (State.FAILED, State.AWAITING_APPROVAL, State.NO_DAG),
             # the run of a group does not show which of its topics it is working on
@@ -111,6 +121,7 @@ def topic_row(
         last_round_at_ms=last_round_at_ms,
         saved=saved,
         dag=dag,
+        approval_task=approval_task,
     )
 
 
@@ -150,6 +161,7 @@ _STATES = list(State)
 SORTS: Mapping[str, tuple[Callable[[TopicRow], Any], bool]] = {
     "name": (lambda row: row.name, False),
     "state": (lambda row: -_STATES.index(row.state), True),
+    "behind": (lambda row: row.behind or 0, True),
     "ratio": (lambda row: row.dirty_ratio, True),
     "lag": (lambda row: (row.overdue_ms, row.lag_ms or 0), True),
     "tombstones": (lambda row: row.tombstones, True),

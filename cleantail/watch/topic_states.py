@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -13,12 +13,16 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
 from cleantail.human import readable_reason
+from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.read_plan import SourceLag
+from cleantail.kafka.table_position import last_look_ms
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.due_work import DueWork
 from cleantail.log.horizons import ReaderHold, resolve_holds, slowest, waiting_text
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition
 from cleantail.watch.dag_state import DagState, failure_text, standstill_text
+from cleantail.watch.kafka_watch import KafkaWatch, TableEnds
 
 
 class State(StrEnum):
@@ -158,12 +162,17 @@ def _of(partition: int, reason: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class TopicStatus:
-    """A topic's logs, its registered readers with the tombstones that each blocks, and how far its source was read."""
+    """A topic's logs, its registered readers with the tombstones that each blocks, and how far its source was read.
+
+    `lag` is how far that is behind the brokers, or why it is unknown; None before with_lags, or without a source there.
+    """
 
     topic: Topic
     logs: Sequence[LogState]
     holds: Sequence[ReaderHold] = ()
     source: ReadPosition | None = None
+    ends: TableEnds = TableEnds()
+    lag: SourceLag | str | None = None
 
 
 def status_of(topic: Topic, now_ms: int) -> TopicStatus:
@@ -173,7 +182,25 @@ def status_of(topic: Topic, now_ms: int) -> TopicStatus:
     logs = log_states(topic, facts, now_ms)
     if facts is None:
         return TopicStatus(topic, logs)
-    return TopicStatus(topic, logs, resolve_holds(logs, facts.readers, topic.config, now_ms), facts.position)
+    holds = resolve_holds(logs, facts.readers, topic.config, now_ms)
+    ends = TableEnds.of_facts(facts, last_look_ms(topic, facts.source) if topic.source.kafka else 0)
+    return TopicStatus(topic, logs, holds, facts.position, ends)
+
+
+LAGS_WITHIN_S = 6.0
+"""Maximum wait of `status` for the brokers of all topics."""
+
+
+def with_lags(statuses: Sequence[TopicStatus], env: Mapping[str, str], now_ms: int) -> list[TopicStatus]:
+    """Return the statuses with how far each table is behind its source in Kafka, by the logins of the environment."""
+
+    def settings(topic: Topic) -> Mapping[str, str]:
+        assert topic.source.kafka is not None, "KafkaWatch queries only topics with a source in Kafka"
+        return settings_of_environment(topic.source.kafka, env)
+
+    with KafkaWatch(settings) as watch:
+        lags = watch.lags([(status.topic, status.ends) for status in statuses], now_ms, LAGS_WITHIN_S)
+    return [replace(status, lag=lags.get(status.topic.topic)) for status in statuses]
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]

@@ -32,8 +32,9 @@ from sqlalchemy import func, select
 
 from cleantail.config.topic import Topic, by_topic
 from cleantail.home.driver_process import TOKEN_VARIABLE
+from cleantail.kafka.read_plan import SourceLag
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.log_metrics import compaction_samples, log_samples, saved_samples, total_samples
+from cleantail.watch.log_metrics import compaction_samples, lag_samples, log_samples, saved_samples, total_samples
 from cleantail.watch.metrics import (
     DEAD_THREADS,
     LAST_RUN_FAILED,
@@ -84,7 +85,7 @@ def samples_of(
 ) -> list[Sample]:
     """Return the samples of the topics that the scraper may read.
 
-    `approval_tasks` and `dags` are as for the page. Raises CleantailError if the catalog cannot be reached.
+    `approval_tasks` and `dags` are as for the page. If the catalog cannot be reached, all topics are down.
     """
     files = {name: topic for name, (_, topic) in content.configured.topics.items() if name in readable}
     topics = {name: topic for name, topic in files.items() if isinstance(topic, Topic)}
@@ -94,14 +95,16 @@ def samples_of(
         for name, topic in files.items()
     }
     read = {name: None for name in topics if states[name] not in (*DOWN, State.READING)}
-    totals = content.cache.totals(EVIDENCE_WITHIN_S) if topics else None
+    totals = content.totals(EVIDENCE_WITHIN_S) if topics else None
     gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
+    lags = content.lags(topics.values(), tables, now_ms)
+    behind = chain.from_iterable(lag_samples(n, lag, now_ms) for n, lag in lags.items() if isinstance(lag, SourceLag))
     # a DAG has no sample before its first run has ended
     ended = [(name, dags[name]) for name in files if name in dags and dags[name].last]
     runs = [Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name, dag in ended]
     # the evidence also has topics whose file was deleted
     counted = Counter({key: n for key, n in (totals or {}).items() if key[1][0] in read})
-    return [*gauges, *_of_states(states), *runs, *total_samples(counted)]
+    return [*gauges, *behind, *_of_states(states), *runs, *total_samples(counted)]
 
 
 def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample]:
@@ -125,7 +128,7 @@ _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
     """Return body and content type for the topics that the scraper may see.
 
-    Raises CleantailError if the configuration or the catalog cannot be read.
+    Raises CleantailError if the configuration cannot be read.
     """
     now_ms, configured = int(time.time() * 1000), content.configured
     runs = {topic: configured.dag_ids[topic] for topic in readable}

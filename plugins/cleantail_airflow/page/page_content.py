@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -14,21 +14,23 @@ from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, ConfigError, Problem, TableError
+from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem, TableError
 from cleantail.home.home_folder import site_of
 from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.read_plan import SourceLag
 from cleantail.lake.evaluate import plan_run
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
+from cleantail.watch.kafka_watch import KafkaWatch, SettingsOf, TableEnds
+from cleantail.watch.log_metrics import Totals
 from cleantail.watch.metadata_cache import MetadataCache
-from cleantail.watch.observed_table import TableSummary, summary_of
+from cleantail.watch.observed_table import ObservedTable, TableSummary, summary_of
 from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import NO_CONFIG, WITHOUT_CONFIG
 from cleantail_airflow.page.configured_topics import Configuration, Configured
-from cleantail_airflow.page.kafka_watch import KafkaWatch, SettingsOf
 from cleantail_airflow.page.page_values import (
     PARTITIONS_SHOWN,
     Charts,
@@ -55,6 +57,8 @@ FREED_WITHIN_S = 0.2
 ONE_WITHIN_S = 30.0
 KAFKA_WITHIN_S = 2.0
 """Maximum wait for the brokers. Until they answer, the lag is shown as unknown."""
+LAGS_WITHIN_S = 0.3
+"""Maximum wait of the page of all topics, and of a scrape, for the brokers."""
 ROUNDS_SHOWN = 30
 
 EVERYTHING = Selection()
@@ -128,9 +132,22 @@ class Content:
     def summaries(self, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
         """Return the cached summaries of the tables, with current positions of readers and current releases.
 
-        Raises TableError if the catalog cannot be reached.
+        If the catalog cannot be reached, each summary has that error.
         """
-        return _summaries(self.cache, topics, within_s) if topics else {}
+        return _summaries(self.cache, topics, within_s)[0] if topics else {}
+
+    def totals(self, within_s: float) -> Totals | None:
+        """Return the counters of the evidence; None until it is read, or if the catalog cannot be reached."""
+        return _totals(self.cache, within_s)
+
+    def lags(
+        self, topics: Iterable[Topic], seen: Mapping[str, TableSummary | None], now_ms: int
+    ) -> dict[str, SourceLag | str]:
+        """Return how far each readable table is behind its source in Kafka, or why that is unknown."""
+        cache = self.cache
+        readable = ((topic, table) for topic in topics if (table := seen.get(topic.topic)) and not table.error)
+        ends = [(t, TableEnds.of_summary(table, cache.last_look_ms(t, table.source))) for t, table in readable]
+        return self._kafka.lags(ends, now_ms, LAGS_WITHIN_S)
 
     def all_topics(
         self,
@@ -151,15 +168,19 @@ class Content:
         cache = self.cache if topics else None  # read once: each access checks all files of the configuration
         seen: Mapping[str, TableSummary | None] = {}
         saved: Mapping[str, SavedBytes] = {}
+        lags: Mapping[str, SourceLag | str] = {}
+        catalog_error = ""
         if cache is not None:
-            cache.totals(0)  # starts to read the evidence in parallel with the tables
+            _totals(cache, 0)  # starts to read the evidence in parallel with the tables
             within_s = ALL_WITHIN_S if len(topics) < MANY else MANY_WITHIN_S
-            seen = _summaries(cache, topics, within_s)
+            seen, catalog_error = _summaries(cache, topics, within_s)
             saved = _saved_bytes(cache, configured)
+            lags = self.lags(topics, seen, now_ms)
 
         def row(name: str, topic: Topic | ConfigError) -> TopicRow:
             of_airflow = waiting.get(name, ""), saved.get(name), dags.get(name)
-            return self._rows.row(name, topic, seen.get(name), now_ms, *of_airflow, configured.group_of.get(name))
+            group, lag = configured.group_of.get(name), lags.get(name)
+            return self._rows.row(name, topic, seen.get(name), now_ms, *of_airflow, group, lag)
 
         # pause the reading of tables while the rows are made, so that viewers wait less
         with cache.at_rest() if cache is not None else nullcontext():
@@ -168,7 +189,7 @@ class Content:
         reading = any(row.state is State.READING for row in rows)
         if group is not None:
             selection = replace(selection, group=group.name)
-        return TopicsPage(listing(rows, selection), selection, groups, MEANING, reading, now_ms, group)
+        return TopicsPage(listing(rows, selection), selection, groups, MEANING, reading, now_ms, group, catalog_error)
 
     def group_page(self, name: str, dag: DagState) -> GroupPage:
         """Return the head of a group's page. Raises ConfigError if its file is broken, KeyError if there is none."""
@@ -180,27 +201,34 @@ class Content:
     def one_topic(self, name: str, now_ms: int, approval_task: str = "", dag: DagState | None = None) -> TopicPage:
         """Return the page of one topic.
 
-        Raises KeyError for an unknown topic, CleantailError if its table cannot be read.
+        If its table cannot be read, the page has what YAML, Airflow and the brokers know. Raises KeyError for an
+        unknown topic, ConfigError if its file is broken.
         """
         configured = self.configured
         topic = configured.topic(name)
         owner, schedule = configured.run_by(topic)
         cache = self.cache
-        observed = cache.with_namespaces([topic], cache.observe([topic], ONE_WITHIN_S))[name]
-        if observed is None or observed.error:
-            raise CleantailError(observed.error if observed else f"the metadata of {topic.table} is not read yet")
+        observed = _observed(cache, topic)
         try:
             rounds, rounds_error = with_undone(cache.rounds(topic), observed.undone), ""
-        except TableError as e:  # the evidence is damaged: show the topic without rounds
+        except (TableError, OutsideError) as e:  # the evidence is damaged or away: show the topic without rounds
             rounds, rounds_error = [], str(e)
         facts = observed.facts
-        plan = plan_run(topic, facts, now_ms=now_ms)
-        summary = summary_of(topic, facts, observed.sizes) if facts else TableSummary()
+        plan, error = None, observed.error
+        try:
+            plan = None if error else plan_run(topic, facts, now_ms=now_ms)
+        except CleantailError as e:
+            error = str(e)
+        summary = summary_of(topic, facts, observed.sizes) if facts and plan else TableSummary(error=error)
         summary = replace(summary, readers=facts.readers if facts else ())
         newest_rounds = rounds[:ROUNDS_SHOWN]
+        ends = None if error else TableEnds.of_facts(facts, cache.last_look_ms(topic, facts.source if facts else None))
+        source = self._kafka.view(topic, ends, now_ms, KAFKA_WITHIN_S)
+        lag = source.lag if source and source.is_known else None
+        saved = _saved_bytes(cache, configured).get(name)
         return TopicPage(
             topic=topic,
-            row=row_of(name, topic, summary, now_ms, approval_task, _saved_bytes(cache, configured).get(name), dag),
+            row=row_of(name, topic, summary, now_ms, approval_task, saved, dag, source_lag=lag),
             owner=owner,
             schedule=schedule,
             ingestion=ingestion_text(topic),
@@ -210,7 +238,7 @@ class Content:
             meaning=MEANING,
             limits=lag_limits(topic),
             plan=plan,
-            logs=log_views(plan, topic, facts.branches if facts else ()),
+            logs=log_views(plan, topic, facts.branches if facts else ()) if plan else (),
             charts=Charts.of(observed.sizes, newest_rounds),
             charts_shown=PARTITIONS_SHOWN,
             rounds=newest_rounds,
@@ -221,19 +249,44 @@ class Content:
             newest=observed.undoable[0] if observed.undoable else None,
             settings=settings_in_force(topic),
             now_ms=now_ms,
-            source=self._kafka.view(topic, facts, now_ms, KAFKA_WITHIN_S),
+            source=source,
             source_table=facts.position if facts and isinstance(facts.position, SnapshotPosition) else None,
         )
 
 
-def _summaries(cache: MetadataCache, topics: Sequence[Topic], within_s: float) -> dict[str, TableSummary | None]:
-    """Return the cached summaries of the tables, with current positions of readers and current releases."""
-    return cache.with_namespaces(topics, cache.summaries(topics, within_s))
+def _summaries(
+    cache: MetadataCache, topics: Sequence[Topic], within_s: float
+) -> tuple[dict[str, TableSummary | None], str]:
+    """Return the cached summaries of the tables, with current positions of readers and current releases.
+
+    The text is why the catalog cannot be reached; then each summary has it as its error.
+    """
+    try:
+        return cache.with_namespaces(topics, cache.summaries(topics, within_s)), ""
+    except OutsideError as e:
+        return {topic.topic: TableSummary(error=str(e)) for topic in topics}, str(e)
+
+
+def _observed(cache: MetadataCache, topic: Topic) -> ObservedTable:
+    """Return the topic's whole table, or the error."""
+    try:
+        observed = cache.with_namespaces([topic], cache.observe([topic], ONE_WITHIN_S))[topic.topic]
+    except OutsideError as e:
+        return ObservedTable(error=str(e))
+    return observed or ObservedTable(error=f"the metadata of {topic.table} is not read yet")
+
+
+def _totals(cache: MetadataCache, within_s: float) -> Totals | None:
+    """Return the counters of the evidence; None until it is read, or if the catalog cannot be reached."""
+    try:
+        return cache.totals(within_s)
+    except OutsideError:
+        return None
 
 
 def _saved_bytes(cache: MetadataCache, configured: Configured) -> dict[str, SavedBytes]:
     """Return topic -> what it has saved. Empty until the evidence is read."""
-    return saved_bytes(cache.totals(FREED_WITHIN_S), configured.topics)
+    return saved_bytes(_totals(cache, FREED_WITHIN_S), configured.topics)
 
 
 def _kafka_settings(topic: Topic, env: Mapping[str, str]) -> Mapping[str, str]:

@@ -11,6 +11,8 @@ from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
+from cleantail.human import counted
+from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import KeptBranch, kept_branch
 from cleantail.log.source_position import SnapshotPosition
@@ -30,13 +32,13 @@ from cleantail.watch.charts import (
     partition_charts,
     size_chart,
 )
-from cleantail.watch.dag_state import DagState
+from cleantail.watch.dag_state import DagState, failure_text
+from cleantail.watch.kafka_watch import SourceView
 from cleantail.watch.log_metrics import Totals
 from cleantail.watch.metrics import PUT_BACK, RECLAIMED, SAVED
 from cleantail.watch.observed_table import TableSummary
 from cleantail.watch.topic_list import Listing, Selection, TopicRow, topic_row
 from cleantail.watch.topic_states import MEANING, State
-from cleantail_airflow.page.kafka_watch import SourceView
 from cleantail_airflow.page.records_and_docs import DocsPage
 
 PARTITIONS_SHOWN = 12
@@ -105,6 +107,10 @@ class LogView:
         return "Apply retention" if self.retention else "Expire tombstones" if self.sweep else ""
 
 
+_AT_REST = (State.DUE, State.WAITING, State.CLEAN, State.RETAINED, State.EMPTY)
+"""States that say nothing of records which the next run would read first."""
+
+
 def row_of(
     name: str,
     topic: Topic | ConfigError,
@@ -114,28 +120,36 @@ def row_of(
     saved_bytes: SavedBytes | None = None,
     dag: DagState | None = None,
     group: str | None = None,
+    source_lag: SourceLag | str | None = None,
 ) -> TopicRow:
     """Return the row of one topic, also if its file or its table is broken.
 
     `approval_task` is the task that waits for a person's answer, `dag` the state of its DAG, and `group` the group
-    that its YAML names.
+    that its YAML names. `source_lag` is as in TopicRow.
     """
+
+    def unread(state: State, note: str) -> TopicRow:
+        about = topic.description if isinstance(topic, Topic) else ""
+        known = [note, *([failure_text(dag, now_ms)] if dag and dag.failed else [])]
+        return TopicRow(name, state, "; ".join(known), about, dag=dag, group=group, approval_task=approval_task)
+
     if isinstance(topic, ConfigError):
-        return TopicRow(name, State.BROKEN, str(topic.problems[0]), dag=dag, group=group)
-    about = topic.description
+        return unread(State.BROKEN, str(topic.problems[0]))
     if table is None:
-        return TopicRow(name, State.READING, MEANING[State.READING], about, dag=dag, group=group)
+        return unread(State.READING, MEANING[State.READING])
     if table.error:
-        return TopicRow(name, State.UNREADABLE, table.error, about, dag=dag, group=group)
+        return unread(State.UNREADABLE, table.error)
     try:
         logs = table.states(topic, now_ms)
     except CleantailError as e:
-        return TopicRow(name, State.UNREADABLE, str(e), about, dag=dag, group=group)
+        return unread(State.UNREADABLE, str(e))
     evidence = saved_bytes or SavedBytes()
     reclaimed = max(table.saved.reclaimed_bytes, evidence.freed_bytes)
     total = replace(table.saved, reclaimed_bytes=reclaimed, so_far_bytes=evidence.so_far_bytes)
     row = topic_row(topic, logs, total, now_ms, approval_task, table.readers, dag, table.last_round_at_ms)
-    return replace(row, group=group)
+    if row.state in _AT_REST and isinstance(source_lag, SourceLag) and source_lag.behind:
+        row = replace(row, note=f"{row.note}; {counted(source_lag.behind, 'offset')} of its source not read yet")
+    return replace(row, group=group, source_lag=source_lag)
 
 
 class RowCache:
@@ -195,7 +209,11 @@ class GroupPage:
 
 @dataclass(frozen=True, slots=True)
 class TopicsPage:
-    """A page of many topics. `reading`: some tables are still being read; `of_group`: it is the page of this group."""
+    """A page of many topics.
+
+    `reading`: some tables are still being read; `of_group`: it is the page of this group; `catalog_error`: why no table
+    can be read.
+    """
 
     listing: Listing
     selection: Selection
@@ -204,6 +222,7 @@ class TopicsPage:
     reading: bool
     now_ms: int
     of_group: GroupPage | None = None
+    catalog_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +233,8 @@ class TopicPage:
     if none does), and `waiting_round` its round. `rounds` are the newest, with their Data Docs in `docs`; `more_rounds`
     older ones are not shown. `undoable` has the rounds that a rollback can undo, by name and kind; it undoes `newest`
     first. `rounds_error` is why the evidence cannot be read. `source` is the topic's source in Kafka, if it has one;
-    `source_table` is how far a source table was read.
+    `source_table` is how far a source table was read. If the table cannot be read, `plan` is None, and `row` has the
+    reason.
     """
 
     topic: Topic
@@ -227,7 +247,7 @@ class TopicPage:
     waiting_round: Round | None
     meaning: Mapping[State, str]
     limits: str
-    plan: EvaluatedTopic
+    plan: EvaluatedTopic | None
     logs: Sequence[LogView]
     charts: Charts
     charts_shown: int

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cleantail.config.loading import load_topic
@@ -59,3 +61,24 @@ def test_before_the_first_read_files_count(topic):
 def test_what_would_stop_a_read_is_told_without_what_came_of_it(topic, at, brokers, says):
     problem = source_lag(topic(), at, {}, brokers, 0).problem
     assert says in problem and "nothing was appended" not in problem
+
+
+@pytest.mark.parametrize(
+    ("as_of_ms", "look_ms", "since_ms"),
+    [
+        pytest.param({0: 70, 1: 50}, 0, 50, id="the log that waits longest"),
+        pytest.param({0: 70, 1: 50}, 60, 60, id="a look that found nothing new"),
+        pytest.param({0: 70, 1: 50, 2: 1}, 0, 50, id="a log with nothing unread does not count"),
+        pytest.param({0: 70}, 0, None, id="unknown for a log"),
+        pytest.param({0: 70, 1: 0}, 0, None, id="copied from files"),
+        pytest.param({}, 60, 60, id="a look alone"),
+    ],
+)
+def test_what_is_unread_came_after_the_table_had_all(topic, as_of_ms, look_ms, since_ms):
+    at = replace(position(3, 2, 4), as_of_ms=as_of_ms)
+    lag = source_lag(topic(), at, {}, broker((0, 9, 9), (0, 6, 6), (0, 4, 4)), 0, look_ms)
+    assert (lag.behind, lag.unread_since_ms) == (10, since_ms)
+
+
+def test_of_a_table_that_was_never_read_the_time_is_unknown(topic):
+    assert source_lag(topic(), None, {0: 4}, broker((0, 9, 9)), 0, 60).unread_since_ms is None

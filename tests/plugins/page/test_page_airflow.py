@@ -11,6 +11,7 @@ import pytest
 
 from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from differential.broker import free_port
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
 from tests.plugins.page.test_page import (  # noqa: F401
@@ -285,3 +286,52 @@ def test_a_log_that_rests_is_no_due_work(browser: Any, clean: OrdersTable) -> No
     everything = shown_of(browser, clean, TOPICS)
     assert 'data-state="rejected"' in everything
     assert "nothing is due" in shown_of(browser, clean)
+
+
+def without_catalog(site: Site) -> None:
+    """The catalog is a REST server at whose address nothing listens."""
+    address = f"http://127.0.0.1:{free_port()}"
+    (site.config / "defaults.yaml").write_text(f"platform: {{catalog: {{type: rest, uri: '{address}'}}}}\n")
+
+
+def test_without_the_catalog_the_list_has_what_yaml_and_airflow_know(
+    browser: Any,  # noqa: F811
+    clean: OrdersTable,  # noqa: F811
+    site: Site,
+) -> None:
+    site.broken_topic("broken")
+    run_row("orders", RUN, "failed", ("compact", 3))
+    without_catalog(site)
+    text = browser("ann").get("/cleantail/topics").text
+    assert "<strong>The catalog cannot be reached</strong>, so no table can be read:" in text
+    assert 'data-state="unreadable"' in text and 'data-state="broken"' in text and "unknown key" in text
+    assert "its last run failed 3 min ago in task compact (map index 3)" in text and "/tasks/compact/mapped/3" in text
+    assert '<span class="state also failed">failed</span>' in text
+
+
+def test_without_the_catalog_a_topics_page_has_its_dag_its_source_and_its_settings(
+    browser: Any,  # noqa: F811
+    clean: OrdersTable,  # noqa: F811
+    site: Site,
+) -> None:
+    dag_row("orders", is_paused=True)
+    without_catalog(site)
+    shown = shown_of(browser, clean)
+    assert "The table cannot be read" in shown and "nothing listens there" in shown
+    assert "Its DAG is paused" in shown and "segment.ms" in shown and "Files that you ingest by hand" in shown
+    for claim in ("nothing is due", "Nothing was ingested yet", "No snapshot yet", "No round was", "Saved so far"):
+        assert claim not in shown
+
+
+def test_without_the_catalog_metrics_say_that_every_topic_is_down(
+    browser: Any,  # noqa: F811
+    clean: OrdersTable,  # noqa: F811
+    site: Site,
+) -> None:
+    run_row("orders", RUN, "failed", ("compact", 3))
+    without_catalog(site)
+    found = scraped(browser("ann").get(METRICS))
+    assert [(s.labels["topic"], s.value) for s in found["cleantail_topic_up"]] == [("orders", 0)]
+    assert {s.labels["state"]: s.value for s in found["cleantail_topics"] if s.value} == {"unreadable": 1}
+    assert found["cleantail_last_run_failed"][0].value == 1 and "cleantail_dead_thread_count" in found
+    assert "cleantail_log_records" not in found

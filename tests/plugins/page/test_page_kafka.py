@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -12,9 +13,12 @@ import pytest
 from confluent_kafka import Producer
 
 from cleantail.config.topic import Topic
+from cleantail.kafka.table_position import write_look
+from cleantail.lake.evaluate import read_facts
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition
+from cleantail.watch.kafka_watch import ANSWERS_LIVE_S, KafkaWatch, TableEnds
 from cleantail_airflow.page.application import TEMPLATES
-from cleantail_airflow.page.kafka_watch import ANSWERS_LIVE_S, KafkaWatch
+from cleantail_airflow.page.exposition import samples_of
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_values import by_name
 from differential.broker import free_port
@@ -58,7 +62,11 @@ def shown(site: Site) -> str:
     page = Content(site.config, os.environ).one_topic("orders", NOW_MS)
     values = by_name(page) | {"released": None, "may_release": False, "root": "", "ui": "", "dag_id_of": str}
     html = TEMPLATES.get_template("topic.html").render(**values)
-    cells = html.replace("</td>", " </td>").replace("</th>", " </th>")
+    return text_of(html)
+
+
+def text_of(html: str) -> str:
+    cells = html.replace("</td>", " </td>").replace("</th>", " </th>").replace("<small", " <small")
     text = "".join(part.partition(">")[2] for part in cells.split("<"))
     return " ".join(unescape(text).split())
 
@@ -79,6 +87,64 @@ def test_it_says_why_the_next_run_would_stop(site: Site, tmp_path: Path, address
     text = shown(site)
     assert "The next run would stop:" in text and "its id is" in text and "nothing was appended" not in text
     assert "partition 0: offsets 0 to 0 were deleted in Kafka before they were read" in text
+
+
+def test_the_list_the_page_and_the_metrics_say_how_far_and_for_how_long_a_table_is_behind(
+    site: Site, tmp_path: Path, address: str
+) -> None:
+    site.topic("orders", source={"kafka": {"bootstrap.servers": address, "topic": "prod.orders"}})
+    made = table(site, tmp_path, *ids_of(address), as_of_ms={0: NOW_MS - 300_000, 1: NOW_MS - 900_000})
+    content = Content(site.config, os.environ)
+    row = until_answered(content)
+    assert (row.behind, row.source_lag.unread_since_ms) == (3, NOW_MS - 300_000)
+    assert row.note.endswith("; 3 offsets of its source not read yet")
+    assert "3 offsets up to 5 min" in listed(content) and "Behind source" in listed(content)
+    assert "3 offsets behind the brokers, for up to 5 min: the next run reads them" in shown(site)
+    samples = {(s.metric.exposed, s.labels): s.value for s in samples_of(content, ["orders"], NOW_MS, {}, {})}
+    assert samples["cleantail_source_lag_offsets", ("orders", "0")] == 3
+    assert samples["cleantail_source_lag_offsets", ("orders", "1")] == 0
+    assert samples["cleantail_source_lag_secs", ("orders",)] == 300
+    # a later look at the brokers found nothing new: what is unread now came after it
+    write_look(made.topic, read_facts(made.topic).source, NOW_MS - 60_000)  # type: ignore[union-attr, arg-type]
+    assert until_answered(content).source_lag.unread_since_ms == NOW_MS - 60_000
+
+
+def until_answered(content: Content) -> Any:
+    """The row of the list, once the brokers have answered."""
+    for _ in range(100):
+        [row] = content.all_topics(["orders"], NOW_MS, {}).listing.rows
+        if row.behind is not None:
+            return row
+        time.sleep(0.1)
+    raise AssertionError(row.source_lag)
+
+
+def listed(content: Content) -> str:
+    values = by_name(content.all_topics(["orders"], NOW_MS, {})) | {"root": "", "ui": "", "dag_id_of": str}
+    return text_of(TEMPLATES.get_template("topics.html").render(**values))
+
+
+def test_a_lag_that_is_unknown_is_not_said_to_be_nothing(site: Site, tmp_path: Path) -> None:
+    away = f"127.0.0.1:{free_port()}"
+    site.topic("orders", source={"kafka": {"bootstrap.servers": away, "topic": "prod.orders"}})
+    table(site, tmp_path, "c", "id")
+    content = Content(site.config, os.environ)
+    [row] = content.all_topics(["orders"], NOW_MS, {}).listing.rows
+    assert (row.behind, row.source_lag) == (None, "the brokers have not answered yet")
+    assert " unknown " in listed(content)
+    names = {s.metric.exposed for s in samples_of(content, ["orders"], NOW_MS, {}, {})}
+    assert "cleantail_topic_up" in names and not [name for name in names if "source_lag" in name]
+
+
+def test_without_the_catalog_the_page_has_what_the_brokers_know(site: Site, tmp_path: Path, address: str) -> None:
+    site.topic("orders", source={"kafka": {"bootstrap.servers": address, "topic": "prod.orders"}})
+    table(site, tmp_path, *ids_of(address))
+    catalog = f"http://127.0.0.1:{free_port()}"
+    (site.config / "defaults.yaml").write_text(f"platform: {{catalog: {{type: rest, uri: '{catalog}'}}}}\n")
+    text = shown(site)
+    assert "The table cannot be read" in text and "How far it was read is unknown." in text
+    assert "Partition Log start in Kafka Last stable offset Log end 0 0 5 5 1 0 0 0" in text
+    assert "behind" not in text.partition("Source prod.orders")[2] and "Nothing was read yet" not in text
 
 
 def test_brokers_that_are_away_leave_the_rest_of_the_page_as_it_is(site: Site, tmp_path: Path) -> None:
@@ -118,5 +184,5 @@ def test_an_answer_is_kept_for_a_few_seconds(site: Site, tmp_path: Path, address
 
     watch = KafkaWatch(settings_of, lambda: now_s[0])
     for now_s[0] in (0.0, ANSWERS_LIVE_S - 1, ANSWERS_LIVE_S):
-        assert watch.view(made.topic, None, NOW_MS, 30) is not None
+        assert watch.view(made.topic, TableEnds(), NOW_MS, 30) is not None
     assert asked == ["orders", "orders"]

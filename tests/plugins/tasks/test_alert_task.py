@@ -12,7 +12,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowSkipException
 from cleantail.config.alert_channels import Event
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState, Quarantine
-from cleantail.watch.incidents import Book, Condition
+from cleantail.watch.incidents import Book, Condition, cause_of
 from cleantail_airflow.alerts import channels
 from cleantail_airflow.alerts.alerting import red_alarms
 from cleantail_airflow.alerts.channels import PREFIX, load_book, variable_name
@@ -97,12 +97,14 @@ def test_a_note_that_somebody_has_changed_is_no_reason_to_tell_nothing(xcom: Any
 def test_a_red_check_is_no_failed_run() -> None:
     failed = [FailedTask("compact", "no disk", "l0", at_ms=7), FailedTask("check_quality", "red", "l", tuple(RED))]
     failed.append(FailedTask("compact", "the same", "l1"))
-    found = Condition(Event.RUN_FAILED, "task compact", "compact failed: no disk", "l0", seen_ms=7)
+    found = Condition(
+        Event.RUN_FAILED, "task compact", "compact failed: no disk", "l0", seen_ms=7, cause=cause_of("no disk")
+    )
     assert run_alarms(failed) == [found]
 
 
 def test_a_failed_check_is_the_incident_of_its_quarantine() -> None:
-    """Held already: since then. Not held yet: publish will write the run's clock."""
+    """Held already: since then. Not held yet: publish will write the time of the verdict, here unknown."""
     held = Quarantine(7, "compact", "check failed: r", 3, 9)
     first, second = red_alarms(RED, [log(4, held), log(5)], "link", NOW_MS, 15_000)
     assert (first.subject, first.occurrence, first.link, first.partition) == ("partition 4", "since 7", "link", 4)

@@ -1,0 +1,193 @@
+"""Query brokers about topics in the background, and keep the answers for a while: for pages, metrics and `status`.
+
+An answer is the topic's offsets at its brokers. How far a table is behind them follows from the table's own position
+(cleantail.kafka.read_plan.source_lag), so it is computed at each look.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass
+
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.kafka.read_plan import BrokerTopic, SourceLag, source_lag, without_outcome
+from cleantail.kafka.source_topic import Brokers
+from cleantail.lake.table_metadata import TableFacts
+from cleantail.log.source_position import SourcePosition
+from cleantail.watch.observed_table import TableSummary
+
+ASKERS = 2
+ANSWERS_LIVE_S = 10.0
+LISTED_LIVE_S = 60.0
+"""How long an answer is good enough for a list of topics or a scrape: a thousand topics must not load the brokers."""
+ANSWERED_WITHIN_MS = 5000
+MOST_TOPICS, MOST_CLIENTS = 4096, 16
+"""Maximum number of topics whose answers are kept, and of clients that stay connected."""
+SettingsOf = Callable[[Topic], Mapping[str, str]]
+"""Returns the settings of a topic's Kafka client. Raises CleantailError if there are none."""
+Answer = BrokerTopic | str
+"""The topic at its brokers, or why that is unknown."""
+NO_ANSWER_YET = "the brokers have not answered yet"
+
+
+@dataclass(frozen=True, slots=True)
+class TableEnds:
+    """How far a topic's table has its source: the position in Kafka (None: nothing was read), and its log ends.
+
+    `look_ms` is cleantail.kafka.table_position.last_look_ms.
+    """
+
+    position: SourcePosition | None = None
+    ends: Mapping[int, int] | None = None
+    look_ms: int = 0
+
+    @classmethod
+    def of_facts(cls, facts: TableFacts | None, look_ms: int = 0) -> TableEnds:
+        if facts is None:
+            return cls()
+        ends = {p: state.log_end_offset or 0 for p, state in facts.states.items()}
+        for file in facts.files:
+            ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
+        return cls(facts.source, ends, look_ms)
+
+    @classmethod
+    def of_summary(cls, table: TableSummary, look_ms: int = 0) -> TableEnds:
+        position = table.source if isinstance(table.source, SourcePosition) else None
+        return cls(position, {log.partition: log.log_end_offset for log in table.logs}, look_ms)
+
+    def lag(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> SourceLag:
+        return source_lag(topic, self.position, self.ends or {}, broker, now_ms, self.look_ms)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceView:
+    """A topic's source in Kafka as its page shows it.
+
+    `address` is the connection or the brokers. `position` is how far the source was read, None before the first read.
+    `lag` is how far that is behind the brokers, None if unknown; then `problem` has the reason. If the table could not
+    be read, `is_known` is false: then `lag` has the brokers' offsets only.
+    """
+
+    kafka_topic: str
+    address: str
+    isolation: str
+    group: str
+    position: SourcePosition | None
+    lag: SourceLag | None
+    problem: str = ""
+    is_known: bool = True
+
+
+@dataclass(slots=True)
+class _Asked:
+    """The newest question about a topic, and the last answer before it."""
+
+    source: str
+    asked_s: float
+    answer: Future[Answer]
+    before: Answer
+
+    def newest(self) -> Answer:
+        return self.answer.result() if self.answer.done() else self.before
+
+
+class KafkaWatch:
+    """Queries brokers. Thread-safe; never runs two queries about one topic at a time."""
+
+    def __init__(self, settings_of: SettingsOf, clock: Callable[[], float] = time.monotonic) -> None:
+        self._settings_of = settings_of
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pool = ThreadPoolExecutor(ASKERS, thread_name_prefix="cleantail-kafka")
+        self._asked: dict[str, _Asked] = {}
+        self._clients: dict[tuple[tuple[str, str], ...], Brokers] = {}
+
+    def __enter__(self) -> KafkaWatch:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Forget the questions that were not asked yet: a process would wait for their answers."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def view(self, topic: Topic, table: TableEnds | None, now_ms: int, within_s: float) -> SourceView | None:
+        """Return the topic's source in Kafka, or None if it has another source. `table` is None if it is unknown.
+
+        An answer that takes longer than `within_s` is returned by a later call.
+        """
+        kafka = topic.source.kafka
+        if kafka is None:
+            return None
+        asked = self._ask_again(topic, ANSWERS_LIVE_S)
+        wait([asked.answer], timeout=within_s)
+        answer = asked.newest()
+        lag, problem = None, answer if isinstance(answer, str) else ""
+        if isinstance(answer, BrokerTopic):
+            lag = (table or TableEnds()).lag(topic, answer, now_ms)
+            problem = lag.problem if table else ""
+        brokers = kafka.bootstrap_servers or "the brokers of the environment"
+        return SourceView(
+            topic.kafka_topic,
+            f"connection {kafka.connection}" if kafka.connection else brokers,
+            topic.source.isolation,
+            kafka.group_id or "",
+            table.position if table else None,
+            lag,
+            problem,
+            table is not None,
+        )
+
+    def lags(
+        self, tables: Iterable[tuple[Topic, TableEnds]], now_ms: int, within_s: float
+    ) -> dict[str, SourceLag | str]:
+        """Return topic name -> how far its table is behind its source in Kafka, or why that is unknown.
+
+        Topics with another source are left out. Answers may be LISTED_LIVE_S old, and older if a new one takes longer
+        than `within_s`.
+        """
+        of_kafka = [(topic, table) for topic, table in tables if topic.source.kafka is not None]
+        asked = [(topic, table, self._ask_again(topic, LISTED_LIVE_S)) for topic, table in of_kafka]
+        wait([each.answer for *_, each in asked], timeout=within_s)
+        answers = ((topic, table, each.newest()) for topic, table, each in asked)
+        return {
+            topic.topic: answer if isinstance(answer, str) else table.lag(topic, answer, now_ms)
+            for topic, table, answer in answers
+        }
+
+    def _ask_again(self, topic: Topic, live_s: float) -> _Asked:
+        """Return the newest question about the topic. Ask again if its answer is older than `live_s`."""
+        with self._lock:
+            asked, source = self._asked.get(topic.topic), repr(topic.source)
+            if asked is None or asked.source != source or self._is_stale(asked, live_s):
+                before = asked.newest() if asked and asked.source == source else NO_ANSWER_YET
+                while len(self._asked) >= MOST_TOPICS:
+                    self._asked.pop(next(iter(self._asked)))
+                asked = _Asked(source, self._clock(), self._pool.submit(self._ask, topic), before)
+                self._asked[topic.topic] = asked
+            return asked
+
+    def _is_stale(self, asked: _Asked, live_s: float) -> bool:
+        return asked.answer.done() and self._clock() - asked.asked_s >= live_s
+
+    def _ask(self, topic: Topic) -> Answer:
+        key: tuple[tuple[str, str], ...] = ()
+        try:
+            settings = self._settings_of(topic)
+            key = tuple(sorted(settings.items()))
+            return self._brokers(key, settings).describe(topic.kafka_topic)
+        except CleantailError as e:
+            with self._lock:
+                self._clients.pop(key, None)  # its complaint is not that of a later question
+            return without_outcome(e)
+
+    def _brokers(self, key: tuple[tuple[str, str], ...], settings: Mapping[str, str]) -> Brokers:
+        """Return the client of these settings. Topics of the same brokers share a connection."""
+        with self._lock:
+            if key not in self._clients:
+                while len(self._clients) >= MOST_CLIENTS:
+                    self._clients.pop(next(iter(self._clients)))
+                self._clients[key] = Brokers(settings, ANSWERED_WITHIN_MS)
+            return self._clients[key]
