@@ -31,6 +31,7 @@ from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import counted
 from cleantail_airflow.dag_defaults import FIRST_DAY
 from cleantail_airflow.groups.group_dag import group_dag
+from cleantail_airflow.task_ids import DOCTOR, DOCTOR_DAG
 from cleantail_airflow.tasks.assets import usable_groups, usable_topics
 from cleantail_airflow.tasks.doctor_task import SEND_TEST, DoctorOperator
 from cleantail_airflow.topic_dag import code_span, topic_dag
@@ -84,10 +85,6 @@ def _broken(config_dir: Path) -> list[str]:
     return list(dict.fromkeys(line for error in errors for line in error.locations))
 
 
-DOCTOR = "cleantail_doctor"
-"""The id of the DAG of `doctor_dag`, behind `platform.dag_prefix`."""
-
-
 def doctor_dag(config: str | os.PathLike[str]) -> DAG:
     """Return the DAG that examines the installation on a worker, as `cleantail doctor` does. It has no schedule.
 
@@ -97,7 +94,7 @@ def doctor_dag(config: str | os.PathLike[str]) -> DAG:
     folder = Path(config).absolute()
     broken = [] if get_parsing_context().dag_id else _broken(folder)  # a task needs only the task
     note = f": {counted(len(broken), 'error')} in the configuration" if broken else ""
-    dag_id = dag_id_of(DOCTOR, dag_prefix(folder))
+    dag_id = dag_id_of(DOCTOR_DAG, dag_prefix(folder))
     with DAG(
         dag_id=dag_id,
         dag_display_name=f"{dag_id}{note}",
@@ -112,7 +109,7 @@ def doctor_dag(config: str | os.PathLike[str]) -> DAG:
         params={SEND_TEST: Param(False, type="boolean", description="Send a test message to each alert channel.")},
         default_args={"owner": "cleantail", "retries": 0},
     ) as dag:
-        DoctorOperator(task_id="doctor", config_dir=str(folder))
+        DoctorOperator(task_id=DOCTOR, config_dir=str(folder))
     return dag
 
 

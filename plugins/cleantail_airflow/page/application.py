@@ -43,7 +43,8 @@ from cleantail.watch.topic_list import Selection
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.page import records_and_docs
-from cleantail_airflow.page.dag_states import approvals_of, dag_states, dags_of
+from cleantail_airflow.page.configured_topics import Configured
+from cleantail_airflow.page.dag_states import Examined, approvals_of, dag_states, dags_of, last_examination
 from cleantail_airflow.page.exposition import SCRAPER, Scraper, exposition
 from cleantail_airflow.page.page_access import (
     LOGGED_IN,
@@ -59,6 +60,7 @@ from cleantail_airflow.page.page_access import (
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_values import TopicsPage, by_name
 from cleantail_airflow.page.records_and_docs import records_of_round, round_named
+from cleantail_airflow.task_ids import DOCTOR_DAG
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -194,7 +196,9 @@ def build_app() -> FastAPI:
 def all_topics(request: Request, user: User, selection: Annotated[Selection, Depends(asked)]) -> Response:
     """Show the topics that the user may see."""
     try:
-        return page(request, "topics.html", by_name(_topics(content_of(request), user, selection)))
+        content = content_of(request)
+        shown = by_name(_topics(content, user, selection))
+        return page(request, "topics.html", shown | {"examined": _examined(content.configured, user)})
     except CleantailError as e:
         return problem(request, "The topics cannot be shown", str(e))
 
@@ -209,6 +213,12 @@ def _topics(content: Content, user: User, selection: Selection, group: str | Non
         names = frozenset(name for name in names if configured.group_of.get(name) == group)
     waiting, dags = approvals_of(configured, names), dags_of(configured, names)
     return content.all_topics(names, _now_ms(), waiting, dags, selection, of_group)
+
+
+def _examined(configured: Configured, user: User) -> Examined | None:
+    """Return the last result of the DAG that examines the installation, for users who may read that DAG."""
+    dag_id = dag_id_of(DOCTOR_DAG, configured.dag_prefix)
+    return last_examination(dag_id) if is_allowed((dag_id,), user, "GET") else None
 
 
 def one_topic(
@@ -226,7 +236,7 @@ def one_topic(
     try:
         configured = content.configured
         if (group := configured.group_called(dag_id)) is not None:
-            return page(request, "topics.html", by_name(_topics(content, user, selection, group)))
+            return page(request, "topics.html", by_name(_topics(content, user, selection, group)) | {"examined": None})
         name = configured.topic_of(dag_id)
         approval_task, dag = approvals_of(configured, [name]).get(name, ""), dags_of(configured, [name])[name]
         shown = content.one_topic(name, _now_ms(), approval_task, dag)

@@ -28,10 +28,11 @@ from airflow.utils.session import create_session
 from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
+from cleantail.doctor import WRONG, Finding
 from cleantail.rounds.stations import EVALUATE
 from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic
 from cleantail_airflow.page.configured_topics import Configured
-from cleantail_airflow.task_ids import OUTCOME, PLAN, RUN_PACK
+from cleantail_airflow.task_ids import DOCTOR, OUTCOME, PLAN, RUN_PACK
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)
 ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)
@@ -282,3 +283,36 @@ def approvals_of(configured: Configured, topics: Collection[str]) -> dict[str, s
     """Return topic -> the task that waits for an answer. A topic whose rounds may wait has a DAG of its own."""
     ids = {configured.dag_ids[topic]: topic for topic in topics if topic not in configured.runs_in}
     return {ids[dag_id]: task for dag_id, task in approval_tasks(list(ids)).items()} if ids else {}
+
+
+class Examined(NamedTuple):
+    """The DAG `cleantail_doctor`, and what its last run found: what is wrong first."""
+
+    dag: DagState
+    findings: tuple[Finding, ...]
+
+    @property
+    def wrong(self) -> int:
+        return sum(finding.state == WRONG for finding in self.findings)
+
+
+def last_examination(dag_id: str) -> Examined | None:
+    """Return the findings of the last ended run of the DAG that examines the installation; None without the DAG."""
+    dag = dag_states([dag_id])[dag_id]
+    if not dag.exists:
+        return None
+    value = None
+    if dag.last is not None:
+        query = select(XComModel.value).where(
+            XComModel.dag_id == dag_id,
+            XComModel.run_id == dag.last.run_id,
+            XComModel.task_id == DOCTOR,
+            XComModel.key == "return_value",
+        )
+        with create_session() as session:
+            value = _plain(session.execute(query).scalar())
+    try:
+        findings = [Finding(**finding) for finding in value or ()]
+    except TypeError:  # of another version of Cleantail
+        findings = []
+    return Examined(dag, tuple(sorted(findings, key=lambda finding: finding.state != WRONG)))
