@@ -116,7 +116,7 @@ def plan(units: int = 0, sweep: bool = False, reclaim: bool = False) -> dict[str
         "topic": "orders",
         "round": "r1",
         "now_ms": NOW_MS,
-        "reason": f"{units} partitions are due" if units else "nothing is due: the log is clean",
+        "reason": f"{units} partitions are due" if units else "no compaction is due: the log is clean",
         "partitions": [],
         "units": [unit(number, (number,)) for number in range(units)],
         "sweep": {"now_ms": NOW_MS, "partitions": [0]} if sweep else None,

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from cleantail.config.config_model import LONG_MAX
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError, TableError
@@ -195,7 +196,7 @@ def plan_run(
         topic=topic.topic,
         round=round_id,
         now_ms=now_ms,
-        reason=_reason(logs, works, work) if logs else "the table has no records yet",
+        reason=_reason(logs, works, work, topic.config) if logs else "the table has no records yet",
         by_log=by_log,
         units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
         sweep=ExpiryRequest(now_ms, work.sweep, fresh_from) if work.sweep else None,
@@ -244,14 +245,15 @@ def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) 
     return works
 
 
-def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork) -> str:
+def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork, configs: KafkaConfigs) -> str:
+    """Return how many logs are compacted or retained, or why none is. Expiry and reclaim have reasons of their own."""
     if works:
         return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
-    if work.sweep:
-        return f"tombstones of {len(work.sweep)} of {counted(len(logs), 'partition')} are due, and nothing else"
-    reasons = sorted({d.reason for d in work.decisions})
+    decided = work.decisions if configs.compacts else work.retentions
+    kinds = [kind for kind, applies in (("compaction", configs.compacts), ("retention", configs.deletes)) if applies]
+    reasons = sorted({decision.reason for decision in decided})
     more = f" (and {counted(len(reasons) - 1, 'more reason')})" if len(reasons) > 1 else ""
-    return f"nothing is due: {reasons[0]}{more}"
+    return f"no {' or '.join(kinds)} is due: {reasons[0]}{more}"
 
 
 BOUNDS = ("first_dirty_offset", "end_offset", "log_start_offset", "log_end_offset")

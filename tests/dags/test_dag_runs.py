@@ -82,7 +82,7 @@ def test_nothing_due_is_a_green_run_whose_skipped_tasks_keep_the_reason(
     finished = run(plan())
     assert str(finished.state) == "success"
     assert states(finished) == {"evaluate": "success", **dict.fromkeys(DOWNSTREAM, "skipped")}
-    reason = "nothing is due: the log is clean; no tombstone waits for a horizon; nothing to merge"
+    reason = "no compaction is due: the log is clean; no tombstone waits for a horizon; nothing to merge"
     assert {xcom(finished, task, "skipped") for task in DOWNSTREAM} == {reason}
     assert rendered(finished, "evaluate")["reason"] == reason
     assert jobs.calls == []

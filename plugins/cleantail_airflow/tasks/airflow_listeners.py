@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ NOTE = "run_note"
 """XCom of `evaluate`: the text for the note of its run."""
 
 
+_NONE_DUE = re.compile(r"^no [a-z ]+ is due: ")
+"""The beginning of a plan's reason, which the note's own beginning includes."""
+
+
 def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) -> str:
     """Return the note of a run in which nothing was due: which logs are blocked, why nothing is due, and the next
     evaluation.
 
     The UI shows only its beginning until the user opens it.
     """
-    why = readable_reason(reason.removeprefix("nothing is due: "))
+    why = readable_reason(_NONE_DUE.sub("", reason))
     return (
         f"Nothing was due, {_standing(logs)}: {why}. "
         f"Skipped tasks had no work. Next evaluation: {schedule_text(schedule)}."

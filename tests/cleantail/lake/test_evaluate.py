@@ -63,14 +63,14 @@ def test_without_records_nothing_is_due(table):
 
 def test_one_reason_for_all_logs_is_said_once():
     table = facts(log(0) + log(1), {p: PartitionState(checkpoint=30) for p in (0, 1)})
-    assert planned(table).reason == "nothing is due: the log is clean up to its end, offset 30"
+    assert planned(table).reason == "no compaction is due: the log is clean up to its end, offset 30"
 
 
 def test_more_reasons_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=30), 1: PartitionState(checkpoint=20)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: dirty ratio 0.3333 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
+        == "no compaction is due: dirty ratio 0.3333 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
         "(and 2 more reasons)"
     )
 
@@ -79,7 +79,7 @@ def test_two_reasons_are_one_and_one_more():
     table = facts(log(0) + log(1), {0: PartitionState(checkpoint=30)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "nothing is due: dirty ratio 1.0000 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
+        == "no compaction is due: dirty ratio 1.0000 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
         "(and 1 more reason)"
     )
 
@@ -203,7 +203,7 @@ def test_due_tombstones_of_all_logs_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: SWEPT, 1: PartitionState(checkpoint=30), 2: SWEPT})
     plan = planned(table)
     assert (plan.swept, plan.sweep_reason) == ((0, 2), "8 tombstones are past their horizon")
-    assert plan.reason == "tombstones of 2 of 3 partitions are due, and nothing else"
+    assert plan.reason == "no compaction is due: the log is clean up to its end, offset 30"
 
 
 def test_the_soonest_horizon_of_all_logs_is_named():
@@ -318,7 +318,7 @@ def test_a_quarantined_log_is_not_compacted_before_its_next_try():
     table = facts(log(0), {0: PartitionState(quarantine=HELD)})
     assert (
         planned(table).reason
-        == "nothing is due: quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
+        == "no compaction is due: quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
     )
     assert planned(table, how={"retry_quarantined": True}).units
 
@@ -487,3 +487,18 @@ def test_a_topic_is_reconciled_with_its_source_where_somebody_asks(orders_table)
     table = read_facts(topic)
     assert not plan_run(topic, table, now_ms=NOW_MS).reconcile.due
     assert plan_run(topic, table, now_ms=NOW_MS, reconcile=True).reconcile.due
+
+
+@pytest.mark.parametrize(
+    ("policy", "reason"),
+    [
+        pytest.param("compact", "no compaction is due: the log is clean up to its end, offset 30", id="compact"),
+        pytest.param("compact,delete", "no compaction or retention is due: the log is clean up", id="both"),
+        pytest.param("delete", "no retention is due: ", id="delete"),
+    ],
+)
+def test_the_reason_is_of_compaction_and_retention_alone_because_other_work_may_be_due(policy, reason):
+    """Above it said that nothing is due, and below that tombstones expire and files are rewritten."""
+    plan = planned(facts(log(0), {0: SWEPT}), cleanup_policy=policy)
+    assert plan.reason.startswith(reason) and "cleanup.policy has no" not in plan.reason
+    assert plan.due is (policy != "delete")

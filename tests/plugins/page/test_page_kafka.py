@@ -99,7 +99,9 @@ def test_the_list_the_page_and_the_metrics_say_how_far_and_for_how_long_a_table_
     assert (row.behind, row.source_lag.unread_since_ms) == (3, NOW_MS - 300_000)
     assert row.note.endswith("; 3 offsets of its source not read yet")
     assert "3 offsets up to 5 min" in listed(content) and "Behind source" in listed(content)
-    assert "3 offsets behind the brokers, for up to 5 min: the next run reads them" in shown(site)
+    text = shown(site)
+    assert "3 offsets behind the brokers, for up to 5 min: the next run reads them" in text
+    assert "Due workThe next run first reads 3 offsets from Kafka. As the table is now: " in text
     samples = {(s.metric.exposed, s.labels): s.value for s in samples_of(content, ["orders"], NOW_MS, {}, {})}
     assert samples["cleantail_source_lag_offsets", ("orders", "0")] == 3
     assert samples["cleantail_source_lag_offsets", ("orders", "1")] == 0

@@ -29,12 +29,12 @@ def log(partition, quarantine=None):
     ],
 )
 def test_a_run_without_work_says_that_all_is_well_only_where_nothing_is_held_back(logs, words):
-    note = idle_note(ORDERS.schedule, "nothing is due: the log is clean", logs)
+    note = idle_note(ORDERS.schedule, "no compaction is due: the log is clean", logs)
     assert note.startswith(words)
     assert ("all is well" in note) == ("blocked" not in note)
 
 
 def test_a_calm_run_of_a_topic_that_may_lack_deletions_says_so():
     missing = replace(log(0), forgotten=Forgotten(0, 2, 9, 3, 1_000, 1_000))
-    note = idle_note(ORDERS.schedule, "nothing is due: the log is clean", [missing])
+    note = idle_note(ORDERS.schedule, "no compaction is due: the log is clean", [missing])
     assert note.startswith("Nothing was due, but a reconciliation is needed (details on the tab Compaction): the log")
