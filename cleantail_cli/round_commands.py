@@ -191,8 +191,7 @@ def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:
 
 def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
     """Write the results of checks, the readers that an expiry left behind, and the path of the Data Docs."""
-    total = counted(sum(r.checks_total for r in rounds), "check")
-    page.line(f"{sum(r.checks_passed for r in rounds)} of {total} passed")
+    page.line("; ".join(f"{r.kind}: {r.checks_text}" if len(rounds) > 1 else r.checks_text for r in rounds))
     for verdict in (v for r in rounds for v in r.verdicts):
         for failure in (*verdict.failures, *verdict.warnings):
             what = f"{failure.expectation} ({failure.rule}): {failure.observed}"

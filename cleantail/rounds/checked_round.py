@@ -19,7 +19,7 @@ from cleantail.errors import HeldError
 from cleantail.log.round_state import COMPACT, RETAIN
 from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from cleantail.rounds.check_results import CheckResult, RemovedRecord
+from cleantail.rounds.check_results import CheckResult, RemovedRecord, checks_text
 
 UNIT = "cleantail.unit"
 """Summary entry of the head of a round's branch: the staged unit, packed."""
@@ -315,6 +315,12 @@ class RoundResult:
             heads={w.partition: u.head_snapshot_id for u, w in checked.works() if w.partition in checked.red},
             **{"ok": checked.ok, **outcome},
         )
+
+    @property
+    def checks_text(self) -> str:
+        """Return how many checks passed, and on how many partitions, as far as that is known."""
+        logs = {m.partition for m in self.measures} or {*self.published, *self.held_back, *self.rejected}
+        return checks_text(self.checks_passed, self.checks_total, len(logs))
 
     def then(self, second: RoundResult) -> RoundResult:
         """Merge this result with that of the round after it."""

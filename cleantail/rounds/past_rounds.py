@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from cleantail.rounds.check_results import NOT_SAMPLED, CheckResult, SampledLog, checks_of, sampled_log
+from cleantail.rounds.check_results import NOT_SAMPLED, CheckResult, SampledLog, checks_of, checks_text, sampled_log
 from cleantail.rounds.commit_summaries import ROLLBACK
 from cleantail.rounds.evidence_row import EvidenceRow, Work, deleted_of, together, work_of
 
@@ -153,6 +153,11 @@ class Round:
     @property
     def checks(self) -> tuple[CheckResult, ...]:
         return tuple(check for log in self.logs for check in log.checks)
+
+    @property
+    def checks_text(self) -> str:
+        """Return how many checks passed, and on how many partitions."""
+        return checks_text(len(self.checks) - len(self.failures), len(self.checks), len(self.logs))
 
     @property
     def failures(self) -> tuple[CheckResult, ...]:

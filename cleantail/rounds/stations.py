@@ -170,7 +170,7 @@ def _checked(outcome: TopicOutcome) -> str:
     result = outcome.compacted
     if not result:
         return ""
-    return f"{result.checks_passed} of {counted(result.checks_total, 'check')} passed{_held_back(result)}"
+    return f"{result.checks_text}{_held_back(result)}"
 
 
 def _published(outcome: TopicOutcome) -> str:

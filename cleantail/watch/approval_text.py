@@ -13,7 +13,7 @@ from cleantail.human import counted, instant
 from cleantail.lake.records.shown_records import ShownRecord
 from cleantail.log.round_state import EXPIRE
 from cleantail.log.rules import LogMeasure
-from cleantail.rounds.check_results import RemovedRecord
+from cleantail.rounds.check_results import RemovedRecord, checks_text
 from cleantail.rounds.checked_round import CheckedRound
 
 LINE_CHARS = 72
@@ -50,7 +50,7 @@ def body(checked: CheckedRound, question: Question | None = None) -> str:
     return "\n\n".join(
         [
             f"Round `{checked.round}` ({checked.kind}), its clock {instant(checked.now_ms)} UTC: "
-            f"{checked.checks_passed} of {checked.checks_total} checks passed.",
+            f"{checks_text(checked.checks_passed, checked.checks_total, len(checked.measures))}.",
             *([_deadline(question), _links(question)] if question else []),
             *blocked,
             "**Why it waits**",

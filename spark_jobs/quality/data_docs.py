@@ -175,7 +175,7 @@ def validation_content(topic: str, validation: Any) -> dict[str, Any]:
             ("Round", round_name),
             ("Checked", f"{checked} UTC"),
             ("Suite", what),
-            ("Expectations", f"{passed} of {len(validation.results)} met"),
+            ("Expectations", f"{passed} of {len(validation.results)} met{_on_each(partitions)}"),
         ],
         "head": ["Status", "Expectation", "Severity", "Observed"],
         "rows": [_result_row(result) for result in validation.results],
@@ -235,6 +235,12 @@ def _subject_of(validation: Any) -> tuple[str, str]:
     metas = [result.expectation_config.meta or {} for result in validation.results]
     found = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
     return (found["kind"], batch_name(found["partitions"])) if found else ("kind not recorded", PARTITION_UNKNOWN)
+
+
+def _on_each(partitions: str) -> str:
+    """Return on what each expectation was checked, if that is several partitions: pages and logs count each of them."""
+    is_one = partitions == PARTITION_UNKNOWN or partitions.startswith("partition ")
+    return "" if is_one else f", each on {partitions}"
 
 
 def _status(success: Any) -> str:

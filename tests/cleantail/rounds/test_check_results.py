@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.rounds.check_results import kept_result, observed_text
+from cleantail.rounds.check_results import checks_text, kept_result, observed_text
 
 
 @pytest.mark.parametrize(
@@ -17,3 +17,17 @@ from cleantail.rounds.check_results import kept_result, observed_text
 def test_records_are_counted_only_where_it_is_said_how_many_there_were(result, words):
     kept = kept_result("expect_column_distinct_values_to_be_in_set", {"column": "value"}, result)
     assert observed_text(kept) == words
+
+
+@pytest.mark.parametrize(
+    ("passed", "total", "partitions", "text"),
+    [
+        pytest.param(20, 20, 2, "20 of 20 checks passed (10 rules on 2 partitions)", id="partitions"),
+        pytest.param(10, 10, 1, "10 of 10 checks passed", id="one partition"),
+        pytest.param(10, 11, 2, "10 of 11 checks passed", id="a log of which not all was measured"),
+        pytest.param(1, 2, 2, "1 of 2 checks passed (1 rule on 2 partitions)", id="one rule"),
+        pytest.param(0, 0, 2, "0 of 0 checks passed", id="none"),
+    ],
+)
+def test_checks_are_counted_as_rules_and_partitions(passed, total, partitions, text):
+    assert checks_text(passed, total, partitions) == text

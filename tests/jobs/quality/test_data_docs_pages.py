@@ -37,7 +37,8 @@ def test_each_validation_names_topic_partition_kind_round_and_status_and_no_host
     topic = workshop.topic("docs", checks=[LETTERS, NO_SCRIPT])
     own = [record(i, "k", f"v{i}", partition=p) for p in (0, 1) for i in range(3)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [*own, record(3, HOSTILE, "v", partition=1)]))
-    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
+    code, out, _ = workshop.run("compact", topic, "--now", NOW)
+    assert code == 1 and re.search(r"(\d+) of \d+ checks passed \(\d+ rules on 2 partitions\)", out)
     round_name = workshop.evidence(topic)[0]["round"]
     pages = pages_of(workshop, topic)
     of_round = f"compact {round_name}"
@@ -48,6 +49,8 @@ def test_each_validation_names_topic_partition_kind_round_and_status_and_no_host
         f"docs · partition 1 · {of_round} · the topic&#39;s own checks · failed",
     }
     assert any("regex: &lt;script&gt;a" in html and ", at offset 3" in html for html in pages.values())
+    met = {found[1] for html in pages.values() if (found := re.search(r"\d+ of \d+ met(.*?)<", html))}
+    assert met == {"", ", each on partitions 0, 1"}
     for html in pages.values():
         assert "alert(" not in html and "onerror" not in html
         assert not re.search("<script|<img|<meta http-equiv|None|DATAFRAME|https?://", html)
