@@ -391,8 +391,11 @@ def test_a_round_says_how_long_it_took_who_worked_on_it_and_by_which_clock(brows
     assert '<a href="/dags/orders/runs/manual__1" target="_top">run manual__1</a>' in shown
     assert '<a href="/dags/orders/runs/manual__1/tasks/check_quality" target="_top">log of check_quality</a>' in shown
     assert "took 10 s" in shown
-    assert "20 s after its start (command line)" in shown
-    assert "Clock of the round: 2027-01-15 08:00:00 UTC." in shown
+    begun = "Begun 2023-11-14 22:13:20 UTC"
+    assert f"{begun}, checked 2023-11-14 22:13:40 UTC (command line); published 2023-11-14 22:13:40 UTC" in shown
+    assert "<b>Planned 2027-01-15 08:00:00 UTC.</b>" in shown
+    ago = '<time title="2023-11-14 22:13:40 UTC">'
+    assert f"<b>compact</b> checked {ago}" in shown and f", published {ago}" in shown
     assert "It hid about 4.0 KiB." in shown
     assert "about 4.0 KiB that readers no longer read" in shown
 
@@ -408,7 +411,7 @@ def test_charts_say_units_and_moments_and_have_a_title_for_those_who_cannot_see_
     for written in (">1,500</text>", ">Nov 14 22:13</text>", ">5 s</text>", "There is one snapshot"):
         assert written in shown
     assert "Partition 0: records before each published round, kept and dropped, oldest left" in shown
-    assert "<title>compact 2023-11-14 22:13:20 UTC: 1,500 superseded</title>" in shown
+    assert "<title>compact, checked 2023-11-14 22:13:20 UTC: 1,500 superseded</title>" in shown
 
 
 def test_a_topic_whose_round_a_person_has_rejected_says_so(browser: Any, orders: OrdersTable) -> None:
