@@ -215,7 +215,8 @@ SAVED = _counter(
     "bytes-saved",
     _TOPIC,
     "Estimated bytes of the records that published rounds hid from readers: files' bytes by the share of their "
-    "records. Rounds whose evidence lacks this number are not counted.",
+    "records. A rewrite of small files frees less (bytes-reclaimed), because each file has a fixed cost. "
+    "Rounds whose evidence lacks this number are not counted.",
 )
 PUT_BACK = _counter(
     "bytes-put-back", _TOPIC, "Part of bytes-saved that is read again because a rollback undid its round."

@@ -167,7 +167,7 @@ SORTS: Mapping[str, tuple[Callable[[TopicRow], Any], bool]] = {
     "tombstones": (lambda row: row.tombstones, True),
     "held": (lambda row: len(row.quarantined), True),
     "round": (lambda row: row.last_round_at_ms or row.last_round_ms or 0, True),
-    "saved": (lambda row: row.saved.so_far_bytes or 0, True),
+    "freed": (lambda row: row.saved.reclaimed_bytes, True),
 }
 """Column -> sort key, and whether the first click puts the largest first."""
 

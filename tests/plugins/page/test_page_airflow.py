@@ -319,7 +319,7 @@ def test_without_the_catalog_a_topics_page_has_its_dag_its_source_and_its_settin
     shown = shown_of(browser, clean)
     assert "The table cannot be read" in shown and "nothing listens there" in shown
     assert "Its DAG is paused" in shown and "segment.ms" in shown and "Files that you ingest by hand" in shown
-    for claim in ("is due", "Nothing was ingested yet", "No snapshot yet", "No round was", "Saved so far"):
+    for claim in ("is due", "Nothing was ingested yet", "No snapshot yet", "No round was", "Freed by rewrites"):
         assert claim not in shown
 
 
