@@ -11,6 +11,7 @@ import os
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
@@ -32,6 +33,9 @@ class Page(Protocol):
 
     def line(self, text: str) -> None:
         """Write a line of the answer to stdout."""
+
+    def paragraph(self, text: str) -> None:
+        """Write a line of prose to stdout, on a terminal wrapped between words."""
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, caption: str = ""
@@ -97,6 +101,9 @@ class ConsoleOutput(Output):
     def line(self, text: str) -> None:
         print(safe(text))
 
+    def paragraph(self, text: str) -> None:
+        self.line(wrapped(text) if sys.stdout.isatty() else text)
+
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, caption: str = ""
     ) -> None:
@@ -105,7 +112,9 @@ class ConsoleOutput(Output):
         from rich.table import Table
         from rich.text import Text
 
-        table = Table(title=escape(printable(title)) if title else None, caption=escape(caption) or None)
+        table = Table(
+            title=escape(printable(title)) if title else None, caption=escape(caption) or None, caption_justify="left"
+        )
         for name in columns:
             table.add_column(name, overflow="fold")
         for row in rows:
@@ -141,6 +150,12 @@ def print_json(document: Any) -> None:
 def safe(text: str) -> str:
     """Return the text without control characters. No line of it can pass for one of Cleantail's errors or warnings."""
     return _OWN_WORDS.sub(r"\n  \1", printable(text))
+
+
+def wrapped(text: str) -> str:
+    """Return a line as several lines of at most the line width, broken between words only."""
+    parts = textwrap.wrap(text, line_width(), break_long_words=False, break_on_hyphens=False, subsequent_indent="  ")
+    return "\n".join(parts)
 
 
 def line_width(env: Mapping[str, str] = os.environ) -> int:

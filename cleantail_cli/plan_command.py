@@ -93,7 +93,7 @@ def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None)
 
 @dataclass(frozen=True)
 class Plan:
-    """Answer of `plan`: the decision for each log, then the work units, sweep, retention and reclaim.
+    """Answer of `plan`: the decision for each log, then the work units, tombstones, retention and reclaim.
 
     `unit_tasks` says how many tasks each unit has, and why. Their JSON key `joins` is part of the format.
     """
@@ -106,21 +106,21 @@ class Plan:
 
     def tell(self, page: Page) -> None:
         planned, by_log = self.planned, self.planned.by_log
-        page.line(f"{planned.topic}: {planned.reason}")
+        page.paragraph(f"{planned.topic}: {planned.reason}")
         if planned.logs:
             page.table(("partition", "action", "first dirty", "end", "dirty ratio", "reason"), map(_decision, by_log))
-        for number, tasks in enumerate(self.unit_tasks):
-            page.line(f"unit {number}: {tasks}")
+        for tasks in self.unit_tasks:
+            page.paragraph(tasks)
         for of_log in by_log:
             if of_log.keyless and of_log.keyless not in of_log.log.warnings:
                 page.line(f"partition {of_log.log.partition}: {of_log.keyless}")
-        page.line(f"sweep: {planned.sweep_reason}")
+        page.paragraph(f"tombstones: {planned.sweep_reason}")
         for of_log in by_log:
             if of_log.retention.reason != NO_DELETE:
-                page.line(f"retention: partition {of_log.log.partition}: {of_log.retention.reason}")
-        page.line(f"reclaim: {planned.reclaim.reason}")
+                page.paragraph(f"retention: partition {of_log.log.partition}: {of_log.retention.reason}")
+        page.paragraph(f"reclaim: {planned.reclaim.reason}")
         if planned.reconcile.reason != NO_SOURCE:
-            page.line(f"reconcile: {planned.reconcile.reason}")
+            page.paragraph(f"reconcile: {planned.reconcile.reason}")
         tell_holds(planned.holds, page)
         tell_warnings(planned, page)
         tell_held_back(planned, page)
@@ -213,10 +213,10 @@ class OnePolicy:
             ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
             or "nothing changes"
         )
-        page.line(f"{compared.topic}: {changes}")
+        page.paragraph(f"{compared.topic}: {changes}")
         if compared.before is not None:
             page.table(("", "now", "changed", "known"), rows(compared), caption=_BASES)
-        page.line(headline(compared))
+        page.paragraph(headline(compared))
 
 
 @dataclass(frozen=True)
@@ -292,8 +292,8 @@ def _rate(count: int, whole_days: int) -> float | None:
 
 
 def _count_text(rate: float | None, count: int, span: str) -> str:
-    """Return `96.0 a day`, or `3 in 8.9 min` if the history is shorter than a day."""
-    return f"{count} in {span}" if rate is None else f"{rate:.1f} a day"
+    """Return `96.0 a day`, or `3 (history: 8.9 min)` if the history is shorter than a day."""
+    return f"{count} (history: {span})" if rate is None else f"{rate:.1f} a day"
 
 
 def headline(compared: Comparison) -> str:
@@ -303,7 +303,7 @@ def headline(compared: Comparison) -> str:
     since = f"{instant(compared.start_ms)} UTC"
     span = duration(round(compared.days * 86_400_000))
     rounds = counted(compared.observed_rounds, "round")
-    text = f"replayed: {span} of appends since {since}; really published in it: {rounds}"
+    text = f"replayed: {span} of appends since {since}; published in that time: {rounds}"
     return f"{text}; {compared.note}" if compared.note else text
 
 

@@ -169,7 +169,7 @@ class RolledBack:
         rewrites = f", undoes {counted(planned.rewrites, 'rewrite')} of files" if planned.rewrites else ""
         page.line(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
         page.line(f"  commits that have appended since, and are kept: {len(planned.appends)}")
-        columns = ("partition", "checkpoint", "checkpoint after", "records", "records after")
+        columns = ("partition", "first dirty", "first dirty after", "records", "records after")
         page.table(columns, map(_log_row, self.logs))
         page.line("\n".join(self._end()))
 

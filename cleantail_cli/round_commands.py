@@ -169,10 +169,11 @@ class Compacted:
         planned, result = self.planned, self.result
         tell_warnings(planned, page)
         if not planned.has_rounds:
-            page.line(f"{planned.topic}: {planned.reason}\nsweep: {planned.sweep_reason}")
+            page.paragraph(f"{planned.topic}: {planned.reason}")
+            page.paragraph(f"tombstones: {planned.sweep_reason}")
             return
         columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
-        page.line(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}")
+        page.paragraph(f"{planned.topic}: {planned.reason}; {planned.sweep_reason}")
         rows = []
         rounds = list(result.rounds.values())
         for round_ in rounds:

@@ -1,4 +1,4 @@
-"""`status`: print the state of every log.
+"""`status`: print the state of every partition.
 
 On a terminal it is a table if the lines fit, else a block for each partition. A pipe or a file always gets blocks, so
 that the format a script reads does not depend on the numbers.
@@ -23,7 +23,7 @@ from cleantail.log.source_position import ReadPosition, SourcePosition
 from cleantail.log.triggers import RATIO, decide
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import Page, line_width
+from cleantail_cli.output import Page, line_width, wrapped
 from cleantail_cli.parameters import clock
 
 if TYPE_CHECKING:
@@ -37,9 +37,10 @@ if TYPE_CHECKING:
     examples=["cleantail status", "cleantail status customer-cdc --json"],
 )
 def status(call: Invocation, topic: str | None, now: int | None) -> int:
-    """Show the state of every log from metadata, and how far the table is behind a source in Kafka.
+    """Show the state of every partition from metadata, and how far the table is behind a source in Kafka.
 
-    Without TOPIC it shows all topics. If one of them is broken, the others are shown and the exit code is 2.
+    Without TOPIC it shows all topics. If one of them is broken, the others are shown and the exit code is 2. Bytes are
+    estimates: the size of the data files times the share of records that are not deleted.
     """
     from cleantail.watch.topic_states import status_of, status_of_all, with_lags
 
@@ -54,13 +55,11 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
     return ConfigError.exit_code if broken else 0
 
 
-LIVE_BYTES_NOTE = "bytes are data-file bytes x live fraction"
 COLUMNS = (
     "partition",
     "log start",
-    "checkpoint",
     "first dirty",
-    "uncleanable from",
+    "first uncleanable",
     "log end",
     "records",
     "clean",
@@ -97,10 +96,8 @@ class Status:
             if status.source is not None:
                 page.line(f"  read from {_source(status.source)}, last {instant(status.source.read_at_ms)} UTC")
             if status.lag is not None:
-                page.line("\n".join(_wrapped(f"  {lag_text(status.lag, self.now_ms)}")))
+                page.line(wrapped(f"  {lag_text(status.lag, self.now_ms)}"))
             tell_holds(status.holds, page)
-        if any(status.logs for status in self.topics):
-            page.line(LIVE_BYTES_NOTE)
         for text in self.broken:
             page.error(text)
 
@@ -130,14 +127,10 @@ def lag_text(lag: SourceLag | str, now_ms: int) -> str:
     return f"{counted(lag.behind, 'offset')} behind Kafka{waited}" if lag.behind else "nothing is left to read in Kafka"
 
 
-def _wrapped(line: str) -> list[str]:
-    return textwrap.wrap(line, line_width(), break_long_words=False, subsequent_indent="  ")
-
-
 def tell_holds(holds: Sequence[ReaderHold], page: Page) -> None:
     """Write a line for each reader and log, wrapped between words."""
     for line in hold_lines(holds):
-        page.line("\n".join(_wrapped(line)))
+        page.line(wrapped(line))
 
 
 def log_json(log: LogState, topic: Topic, now_ms: int) -> dict[str, Any]:
@@ -164,7 +157,6 @@ def row_of(log: LogState) -> list[str]:
     return [
         str(log.partition),
         str(log.log_start_offset),
-        "-" if log.checkpoint is None else str(log.checkpoint),
         str(log.first_dirty_offset),
         str(log.first_uncleanable_offset),
         str(log.log_end_offset),
@@ -188,7 +180,7 @@ def _table(rows: Sequence[Sequence[str]]) -> list[str]:
 def block(log: LogState, topic: Topic, now_ms: int, width: int) -> list[str]:
     """Return a partition as lines of a label and a text. Only a long name makes a line longer than `width`."""
     named = dict(zip(COLUMNS, row_of(log), strict=True))
-    offsets = ", ".join(f"{name} {named[name]}" for name in COLUMNS[1:6])
+    offsets = ", ".join(f"{name} {named[name]}" for name in COLUMNS[1:5])
     sections = ", ".join(f"{name} {named[name]}" for name in ("clean", "cleanable", "uncleanable", "active"))
     horizon = "" if log.next_horizon_ms is None else f", the next horizon is {named['next horizon (UTC)']} UTC"
     return [

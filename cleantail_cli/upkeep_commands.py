@@ -39,7 +39,7 @@ def check(call: Invocation, topic: str) -> int:
     """Prove that no key and no offset occurs twice.
 
     Reads the whole table with Spark's Iceberg reader, as readers see it, and changes nothing. The exit code is 1 if a
-    key occurs twice below its log's clean point, or if an offset has two different records.
+    key occurs twice below its log's first dirty offset, or if an offset has two different records.
     """
     from cleantail.lake.evaluate import log_states, read_facts
     from cleantail.rounds.check_results import Proof
@@ -144,7 +144,7 @@ def mend(call: Invocation, table: str, dry_run: bool) -> int:
 
 @dataclass(frozen=True)
 class Proven:
-    """Answer of `check`: duplicate keys below the clean points, and offsets with several records."""
+    """Answer of `check`: duplicate keys below the first dirty offsets, and offsets with several records."""
 
     topic: Topic
     proof: Proof
@@ -155,7 +155,7 @@ class Proven:
     def tell(self, page: Page) -> None:
         name, proof = self.topic.topic, self.proof
         if not proof.partitions:
-            page.line(f"{name}: no record is below a clean point yet, so no key was checked")
+            page.line(f"{name}: no record is below a first dirty offset yet, so no key was checked")
         for log in proof.partitions:
             several = f"keys that occur more than once: {log.duplicate_keys} of {log.keys}"
             text = several if log.duplicate_keys else f"no key occurs twice, of {log.keys}"

@@ -3,7 +3,7 @@ on purpose, as a mistake in the cleaner itself would be.
 
     spark-submit demo/sabotage.py compact --config demo/config --topic sensor-readings --unit '{…}' --result FILE
 
-What is on a branch below the clean point after compact is nothing but winners, so any of them will do.
+What is on a branch below the first dirty offset after compact is nothing but winners, so any of them will do.
 """
 
 from __future__ import annotations

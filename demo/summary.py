@@ -29,7 +29,9 @@ def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
 
 def _table(proofs: Sequence[Proof]) -> Table:
     table = Table(
-        title="before → after", caption="bytes are data-file bytes x live fraction; seconds are those of both runs"
+        title="before → after",
+        caption="bytes: file size times the share of live records; seconds: of both runs together",
+        caption_justify="left",
     )
     table.add_column("topic", no_wrap=True)
     for name in ("records", "keys", "tombstones", "bytes"):

@@ -73,7 +73,7 @@ def live_bytes(platform: Platform, topic: str, now_ms: int) -> int:
 
 
 def is_clean(platform: Platform, topic: str, now_ms: int) -> bool:
-    """Returns whether the clean point of every log is its end."""
+    """Returns whether the first dirty offset of every log is its end."""
     return all(log.first_dirty_offset == log.log_end_offset for log in _logs(platform, topic, now_ms))
 
 

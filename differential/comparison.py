@@ -27,7 +27,7 @@ class Declared(Enum):
     SWEPT = ("3.4", "a tombstone went at its horizon; Kafka keeps it until new records let it clean that log again")
     UNSEEN = (
         "3.10",
-        "markers and aborted data have offsets that no consumer sees: the clean point is at another of them",
+        "markers and aborted data have offsets that no consumer sees: the first dirty offset is at another of them",
     )
 
     @property

@@ -120,7 +120,7 @@ def plan(units: int = 0, sweep: bool = False, reclaim: bool = False) -> dict[str
         "partitions": [],
         "units": [unit(number, (number,)) for number in range(units)],
         "sweep": {"now_ms": NOW_MS, "partitions": [0]} if sweep else None,
-        "sweep_reason": "3 tombstones are past their horizon" if sweep else "no tombstone waits for a horizon",
+        "sweep_reason": "3 tombstones are past their horizon" if sweep else "there is no tombstone to expire",
         "reclaim": {"due": reclaim, "reason": "2 files to rewrite" if reclaim else "nothing to merge"},
     }
 

@@ -282,8 +282,8 @@ class KafkaConfigs(Configs):
     cleantail_full_proof_interval_ms: int = config(
         "cleantail.full.proof.interval.ms",
         604_800_000,
-        "How often a round proves from scratch that all keys below the clean point are unique. Rounds in between prove "
-        "it for the keys that they changed, and prove that no other key changed. 0: every round.",
+        "How often a round proves from scratch that all keys below the first dirty offset are unique. Rounds in "
+        "between prove it for the keys that they changed, and prove that no other key changed. 0: every round.",
         low=0,
     )
     cleantail_max_drop_ratio: float = config(

@@ -167,7 +167,7 @@ def _records(files: Any) -> dict[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class ChangedLogs:
-    """The logs that a rollback changed, and the clean point of every log after it."""
+    """The logs that a rollback changed, and the first dirty offset of every log after it."""
 
     published: tuple[int, ...]
     checkpoints: Mapping[int, int]
@@ -236,7 +236,7 @@ ROLLBACK_RESULT_JSON: Codec[RollbackResult | RepeatedRollback] = Codec(RollbackR
 
 
 def changed_logs(topic: Topic, undone: Iterable[int] | None = None) -> ChangedLogs:
-    """Read the clean points from the table.
+    """Read the first dirty offsets from the table.
 
     `undone`: the logs that the undone rounds touched. None if they are unknown because the rollback was done before:
     then any log may have changed.

@@ -23,7 +23,7 @@ it. Readers inherit both from the metadata of the data file, or find them in a f
 1. An offset is the sequence number, then the row id, as the bits of one whole number. It is unique, and a later
    commit's is higher.
 2. A rewrite that keeps the lineage, as the specification says, keeps offsets. One that does not makes new records:
-   they are above the clean point, and a round reads them again.
+   they are above the first dirty offset, and a round reads them again.
 3. Offsets have gaps. The limits are 16.7 million commits and 549 billion row ids.
 """
 

@@ -6,7 +6,8 @@ Only work that a run would do counts as due. In the order of `resolve_due_work`:
 2. Retention is decided for every log, also for one with a failed check: its disk would fill otherwise. A log that a
    user rejected rests. Only the first of several rounds of a run decides retention. Removals make segments younger or
    smaller, so the result would differ from that of one round (semantics.md 3.8).
-3. A compacted log is cleaned up to first uncleanable. If only retention is due, the work ends at the clean point.
+3. A compacted log is cleaned up to first uncleanable. If only retention is due, the work ends at the first dirty
+   offset.
 4. Expired tombstones are removed even if no new record came (semantics.md 3.4). They wait for the slowest reader
    (semantics.md 3.9), and for the pause of a quarantine.
 """
@@ -133,10 +134,10 @@ def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[ReaderHol
         texts = [held, f"the next horizon comes {coming[0]}" if coming else ""]
     elif past:
         wait = _counted(past, "past its horizon waits", "past their horizon wait")
-        texts = [f"{wait} for a round over the records that arrived below the clean point"]
+        texts = [f"{wait} for a round over the records that arrived below the first dirty offset"]
     else:
         none_due = f"no tombstone is due before {coming[0]} (delete.retention.ms)" if coming else ""
-        texts = [none_due or "no tombstone waits for a horizon"]
+        texts = [none_due or "there is no tombstone to expire"]
     return "; ".join(text for text in texts if text)
 
 

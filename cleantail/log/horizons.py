@@ -5,8 +5,8 @@ is set once: no later change of the config moves it. The ledger of a log (cleant
 tombstones in entries: each is a span of offsets with one horizon. An expiry removes a tombstone if all of these hold:
 
 1. now >= its horizon (semantics.md 1.5).
-2. It is below the clean point. Late records move that back: the tombstone may have to beat one of them (semantics.md
-   3.5).
+2. It is below the first dirty offset. Late records move that back: the tombstone may have to beat one of them
+   (semantics.md 3.5).
 3. The slowest registered reader has read it, or cleantail.readers.hold.cap.ms has passed since its horizon
    (semantics.md 3.9). Without a registered reader nothing waits.
 4. This very run did not set its horizon. A tombstone takes at least two cleanings, also with delete.retention.ms 0.
@@ -74,9 +74,9 @@ def due_spans(
 ) -> list[tuple[int, int]]:
     """Return the offset spans (end exclusive) whose tombstones may be removed, by the rules of the module docstring.
 
-    `end_offset` is the clean point. If late records moved it back into an entry, the entry is due in part. Tombstones
-    from `hold_offset` on wait for the slowest reader, at most `hold_cap_ms` longer. `fresh_from` is where the
-    compaction of this run began: the horizons that it set from there on are left for a later run. It is None unless
+    `end_offset` is the first dirty offset. If late records moved it back into an entry, the entry is due in part.
+    Tombstones from `hold_offset` on wait for the slowest reader, at most `hold_cap_ms` longer. `fresh_from` is where
+    the compaction of this run began: the horizons that it set from there on are left for a later run. It is None unless
     delete.retention.ms is 0.
     """
     spans = [
@@ -132,8 +132,8 @@ def due_tombstones(
 ) -> int:
     """Return how many live tombstones an expiry would remove.
 
-    `clean_to` is the end of a compaction earlier in the same run, or None: it moves the clean point. Guards do not
-    count: the last sweep left them because they beat records that no round has cleaned yet. After such a compaction
+    `clean_to` is the end of a compaction earlier in the same run, or None: it moves the first dirty offset. Guards do
+    not count: the last sweep left them because they beat records that no round has cleaned yet. After such a compaction
     they do.
     """
     end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)

@@ -124,7 +124,7 @@ def log_figures(
     # 2. the bounds of the log
     log_start = _log_start(live, state, configs)
     log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
-    # 3. the clean point
+    # 3. the first dirty offset
     first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
     return LogFigures(
         partition=partition,
@@ -166,13 +166,15 @@ def _first_dirty(
     if checkpoint is None:
         return log_start, ()
     if checkpoint < log_start:
-        return log_start, (f"checkpoint {checkpoint} is below the log start {log_start}: reset to the log start",)
+        return log_start, (
+            f"first dirty offset {checkpoint} is below the log start {log_start}: reset to the log start",
+        )
     if checkpoint > log_end:
-        above = f"checkpoint {checkpoint} is above the log end {log_end}: reset to the log start {log_start}"
+        above = f"first dirty offset {checkpoint} is above the log end {log_end}: reset to the log start {log_start}"
         return log_start, (above,)
     if late_offset is not None and late_offset < checkpoint:
         late = max(late_offset, log_start)
-        return late, (f"records arrived below the checkpoint {checkpoint}: it moves back to {late}",)
+        return late, (f"records arrived below the first dirty offset {checkpoint}: it moves back to {late}",)
     return checkpoint, ()
 
 
@@ -373,5 +375,6 @@ def _warning(partition: int, low: int, state: PartitionState, configs: KafkaConf
     if low < start:
         return f"{beginning} log start {start}, which retention has set: the next round drops them ({ANEW})"
     if state.checkpoint is not None and low < state.checkpoint:
-        return f"{beginning} clean point {state.checkpoint}, up to which rounds removed superseded records ({ANEW})"
+        cleaned = f"first dirty offset {state.checkpoint}, up to which rounds removed superseded records"
+        return f"{beginning} {cleaned} ({ANEW})"
     return ""

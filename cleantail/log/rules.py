@@ -50,14 +50,14 @@ OTHERS = {
 }
 """The highest part among the records of an offset -> where a refusal locates the other record."""
 RULES = {
-    "duplicate_keys": "keys are unique below the clean point",
+    "duplicate_keys": "keys are unique below the first dirty offset",
     "missing_winners": "every key of the input still has its winner",
     "foreign_records": "surviving offsets are a subset of the input's",
     "data_files_changed": "order and values are untouched: no data file was written or replaced",
-    "head_changed": "no record at or above the clean point changed",
+    "head_changed": "no record at or above the first dirty offset changed",
     "early_tombstones": "no tombstone left before its horizon",
     "overdue_tombstones": "no tombstone is left past its horizon",
-    "invalid_left": "no record without a key is left below the clean point",
+    "invalid_left": "no record without a key is left below the first dirty offset",
     "resurrected": "no record older than a remembered deletion is left",
     "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
     "gone_at_source_left": "a reconciliation leaves no key that was deleted at the source",

@@ -192,34 +192,37 @@ def _local_cores(master: str) -> int | None:
     return len(os.sched_getaffinity(0)) if local[1] == "*" else int(local[1] or 1)
 
 
+_PARTITIONS_NAMED = 10
+
+
 def ends_where_full(cleaner: CleanerConfigs) -> bool:
     """Return whether a round ends where a log's map is full. Then every log is one task."""
     return cleaner.cleantail_over_budget == "rounds"
 
 
 def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, shared_files: bool = False) -> str:
-    """Return a text that says how a unit's logs are processed, and why.
+    """Return a text that says how many tasks process a unit's logs, and why.
 
     `shared_files`: a data file may have records of several logs, so these are processed together. The number of dirty
     records is an upper limit of the number of keys.
     """
-    cores = parallelism(platform.spark)
-    budget = keys_in_budget(platform.cleaner, configs)
+    partitions = sorted(work.partition for work in unit.partitions)
+    where = f"partition{'' if len(partitions) == 1 else 's'} {', '.join(map(str, partitions))}"
+    if len(partitions) > _PARTITIONS_NAMED:
+        where = counted(len(partitions), "partition")
     keys = max((w.dirty_records for w in unit.partitions), default=0)
-    sizes = (
-        f"{counted(len(unit.partitions), 'log')} for {counted(cores, 'core')}, at most {counted(keys, 'key')} in one"
-    )
+    why = f"{counted(parallelism(platform.spark), 'core')}, at most {counted(keys, 'key')} in a partition"
     if ends_where_full(platform.cleaner):
-        return f"{sizes}, budget {budget}: a task for each log, whose round ends where the map is full"
-    sizes_of = task_sizes(unit.partitions, platform.spark, platform.cleaner.cleantail_task_memory_bytes)
-    if shared_files and len(unit.partitions) > 1:
-        together = counted(sizes_of.tasks(unit.partitions), "task")
-        return f"{sizes}: {together} for all logs, which share files"
-    shared = {w.partition: sizes_of.tasks([w]) for w in unit.partitions}
+        budget = counted(keys_in_budget(platform.cleaner, configs), "key")
+        return f"{where}: a task for each partition, until its map of {budget} is full ({why})"
+    sizes = task_sizes(unit.partitions, platform.spark, platform.cleaner.cleantail_task_memory_bytes)
+    if shared_files and len(partitions) > 1:
+        return f"{where}: {counted(sizes.tasks(unit.partitions), 'task')} for all, because they share files ({why})"
+    shared = {w.partition: sizes.tasks([w]) for w in unit.partitions}
     several = [f"{n} for partition {p}" for p, n in sorted(shared.items()) if n > 1]
-    if not several:
-        packs = len(sizes_of.packs(unit.partitions))
-        alone = packs == len(unit.partitions)
-        return f"{sizes}: {'a task for each log' if alone else counted(packs, 'task')}"
-    others = ", one for each other log" if len(several) < len(shared) else ""
-    return f"{sizes}: tasks by shares of at most {counted(sizes_of.share, 'record')}: {', '.join(several)}{others}"
+    if several:
+        others = ", one for each other partition" if len(several) < len(shared) else ""
+        share = f"a task has at most {counted(sizes.share, 'record')}"
+        return f"{where}: tasks: {', '.join(several)}{others} ({why}; {share})"
+    packs = len(sizes.packs(unit.partitions))
+    return f"{where}: {'a task for each partition' if packs == len(partitions) else counted(packs, 'task')} ({why})"

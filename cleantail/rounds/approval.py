@@ -71,7 +71,7 @@ def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
     if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
         share = f"{measure.removed} of {counted(records, 'record')}"
         return f"{share} would be removed, above cleantail.max.drop.ratio {limit}"
-    return "publish: approve" if topic.publish == APPROVE else ""
+    return "all rounds of this topic wait (publish: approve)" if topic.publish == APPROVE else ""
 
 
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:

@@ -144,7 +144,18 @@ def _at(offsets: list[int], wrong: int) -> str:
     if not offsets:
         return ""
     some = "at" if wrong <= len(offsets) else "such as at"
-    return f", {some} {'offset' if len(offsets) == 1 else 'offsets'} {', '.join(map(str, offsets))}"
+    return f", {some} {'offset' if len(offsets) == 1 else 'offsets'} {_spans(offsets)}"
+
+
+def _spans(offsets: Iterable[int]) -> str:
+    """Return offsets with neighbours as one span: `4, 7, 4350 to 4369`."""
+    spans: list[list[int]] = []
+    for offset in sorted(offsets):
+        if spans and offset == spans[-1][-1] + 1:
+            spans[-1].append(offset)
+        else:
+            spans.append([offset])
+    return ", ".join(f"{s[0]} to {s[-1]}" if len(s) > 2 else ", ".join(map(str, s)) for s in spans)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +197,8 @@ def sample_column(sample: Iterable[RemovedRecord], partition: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ProvenLog:
-    """One log of a proof: its keys below `end_offset`, the clean point, and the number of keys that occur twice."""
+    """One log of a proof: its keys below `end_offset`, the first dirty offset, and the number of keys that occur
+    twice."""
 
     partition: int
     end_offset: int
@@ -196,7 +208,8 @@ class ProvenLog:
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """A full proof of a topic: all logs that have a clean point, and the offsets that have two different records."""
+    """A full proof of a topic: all logs that have a first dirty offset, and the offsets that have two different
+    records."""
 
     partitions: tuple[ProvenLog, ...] = ()
     contradictions: tuple[Contradiction, ...] = ()

@@ -268,10 +268,10 @@ class RoundResult:
     """The result of a round, or of several one after the other. Without arguments: there was nothing to do.
 
     `published`, `held_back`, `rejected` and `retained` are partitions. `retained` are blocked logs whose log start
-    retention has moved nevertheless. `checkpoints` has the clean point of every log of the topic, `ends` the end offset
-    of the round by partition. `expired` counts removed tombstones. `checked` is the round if it waits for approval,
-    else None. `red_before` are the logs that the check had blocked before publish made the round again. `heads` maps
-    each blocked log to the snapshot that was checked.
+    retention has moved nevertheless. `checkpoints` has the first dirty offset of every log of the topic, `ends` the end
+    offset of the round by partition. `expired` counts removed tombstones. `checked` is the round if it waits for
+    approval, else None. `red_before` are the logs that the check had blocked before publish made the round again.
+    `heads` maps each blocked log to the snapshot that was checked.
     """
 
     ok: bool = True

@@ -309,7 +309,7 @@ def _read_of(commit: Commit, topic: str) -> KafkaRead | TableRead | None:
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
     """Return the state of a log without the ingestion, before which its log end was `log_end`.
 
-    Only rounds that were undone since can have moved it on. It never moves below the clean point.
+    Only rounds that were undone since can have moved it on. It never moves below the first dirty offset.
     """
     ends = [end for end in (log_end, state.checkpoint) if end is not None]
     before = max(ends, default=None)

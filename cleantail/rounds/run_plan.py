@@ -169,7 +169,7 @@ class EvaluatedTopic(RunPlan):
     def table(self) -> str:
         """Return the plan as text, for the log of a task."""
         lines = [line for planned in self.by_log for line in planned.lines()]
-        rest = [f"  sweep: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
+        rest = [f"  tombstones: {self.sweep_reason}", f"  reclaim: {self.reclaim.reason}"]
         rest += [f"  reconcile: {self.reconcile.reason}"] if self.reconcile.reason != NO_SOURCE else []
         return "\n".join([f"{self.topic}: {self.reason}", *lines, *rest])
 

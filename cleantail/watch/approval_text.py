@@ -76,7 +76,7 @@ def _deadline(question: Question) -> str:
 def _links(question: Question) -> str:
     """Return links to our own pages. They contain names from the configuration and no data."""
     links = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
-    return f"{links} · `{question.shown}`" if question.shown else links
+    return f"{links} · checksum of this round: `{question.shown}`" if question.shown else links
 
 
 def _fenced(lines: Sequence[str]) -> str:

@@ -196,7 +196,7 @@ def _policy(
 def _note(history: History) -> str:
     if not history.rounds:
         return "no round was published yet: the number of records that a round drops is unknown"
-    return "" if history.whole_days else "the history is shorter than a day: too short for a rate a day"
+    return "" if history.whole_days else "a history of less than a day gives no daily rates"
 
 
 def changes_between(before: Topic, after: Topic) -> dict[str, tuple[object, object]]:

@@ -2,7 +2,7 @@
 
 1. Every tick of the schedule is a run. The functions that decide real runs resolve the log at that time, and decide.
 2. If real rounds covered the same offsets, the number of dropped records is known: it does not depend on how many
-   rounds it takes to get from one clean point to another.
+   rounds it takes to get from one first dirty offset to another.
 3. Otherwise it is estimated from the share of records that real rounds dropped.
 """
 
@@ -249,7 +249,7 @@ class _Replay:
         fresh = max(start, min(self._state.checkpoint or 0, end))
         dropped, basis = self._curve.dropped(fresh, end)
         late = sum(f.records for f in self._new if f.upper_offset < fresh)
-        if late:  # for records below the clean point no real round is recorded
+        if late:  # for records below the first dirty offset no real round is recorded
             dropped, basis = (
                 dropped + late * (self._curve.share or 0.0),
                 max(basis, Basis.ESTIMATED, key=list(Basis).index),
@@ -280,7 +280,7 @@ class _Replay:
 
 
 def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
-    """Return the clean point at the start of the history."""
+    """Return the first dirty offset at the start of the history."""
     before = [r for r in rounds if r.at_ms <= at_ms]
     return max(before, key=lambda r: r.at_ms).end_offset if before else None
 

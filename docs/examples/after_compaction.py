@@ -1,4 +1,4 @@
-"""A DAG that runs after each compaction of the topic orders, and reads up to the new clean points."""
+"""A DAG that runs after each compaction of the topic orders, and reads up to the new first dirty offsets."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ ORDERS = Asset("x-cleantail://orders")
 def after_compaction():
     @task(inlets=[ORDERS])
     def load(*, triggering_asset_events=None):
-        """Read the newest event only. It has the clean point of every partition, also after several compactions."""
+        """Read the newest event only. It has the first dirty offset of every partition, also after several
+        compactions."""
         newest = max(triggering_asset_events[ORDERS], key=lambda event: event.timestamp)
         for partition, end in sorted(newest.extra["checkpoints"].items()):
             print(f"partition {partition} has one record per key below offset {end}")

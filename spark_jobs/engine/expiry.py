@@ -3,8 +3,8 @@
 Tombstones that guard a key stay. Shares of a log's files are independent, because tombstones are not compared.
 
 1. By offset no tombstone guards: every record above it beats it.
-2. By timestamp or header a record above the clean point may have a lower rank. Without the tombstone that record would
-   bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
+2. By timestamp or header a record above the first dirty offset may have a lower rank. Without the tombstone that record
+   would bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
 3. The lateness bound protects against records that are not in the log yet.
 """
 
@@ -74,7 +74,7 @@ Guards = Mapping[int, np.ndarray[Any, Any]]
 
 
 def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> Guards:
-    """Return the tombstones that guard a key: a record above the clean point has a lower rank."""
+    """Return the tombstones that guard a key: a record above the first dirty offset has a lower rank."""
     if not versioned(task):
         return {}
 
@@ -96,7 +96,7 @@ def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> 
 
 
 def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> Ranks:
-    """Return the lowest rank of each numbered key among the records above the clean point."""
+    """Return the lowest rank of each numbered key among the records above the first dirty offset."""
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:

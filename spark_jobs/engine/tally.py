@@ -47,8 +47,8 @@ class TombstoneLedger:
         return _entry_values(self.entries, offsets, [h.end_offset for h in self.entries])
 
     def past_horizon(self, offsets: Longs, now_ms: int) -> Booleans:
-        """Return the offsets below the clean point whose horizon has passed. If a reader holds them, the cap of the
-        hold must also have passed."""
+        """Return the offsets below the first dirty offset whose horizon has passed. If a reader holds them, the cap of
+        the hold must also have passed."""
         horizon_ms = _entry_values(self.due, offsets, [h.horizon_ms for h in self.due])
         if self.hold_offset is not None:
             later = np.where(horizon_ms > LONG_MAX - self.hold_cap_ms, LONG_MAX, horizon_ms + self.hold_cap_ms)

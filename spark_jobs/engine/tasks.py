@@ -70,8 +70,8 @@ def run_apart(
 
 
 def tasks_of_shares(task: LogTask) -> list[LogTask]:
-    """Return one task for each share. It reads its own files. It also has the files that reach above the clean point:
-    an expiry finds there the records against which a tombstone guards its key."""
+    """Return one task for each share. It reads its own files. It also has the files that reach above the first dirty
+    offset: an expiry finds there the records against which a tombstone guards its key."""
     if task.shares == 1:
         return [task]
     end = min(work.end_offset for work in task.works)

@@ -163,10 +163,10 @@ def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckRe
 
 
 def prove_topic(table: TopicTable) -> Proof:
-    """Count every key below the clean point of every log on `main`, and compare every offset that readers see.
+    """Count every key below the first dirty offset of every log on `main`, and compare every offset that readers see.
 
-    Uses only Spark's Iceberg reader and Spark's plans. The clean point is the one that evaluate derives: it is below
-    the checkpoint if a late record waits (semantics.md 3.5).
+    Uses only Spark's Iceberg reader and Spark's plans. The first dirty offset is the one that evaluate derives: it is
+    below the checkpoint if a late record waits (semantics.md 3.5).
     """
     facts = read_facts(table.topic)
     states = log_states(table.topic, facts, now_ms=0)

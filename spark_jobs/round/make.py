@@ -60,8 +60,8 @@ def expiry_unit(
     hold_cap_ms: int,
     fresh_from: Mapping[int, int],
 ) -> WorkUnit:
-    """Return the logs with due tombstones as one unit. `end_offset` of a log is its clean point: tombstones above it
-    stay."""
+    """Return the logs with due tombstones as one unit. `end_offset` of a log is its first dirty offset: tombstones
+    above it stay."""
     works = tuple(
         PartitionWork(
             partition=log.partition,

@@ -433,7 +433,7 @@ def test_plan_changes_nothing_also_where_a_checkpoint_is_repaired(run, filled):
     filled.set_properties(**{"cleantail.partition.0": PartitionState(checkpoint=900).as_json()})
     before = filled.table.metadata_location
     code, out, _ = run("plan", "orders", "--json", "--now", "0")
-    assert "checkpoint 900 is above the log end 3" in out
+    assert "first dirty offset 900 is above the log end 3" in out
     assert (code, filled.table.refresh().metadata_location) == (0, before)
 
 
@@ -471,7 +471,7 @@ def test_status_and_plan_show_readers_and_what_they_hold_until_when(run, filled)
         )
     words = " ".join(run("plan", *at)[1].split())
     assert (
-        "sweep: 1 tombstone past its horizon waits for reader idx (at offset 1 of partition 0) "
+        "tombstones: 1 tombstone past its horizon waits for reader idx (at offset 1 of partition 0) "
         "until 1970-01-08 00:00:09 UTC reclaim:" in words
     )
 

@@ -1,6 +1,7 @@
 """An answer is shown in the form that was asked for, and only that one is made."""
 
 import json
+import sys
 
 import pytest
 
@@ -53,3 +54,14 @@ def test_a_note_is_for_people_and_an_error_or_a_warning_for_both(capsys):
         output.error("e")
         output.warning("w")
     assert capsys.readouterr() == ("", "n\nerror: e\nwarning: w\nerror: e\nwarning: w\n")
+
+
+def test_on_a_terminal_prose_breaks_between_words_and_in_a_pipe_not_at_all(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "40")
+    text = "replayed: 17 min of appends since 2026-11-29; published in that time: 1 round"
+    for terminal in (False, True):
+        monkeypatch.setattr(sys.stdout, "isatty", lambda terminal=terminal: terminal, raising=False)
+        ConsoleOutput().paragraph(text)
+        lines = capsys.readouterr().out.splitlines()
+        assert len(lines) == (3 if terminal else 1)
+        assert " ".join(line.strip() for line in lines) == text and max(map(len, lines)) <= (40 if terminal else 99)

@@ -82,13 +82,13 @@ def test_nothing_due_is_a_green_run_whose_skipped_tasks_keep_the_reason(
     finished = run(plan())
     assert str(finished.state) == "success"
     assert states(finished) == {"evaluate": "success", **dict.fromkeys(DOWNSTREAM, "skipped")}
-    reason = "no compaction is due: the log is clean; no tombstone waits for a horizon; nothing to merge"
+    reason = "no compaction is due: the log is clean; there is no tombstone to expire; nothing to merge"
     assert {xcom(finished, task, "skipped") for task in DOWNSTREAM} == {reason}
     assert rendered(finished, "evaluate")["reason"] == reason
     assert jobs.calls == []
     assert alerts(site) == []
     assert note_of(finished) == (
-        "Nothing was due, all is well: the log is clean; no tombstone waits for a horizon; nothing to merge. "
+        "Nothing was due, all is well: the log is clean; there is no tombstone to expire; nothing to merge. "
         "Skipped tasks had no work. Next evaluation: */15 * * * *."
     )
 
@@ -331,7 +331,7 @@ def test_tombstones_expire_after_a_red_check_too(run: Run, jobs: StubbedJobs) ->
 def test_reclaim_alone_can_be_due(run: Run, jobs: StubbedJobs) -> None:
     finished = run(plan(reclaim=True))
     assert jobs.names == ["reclaim"]
-    assert xcom(finished, "expire_tombstones", "skipped") == "no tombstone waits for a horizon"
+    assert xcom(finished, "expire_tombstones", "skipped") == "there is no tombstone to expire"
 
 
 def test_a_failed_evaluation_starts_no_job(run: Run, jobs: StubbedJobs, site: Site) -> None:

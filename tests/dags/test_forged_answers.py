@@ -116,7 +116,7 @@ def _waiting_run() -> str | None:
 
 
 def published(site: Site) -> tuple[int, dict[int, int]]:
-    """How many records readers see, and the clean points."""
+    """How many records readers see, and the first dirty offsets."""
     facts = read_facts(find_topic("orders", site.config))
     assert facts is not None
     live = sum(file.live_records for file in facts.files)

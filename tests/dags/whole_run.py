@@ -133,7 +133,7 @@ def load_incidents(topic: str) -> list[tuple[str, str]]:
 
 
 def published_to(run_id: str) -> list[dict[str, int]]:
-    """The clean points that the run's events of the topic's asset say."""
+    """The first dirty offsets that the run's events of the topic's asset say."""
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
 

@@ -81,7 +81,7 @@ def test_the_same_offset_twice_is_a_difference():
         "a millisecond before its horizon",
         "kept in this round and not due",
         "kept in this round and due: it takes two cleanings at least",
-        "above the clean point",
+        "above the first dirty offset",
     ],
 )
 def test_a_tombstone_that_only_the_broker_has_is_explained_by_its_horizon(offset, more, expected):

@@ -131,7 +131,7 @@ class Log:
 
     @property
     def late(self) -> int | None:
-        """3.5: the lowest record below the clean point that no round has passed over."""
+        """3.5: the lowest record below the first dirty offset that no round has passed over."""
         if self.checkpoint is None:
             return None
         below = [c.record.offset for c in self.copies if not c.covered and c.record.offset < self.checkpoint]

@@ -92,7 +92,7 @@ class RedCheck(AirflowFailException):
 
 
 def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int] | None = None) -> list[Failure]:
-    """Return the failures that block partitions.
+    """Return the failures that block partitions, in the order of the partitions.
 
     A log that waits only for another log, with which it shares files, has no failure. `heads`: partition -> the
     snapshot that was checked.
@@ -105,7 +105,9 @@ def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int
         for result in verdict.failures
         or [CheckResult(verdict.partition, "no expectation named", "", "critical", False, "nothing")]
     )
-    return [_failure(topic, result, (heads or {}).get(result.partition, 0), v.judged_ms) for v, result in results]
+    heads = heads or {}
+    failures = [_failure(topic, result, heads.get(result.partition, 0), v.judged_ms) for v, result in results]
+    return sorted(failures, key=lambda failure: failure.partition)
 
 
 def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:

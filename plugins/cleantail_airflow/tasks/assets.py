@@ -1,6 +1,6 @@
 """Airflow assets: the asset that a topic updates after a publication, and the assets that its DAG waits for.
 
-The extra of an asset's event has the clean point of each log:
+The extra of an asset's event has the first dirty offset of each log:
 
     {"topic": "orders", "operation": "compact", "round": …, "snapshot_id": "81…", "partitions": [0],
      "checkpoints": {"0": 1042, "1": 977}}

@@ -58,7 +58,7 @@ def actions(plan):
 def test_without_records_nothing_is_due(table):
     plan = planned(table)
     assert (plan.due, plan.units, plan.swept, plan.repairs) == (False, (), (), {})
-    assert (plan.reason, plan.sweep_reason) == ("the table has no records yet", "no tombstone waits for a horizon")
+    assert (plan.reason, plan.sweep_reason) == ("the table has no records yet", "there is no tombstone to expire")
 
 
 def test_one_reason_for_all_logs_is_said_once():
@@ -331,7 +331,7 @@ def test_case_13_a_repaired_checkpoint_is_written_back_though_nothing_is_compact
     plan = planned(facts(log(0), {0: state}), min_cleanable_dirty_ratio=1.0)
     assert (plan.units, plan.repairs) == ((), {0: replace(state, checkpoint=0)})
     assert plan.as_json()["partitions"][0]["warnings"] == [
-        "checkpoint 200 is above the log end 30: reset to the log start 0"
+        "first dirty offset 200 is above the log end 30: reset to the log start 0"
     ]
 
 
@@ -420,9 +420,11 @@ def test_the_table_has_a_line_for_each_log_and_warning():
     assert re.fullmatch(
         r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.0000 is above min\.cleanable\.dirty\.ratio 0\.5", lines[1]
     )
-    assert lines[2] == "  partition   0  warning  checkpoint 200 is above the log end 30: reset to the log start 0"
+    assert (
+        lines[2] == "  partition   0  warning  first dirty offset 200 is above the log end 30: reset to the log start 0"
+    )
     assert lines[-2:] == [
-        "  sweep: no tombstone waits for a horizon",
+        "  tombstones: there is no tombstone to expire",
         "  reclaim: no file is over the deleted share, nothing to merge, no snapshot to expire",
     ]
 

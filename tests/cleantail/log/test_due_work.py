@@ -23,8 +23,8 @@ def log(*horizons, **changes):
 @pytest.mark.parametrize(
     ("logs", "due", "waiting", "reason"),
     [
-        pytest.param([log()], 0, [], "no tombstone waits for a horizon", id="none"),
-        pytest.param([log(EMPTY)], 0, [], "no tombstone waits for a horizon", id="none alive"),
+        pytest.param([log()], 0, [], "there is no tombstone to expire", id="none"),
+        pytest.param([log(EMPTY)], 0, [], "there is no tombstone to expire", id="none alive"),
         pytest.param(
             [log(COMING, LATER)],
             0,
@@ -53,7 +53,7 @@ def log(*horizons, **changes):
             [log(PAST)],
             0,
             [],
-            "4 tombstones past their horizon wait for a round over the records that arrived below the clean point",
+            "4 tombstones past their horizon wait for a round over the records that arrived below the first dirty offset",
             id="late records first",
         ),
         pytest.param(
@@ -92,7 +92,7 @@ def test_what_rests_is_not_due_before_its_next_try(reason):
 def test_a_held_tombstone_in_a_log_that_rests_is_no_reason_of_the_sweep():
     held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", "check failed: x", 1, NOW_MS + 1))
     work = work_of(log(PAST, state=held), readers=[Reader("orders", "idx", 0, 0, 7)])
-    assert ([h.tombstones for h in work.holds], work.sweep_reason) == ([4], "no tombstone waits for a horizon")
+    assert ([h.tombstones for h in work.holds], work.sweep_reason) == ([4], "there is no tombstone to expire")
 
 
 def test_only_a_log_with_work_has_an_end():

@@ -1,4 +1,4 @@
-"""When a tombstone may go: by its horizon, the clean point, the readers, and never in the run that set its horizon."""
+"""When a tombstone may go: by its horizon, the first dirty offset, the readers, and never in the run that set its horizon."""
 
 from dataclasses import replace
 
@@ -49,8 +49,8 @@ def test_the_horizon_is_delete_retention_ms_after_the_round_that_first_keeps_a_t
         pytest.param(20, 500, [(0, 10)], id="now == horizon"),
         pytest.param(20, 501, [(0, 10)], id="now > horizon"),
         pytest.param(20, 600, [(0, 10), (10, 15)], id="two are due"),
-        pytest.param(20, 700, [(0, 10), (10, 15), (15, 20)], id="end == clean point"),
-        pytest.param(19, 700, [(0, 10), (10, 15), (15, 19)], id="end > clean point: up to it"),
+        pytest.param(20, 700, [(0, 10), (10, 15), (15, 20)], id="end == first dirty offset"),
+        pytest.param(19, 700, [(0, 10), (10, 15), (15, 19)], id="end > first dirty offset: up to it"),
         pytest.param(0, 700, [], id="nothing is clean"),
     ],
 )
@@ -178,7 +178,7 @@ def test_tombstones_are_due_when_now_has_reached_their_horizon(now_ms, due):
 @pytest.mark.parametrize(
     ("first_dirty", "due"),
     [
-        pytest.param(10, 7, id="end == clean point"),
+        pytest.param(10, 7, id="end == first dirty offset"),
         pytest.param(6, 7, id="an entry that is clean in part counts whole"),
         pytest.param(5, 3, id="only the first"),
         pytest.param(0, 0, id="none"),

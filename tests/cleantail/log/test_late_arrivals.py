@@ -15,10 +15,12 @@ RETAINED = PartitionState(checkpoint=9, log_start_offset=7, log_end_offset=9, re
 @pytest.mark.parametrize(
     ("low", "state", "text"),
     [
-        pytest.param(4, CLEAN, "partition 2: records from offset 4 on are below the clean point 5", id="cleaned"),
-        pytest.param(5, CLEAN, None, id="at the clean point"),
+        pytest.param(
+            4, CLEAN, "partition 2: records from offset 4 on are below the first dirty offset 5", id="cleaned"
+        ),
+        pytest.param(5, CLEAN, None, id="at the first dirty offset"),
         pytest.param(6, RETAINED, "below the log start 7, which retention has set: the next round drops", id="gone"),
-        pytest.param(7, RETAINED, "below the clean point 9", id="at the log start"),
+        pytest.param(7, RETAINED, "below the first dirty offset 9", id="at the log start"),
         pytest.param(0, PartitionState(), None, id="no round yet"),
     ],
 )

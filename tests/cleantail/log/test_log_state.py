@@ -126,7 +126,7 @@ def test_a_young_segment_below_the_clean_point_holds_nothing_back():
 
 
 def test_the_bound_is_never_below_the_clean_point():
-    """A young segment across the clean point: what is clean stays clean."""
+    """A young segment across the first dirty offset: what is clean stays clean."""
     files = [*blocks(0, min_timestamp_ms=990)]
     log = resolved(files, state=PartitionState(checkpoint=5), now_ms=1_000, segment_ms=1, min_compaction_lag_ms=100)
     assert bounds(log) == (5, 5)
@@ -186,19 +186,23 @@ def test_case_9_over_a_gap_of_offsets_the_bound_is_the_active_base(files):
             0,
             10,
             True,
-            "checkpoint 0 is below the log start 10: reset to the log start",
+            "first dirty offset 0 is below the log start 10: reset to the log start",
             id="case 13: below the log start",
         ),
-        pytest.param(9, 10, True, "checkpoint 9 is below the log start 10: reset to the log start", id="just below"),
+        pytest.param(
+            9, 10, True, "first dirty offset 9 is below the log start 10: reset to the log start", id="just below"
+        ),
         pytest.param(10, 10, False, None, id="at the log start"),
         pytest.param(15, 15, False, None, id="inside"),
         pytest.param(30, 30, False, None, id="at the log end"),
-        pytest.param(31, 10, True, "checkpoint 31 is above the log end 30: reset to the log start 10", id="just above"),
+        pytest.param(
+            31, 10, True, "first dirty offset 31 is above the log end 30: reset to the log start 10", id="just above"
+        ),
         pytest.param(
             200,
             10,
             True,
-            "checkpoint 200 is above the log end 30: reset to the log start 10",
+            "first dirty offset 200 is above the log end 30: reset to the log start 10",
             id="case 13: above the log end",
         ),
     ],
@@ -280,10 +284,16 @@ def test_the_log_end_outlives_its_last_record(known, expected):
     [
         pytest.param([], None, 20, None, id="nothing arrived"),
         pytest.param([30], None, 20, None, id="only at the head"),
-        pytest.param([20], None, 20, None, id="at the clean point"),
-        pytest.param([19], 19, 19, "records arrived below the checkpoint 20: it moves back to 19", id="just below"),
+        pytest.param([20], None, 20, None, id="at the first dirty offset"),
         pytest.param(
-            [30, 7, 12], 7, 7, "records arrived below the checkpoint 20: it moves back to 7", id="the lowest counts"
+            [19], 19, 19, "records arrived below the first dirty offset 20: it moves back to 19", id="just below"
+        ),
+        pytest.param(
+            [30, 7, 12],
+            7,
+            7,
+            "records arrived below the first dirty offset 20: it moves back to 7",
+            id="the lowest counts",
         ),
     ],
 )
@@ -316,7 +326,7 @@ def test_records_below_a_log_start_that_retention_moved_bring_the_clean_point_no
     [
         pytest.param((70, 50, 60), None, 50, id="the smallest"),
         pytest.param((50, 70, 60), 10, 60, id="only of the dirty part"),
-        pytest.param((50, 70, 60), 9, 50, id="a segment across the clean point is dirty"),
+        pytest.param((50, 70, 60), 9, 50, id="a segment across the first dirty offset is dirty"),
         pytest.param((0, 70, 60), None, 60, id="zero is no timestamp here"),
         pytest.param((1, 70, 60), None, 1, id="one is"),
         pytest.param((NO_TIMESTAMP_MS,) * 3, None, None, id="none has one"),

@@ -43,8 +43,17 @@ def measure(records, partition=0, **deleted):
         pytest.param(0.0, "auto", 10, {"superseded": 1}, "1 of 10", id="0 holds whatever removes something"),
         pytest.param(0.0, "auto", 10, {"superseded": 0}, "", id="0 does not hold what removes nothing"),
         pytest.param(0.0, "auto", 0, {}, "", id="an empty log has no share"),
-        pytest.param(1.0, "approve", 10, {"superseded": 1}, "publish: approve", id="approve holds below any limit"),
-        pytest.param(1.0, "approve", 10, {}, "publish: approve", id="approve holds every publish"),
+        pytest.param(
+            1.0,
+            "approve",
+            10,
+            {"superseded": 1},
+            "all rounds of this topic wait (publish: approve)",
+            id="approve holds below any limit",
+        ),
+        pytest.param(
+            1.0, "approve", 10, {}, "all rounds of this topic wait (publish: approve)", id="approve holds every publish"
+        ),
         pytest.param(0.3, "approve", 10, {"superseded": 4}, "cleantail.max.drop.ratio 0.3", id="the limit says more"),
     ],
 )

@@ -12,6 +12,11 @@ from cleantail.rounds.check_results import checks_text, kept_result, observed_te
         ({"unexpected_count": 0, "element_count": 9}, "0 records"),
         ({"unexpected_count": 5}, "5 unexpected values"),
         ({"unexpected_count": 1}, "1 unexpected value"),
+        ({"unexpected_count": 3, "element_count": 9, "offsets": [4, 5, 7]}, "3 of 9 records, at offsets 4, 5, 7"),
+        (
+            {"unexpected_count": 100, "element_count": 900, "offsets": [*range(4350, 4369), 5000]},
+            "100 of 900 records, such as at offsets 4350 to 4368, 5000",
+        ),
     ],
 )
 def test_records_are_counted_only_where_it_is_said_how_many_there_were(result, words):

@@ -61,7 +61,7 @@ def test_a_deadline_is_not_missed_where_nothing_can_be_cleaned():
 def test_a_missed_deadline_says_by_how_much():
     [found] = log_alarms([LATE], (), configs(max_compaction_lag_ms=HOUR_MS), 1_000 + 3 * HOUR_MS)
     assert (found.subject, found.partition) == ("partition 0", 0)
-    assert found.text.startswith("partition 0 is 2 h past max.compaction.lag.ms, which is 1 h: overdue by 2 h")
+    assert found.text.startswith("partition 0 is 2 h past max.compaction.lag.ms, which is 1h: overdue by 2 h")
 
 
 @pytest.mark.parametrize(

@@ -86,7 +86,7 @@ def test_a_topic_without_logs_is_empty():
 def test_ratio_and_lag_are_those_of_the_worst_log_and_counts_are_sums():
     worse = log_state(partition=1, cleanable_bytes=300, earliest_dirty_timestamp_ms=NOW_MS - HOUR_MS, state=HELD)
     row = row_of(log_state(horizons=(Horizon(5, 7, 3),)), worse, max_compaction_lag_ms=2 * HOUR_MS)
-    assert (row.dirty_ratio, row.dirty_limit, row.lag_ms, row.limits) == (0.75, 0.5, HOUR_MS, "max 2 h")
+    assert (row.dirty_ratio, row.dirty_limit, row.lag_ms, row.limits) == (0.75, 0.5, HOUR_MS, "max 2h")
     assert (row.logs, row.records, row.tombstones, row.next_horizon_ms) == (2, 60, 3, 7)
     assert row.quarantined == (1,)
 

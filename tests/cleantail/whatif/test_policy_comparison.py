@@ -91,7 +91,7 @@ def test_people_get_a_table_that_says_what_is_measured_and_what_is_estimated(his
     for row in ("rounds", "runs", "a day", "rows dropped", "bytes freed", "due now", "next expiry"):
         assert row in out
     assert "measured: known from real rounds or metadata; estimated: from the share" in out
-    assert "really published in it: 1 round" in out
+    assert "published in that time: 1 round" in out
 
 
 @pytest.mark.parametrize(

@@ -50,7 +50,7 @@ def test_a_tombstone_stays_while_a_lower_version_of_its_key_is_not_cleaned(works
 
 
 def test_due_tombstones_go_up_to_a_late_record_and_not_beyond(workshop, ingest):
-    """The clean point is the late record's offset (3.5), in the middle of a round's entry in the ledger."""
+    """The first dirty offset is the late record's offset (3.5), in the middle of a round's entry in the ledger."""
     topic = workshop.topic("up-to-late", {"min.cleanable.dirty.ratio": 0.99})
     ingest(topic, record(0, "a"), record(1, "a", None), record(4, "b"))
     workshop.ok("compact", topic, "--now", NOW, "--force")

@@ -168,7 +168,7 @@ def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, in
     workshop.ok("reclaim", topic)
     anew = workshop.file("rewritten-anew.jsonl", ANEW[:1])
     [warning] = workshop.json("ingest", topic, "--file", anew)["warnings"]
-    assert "partition 0: records from offset 0 on are below the clean point 3" in warning
+    assert "partition 0: records from offset 0 on are below the first dirty offset 3" in warning
     assert ingest(topic, ANEW[1:])[0] == 2
 
 

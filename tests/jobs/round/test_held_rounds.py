@@ -105,7 +105,7 @@ def test_what_was_approved_is_published_with_everything_appended_meanwhile(works
     ingest(workshop, topic, "approve.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
     table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
-    assert [hold.reason for hold in checked.holds] == ["publish: approve"]
+    assert [hold.reason for hold in checked.holds] == ["all rounds of this topic wait (publish: approve)"]
     assert checked.sample == (RemovedRecord(0, 0, 1),)
     with pytest.raises(HeldError, match="waits for approval"):
         publish.publish_round(table, checked)

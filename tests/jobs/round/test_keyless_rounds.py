@@ -25,7 +25,7 @@ def test_a_record_without_a_key_holds_its_partition_back_alone(workshop, table_o
     _ingest(workshop, topic, *_three_logs())
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     assert code == 1
-    assert f"partition 1: invalid_left (no record without a key is left below the clean point): {REASON}" in err
+    assert f"partition 1: invalid_left (no record without a key is left below the first dirty offset): {REASON}" in err
     left = [(r["partition"], r["offset"]) for r in workshop.read(topic)]
     assert left == [(0, 2), (1, 0), (1, 1), (1, 2), (2, 2)]
     states = states_of_properties(dict(table_of(topic).load().properties()), topic)

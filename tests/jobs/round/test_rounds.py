@@ -113,7 +113,9 @@ def test_records_below_the_clean_point_move_the_checkpoint_back_and_their_tombst
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", late))
     [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
     assert (log["checkpoint"], log["first_dirty_offset"], log["late_offset"]) == (10, 3, 3)
-    [proven] = workshop.json("check", topic)["partitions"]  # key a is there twice, as it may be above the clean point
+    [proven] = workshop.json("check", topic)[
+        "partitions"
+    ]  # key a is there twice, as it may be above the first dirty offset
     assert (proven["end_offset"], proven["keys"], proven["duplicate_keys"]) == (3, 1, 0)
     assert log["pending_tombstones"] == 2
     workshop.ok("compact", topic, "--now", NOW + 1000, "--force")

@@ -24,6 +24,11 @@ def test_a_log_that_only_waits_for_others_has_no_failure_of_its_own() -> None:
     assert failures_of("orders", waiting) == []
 
 
+def test_failures_come_in_the_order_of_the_partitions() -> None:
+    found = failures_of("orders", parsed(verdict(10, failure(partition=10)), verdict(2, failure(partition=2))))
+    assert [failure.partition for failure in found] == [2, 10]
+
+
 def test_a_partition_held_back_without_a_named_expectation_is_not_lost() -> None:
     (found,) = failures_of("orders", parsed(verdict(5) | {"passed": False}))
     assert (found.partition, found.expectation) == (5, "no expectation named")

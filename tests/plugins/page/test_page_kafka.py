@@ -77,7 +77,7 @@ def test_it_shows_source_lag_and_last_read(site: Site, tmp_path: Path, address: 
     text = shown(site)
     assert "prod.orders in Kafka, 3 offsets behind, last read 5 min ago" in text
     assert f"prod.orders in Kafka, by {address}, read_committed; the progress is reported to the group seen" in text
-    assert "3 offsets behind the brokers: the next run reads them" in text
+    assert "5 min ago. 3 offsets behind the brokers: the next run reads them" in text
     assert "0 2 0 5 5 3" in text and "1 0 0 0 0 0" in text
 
 

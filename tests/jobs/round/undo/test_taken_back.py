@@ -35,7 +35,7 @@ def seen(workshop, topic):
 
 
 def checkpoints(states):
-    """The clean points; a rollback of a log's first round leaves a state without one."""
+    """The first dirty offsets; a rollback of a log's first round leaves a state without one."""
     return {p: state.checkpoint for p, state in states.items() if state.checkpoint is not None}
 
 
