@@ -20,7 +20,8 @@ of the table gives the message to send and the channel's last word after it:
 | unsure | open, open | open, open | open, open | over, over | -, unsure |
 
 6. *It begins again*: a partition was released and a check failed again before its end was reported. Its end is then not
-   reported. *Its cause changes*: the incident is the same, and the message has the new reason.
+   reported. A check that fails again in the same run, as when a round starts over, does not begin again. *Its cause
+   changes*: the incident is the same, and the message has the new reason.
 7. *It is over*: the check passed, or a person released the partition and no check has failed since. The incident is
    deleted once every channel with a last word has been notified of the end.
 8. *Unsure* is stored before a message is sent, and replaced when the channel answers. It stays if the channel does not
@@ -171,12 +172,19 @@ def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
     condition_before = old.condition
     if condition.seen_ms < condition_before.seen_ms:
         return old
-    link = condition.link or (condition_before.link if condition.occurrence == condition_before.occurrence else "")
+    lasts = condition.occurrence == condition_before.occurrence
+    again_in_run = condition.run_id == condition_before.run_id and not lasts
+    link = condition.link or (condition_before.link if lasts or again_in_run else "")
     cause = condition.cause or condition_before.cause
     newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link, cause=cause)
-    return replace(
-        old, condition=newest, since_ms=old.since_ms if newest.occurrence == condition_before.occurrence else at_ms
-    )
+    last_words = {
+        name: replace(word, occurrence=newest.occurrence)
+        if again_in_run and word.occurrence == condition_before.occurrence
+        else word
+        for name, word in old.last_words.items()
+    }
+    since_ms = old.since_ms if lasts or again_in_run else at_ms
+    return replace(old, condition=newest, since_ms=since_ms, last_words=last_words)
 
 
 def _may_end(condition: Condition, look: Look) -> bool:

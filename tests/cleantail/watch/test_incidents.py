@@ -186,3 +186,29 @@ def test_a_new_cause_is_the_same_incident_since_its_beginning_and_a_look_without
 )
 def test_the_cause_is_the_reason_without_numbers(reason, same):
     assert (cause_of(reason) == cause_of("offset 1 of partition 0 is gone")) is same
+
+
+@pytest.mark.parametrize(
+    ("run_id", "since_ms", "word", "link"),
+    [
+        pytest.param("run 1", 1, "since 9", "link", id="a round that started over"),
+        pytest.param("run 2", 2, "since 7", "", id="a later run"),
+    ],
+)
+def test_a_check_that_fails_again_in_the_same_run_does_not_begin_again(run_id, since_ms, word, link):
+    book = after(look(CHECK))
+    told = replace(book.incidents[CHECK.key], last_words={"mail": LastWord(IncidentState.OPEN, "since 7")})
+    again = replace(CHECK, occurrence="since 9", link="")
+    book = after(look(again, at_ms=2, run_id=run_id), book=replace(book, incidents={CHECK.key: told}))
+    [incident] = book.incidents.values()
+    assert (incident.since_ms, incident.condition.occurrence, incident.condition.link) == (since_ms, "since 9", link)
+    assert incident.last_words["mail"] == LastWord(IncidentState.OPEN, word)
+
+
+def test_a_channel_that_missed_the_first_failure_of_a_run_is_told_of_the_second():
+    unsure = LastWord(IncidentState.UNSURE, by="a task")
+    book = after(look(CHECK))
+    told = replace(book.incidents[CHECK.key], last_words={"mail": unsure})
+    again = replace(CHECK, occurrence="since 9")
+    book = after(look(again, at_ms=2, run_id="run 1"), book=replace(book, incidents={CHECK.key: told}))
+    assert book.incidents[CHECK.key].last_words["mail"] == unsure

@@ -400,9 +400,12 @@ def test_a_round_says_how_long_it_took_who_worked_on_it_and_by_which_clock(brows
     at = {"began_ms": 1_700_000_000_000, "now_ms": 1_800_000_000_000}
     tell(orders, *checked("r1", 1_700_000_010_000, "published", **at, **task, saved_bytes=4096))
     tell(orders, *checked("r2", 1_700_000_020_000, "published", **at | {"dag_id": ""}))
+    check, outcome = checked("r3", 1_700_000_030_000, "published", **at)
+    tell(orders, check, outcome | {"note": "approved by Anna"})
     page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]
     shown = shown_of(browser, orders)
     assert '<a href="/dags/orders/runs/manual__1" target="_top">run manual__1</a>' in shown
+    assert "; approved by Anna</span>" in shown
     assert '<a href="/dags/orders/runs/manual__1/tasks/check_quality" target="_top">log of check_quality</a>' in shown
     assert "took 10 s" in shown
     begun = "Begun 2023-11-14 22:13:20 UTC"
