@@ -13,7 +13,7 @@ INTEGRATION = "Cleantail"
 
 
 def get_provider_info() -> dict[str, Any]:
-    """Return operators, hooks, connection types and notifiers in Airflow's schema of providers."""
+    """Return operators, sensors, hooks, connection types and notifiers in Airflow's schema of providers."""
     return {
         "package-name": PACKAGE,
         "name": INTEGRATION,
@@ -32,6 +32,9 @@ def get_provider_info() -> dict[str, Any]:
                     "cleantail_airflow.tasks.spark_tasks",
                 ],
             }
+        ],
+        "sensors": [
+            {"integration-name": INTEGRATION, "python-modules": ["cleantail_airflow.tasks.clean_sensor"]},
         ],
         "hooks": [{"integration-name": INTEGRATION, "python-modules": ["cleantail_airflow.kafka_hook"]}],
         "connection-types": [

@@ -48,7 +48,7 @@ def seen(folders: list[str]) -> dict[str, Any]:
     names, errors = plugins()
     manager = ProvidersManager()
     info, hook = manager.providers["cleantail"], manager.hooks["cleantail_kafka"]
-    for each in info.data["operators"]:
+    for each in (*info.data["operators"], *info.data["sensors"]):
         for module in each["python-modules"]:
             __import__(module)
     return {
