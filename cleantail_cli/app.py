@@ -59,7 +59,7 @@ def script(app: click.Command, shell: str) -> str:
 @click.argument("shell", type=click.Choice(SHELLS), metavar="SHELL", help="bash, zsh or fish.")
 @click.pass_context
 def completion(ctx: click.Context, shell: str) -> int:
-    """Print the script with which a shell completes commands.
+    """Print the completion script for bash, zsh or fish.
 
     It completes commands, options and their values, files, and topic names of the configuration.
     """
@@ -98,7 +98,9 @@ COMMANDS = (
 @click.group(cls=Group, examples=EXAMPLES, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(package_name="cleantail", message="%(prog)s %(version)s")
 def app() -> None:
-    """Run the platform without a scheduler, with the code that the DAGs run.
+    """Compact Kafka changelogs in Iceberg tables from the command line, with the same code that the DAGs run.
+
+    Words such as round, horizon and blocked are in docs/glossary.md, and in the UI under Words.
 
     Exit codes: 0 success, also if nothing was due; 1 a check failed; 2 wrong input, configuration or table, or nothing
     to prove; 3 conflict; 4 something outside failed (catalog, disk, network, Java); 5 a round waits for approval; 130

@@ -78,7 +78,7 @@ def ingest(
     encoding: str | None,
     any_topic: bool,
 ) -> int:
-    """Append records from Kafka, from log segments, from a sink's table, or from files of kcat -J lines, exactly once.
+    """Append records from Kafka, log segments, a sink's table or kcat -J files, each exactly once.
 
     Without --file it reads every partition from the table's position on: up to the last stable offset in Kafka
     (source.kafka) or in the segments of --segments, or the new snapshots of source.table. All files, or all segments,

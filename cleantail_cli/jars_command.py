@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     examples=["cleantail jars", "cleantail jars --from /mnt/jars"],
 )
 def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[str, ...]) -> int:
-    """Find Spark's jars, or fetch them once.
+    """Find or download the jars that Spark needs.
 
     They are stored in CLEANTAIL_JARS, else in a cache that all homes of a user share. Every jar is checked against the
     SHA-256 in Cleantail's list. If platform.spark.jars leaves the jars to the cluster, none are fetched.

@@ -133,9 +133,15 @@ optional_topic = click.argument(
     shell_complete=topic_names,
     help="Default: all topics.",
 )
-now = click.option("--now", type=CLOCK, metavar="TIME", help="Decide as at this time (UTC, or Unix ms).")
+now = click.option(
+    "--now", type=CLOCK, metavar="TIME", help="Decide as if it were this time: 2026-11-29T14:20 (UTC), or Unix ms."
+)
 partition = click.option("--partition", type=NATURAL, metavar="N", help="Only this partition.")
-force = click.option("--force", is_flag=True, help="Ignore the dirty ratio, but not the bounds.")
+force = click.option(
+    "--force",
+    is_flag=True,
+    help="Compact even below min.cleanable.dirty.ratio. The active segment and min.compaction.lag.ms still apply.",
+)
 as_of = click.option(
     "--as-of",
     metavar="SNAPSHOT|TIME",

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         "--ingestion",
         metavar="last|SNAPSHOT|FILE",
         help="Undo an ingestion instead: the newest, that of a snapshot, or that of a file (by its content, else by "
-        "its name). Removes its records and file marks. --dry-run lists the known ingestions.",
+        "its name). Removes its records; a file can then be ingested again. --dry-run lists the known ingestions.",
     ),
     parameters.dry_run,
     examples=[
@@ -218,7 +218,7 @@ class TakenBack:
         for log in self.logs:
             page.line(
                 f"  partition {log.partition}: records {log.records} -> {log.records_after}, "
-                f"log end {log.log_end} -> {log.log_end_after}{', leaves quarantine' if log.lifts_quarantine else ''}"
+                f"log end {log.log_end} -> {log.log_end_after}{', no longer blocked' if log.lifts_quarantine else ''}"
             )
         for line in warnings(self.topic, planned, self.logs, self.come_again):
             page.line(f"  warning: {line}")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 def compact(call: Invocation, topic: str, now: int | None, partition: int | None, force: bool, approve: bool) -> int:
     """Run one topic: evaluate, compact, check, publish, expire.
 
-    The exit code is 5 if a round needs approval: that round is dropped, and --approve makes and publishes it.
+    If a round needs approval, it is dropped and the exit code is 5. Run again with --approve to make and publish it.
     """
     from cleantail.home.home_folder import exclusive
 

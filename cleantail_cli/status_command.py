@@ -199,8 +199,7 @@ def _notes(log: LogState, topic: Topic, now_ms: int, width: int, label: str) -> 
     lines = _labelled(label, decide(log, topic.config, now_ms).reason, width)
     lines += [line for text in log.warnings for line in _labelled("warning", text, width)]
     if quarantine is not None:
-        verb = "quarantined" if quarantine.check_failed else "paused"
-        since = f"{verb} since {instant(quarantine.since_ms)} UTC: {one_line(quarantine.reason)}"
+        since = f"since {instant(quarantine.since_ms)} UTC: {one_line(quarantine.reason)}"
         lines += _labelled("blocked", since, width)
         lines += [f"{'':4}{'branch':{LABEL_WIDTH}} {one_line(quarantine.branch)}"] if quarantine.branch else []
     return lines

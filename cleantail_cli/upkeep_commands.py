@@ -36,7 +36,7 @@ R = TypeVar("R")
 
 @command("check", parameters.topic, examples=["cleantail check customer-cdc"])
 def check(call: Invocation, topic: str) -> int:
-    """Prove that no key and no offset occurs twice.
+    """Verify that keys and offsets are unique.
 
     Reads the whole table with Spark's Iceberg reader, as readers see it, and changes nothing. The exit code is 1 if a
     key occurs twice below its log's first dirty offset, or if an offset has two different records.
@@ -106,7 +106,7 @@ def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str,
     examples=["cleantail release customer-cdc 0"],
 )
 def release(call: Invocation, topic: str, partition: int) -> int:
-    """Take a partition out of quarantine: the next run retries it."""
+    """Unblock a partition: the next run retries it."""
     from cleantail.lake import own_namespace
 
     configured = call.topic(topic)
@@ -155,11 +155,11 @@ class Proven:
     def tell(self, page: Page) -> None:
         name, proof = self.topic.topic, self.proof
         if not proof.partitions:
-            page.line(f"{name}: no record is below a first dirty offset yet, so no key was checked")
+            page.line(f"{name}: no round has cleaned a record yet, so no key was checked")
         for log in proof.partitions:
             several = f"keys that occur more than once: {log.duplicate_keys} of {log.keys}"
-            text = several if log.duplicate_keys else f"no key occurs twice, of {log.keys}"
-            page.line(f"{name}: partition {log.partition}: {text} below {log.end_offset}")
+            text = several if log.duplicate_keys else f"{counted(log.keys, 'key')}, all unique"
+            page.line(f"{name}: partition {log.partition}: {text}, below offset {log.end_offset}")
         for contradiction in proof.contradictions:
             page.line(f"{name}: partition {contradiction.partition}: {contradiction.text}")
         if not proof.contradictions:
@@ -195,7 +195,7 @@ class Released:
 
     def tell(self, page: Page) -> None:
         was = self.was
-        page.line(f"{self.topic.topic}: partition {self.partition} is out of quarantine; the next run retries it")
+        page.line(f"{self.topic.topic}: partition {self.partition} is no longer blocked; the next run retries it")
         page.line(f"  it was there since {instant(was.since_ms)} UTC, {counted(was.attempts, 'attempt')}: {was.reason}")
 
 

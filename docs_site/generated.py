@@ -13,6 +13,7 @@ from cleantail.config.alert_channels import MEANING
 from cleantail.config.config_reference import reference_markdown
 from cleantail.lake.client_properties import NAMES
 from cleantail.log.rules import RULES
+from cleantail.watch.glossary import glossary_markdown
 from cleantail.watch.metrics import metrics_markdown
 from docs_site.command_reference import as_markdown
 
@@ -52,6 +53,7 @@ def generated_parts() -> Mapping[str, str]:
         "reference": reference_markdown(),
         "commands": as_markdown(),
         "property names": property_names_markdown(),
+        "glossary": glossary_markdown(),
     }
 
 

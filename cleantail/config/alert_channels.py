@@ -35,7 +35,7 @@ MEANING = {
         "a run did not clean dirty records that had passed max.compaction.lag.ms when it began. Or they had passed it "
         "already when the previous scheduled run was to begin"
     ),
-    Event.QUARANTINED: "a partition is in quarantine",
+    Event.QUARANTINED: "a partition is blocked",
     Event.HOLD_CAP: "a round removed tombstones that a registered reader had not read",
     Event.APPROVAL: "a round waits for a person's approval",
     Event.GAP: (

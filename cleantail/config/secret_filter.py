@@ -20,8 +20,8 @@ VARIABLE_ALLOWED = (
 )
 
 
-SECRET_FACT = "a secret has no place in YAML"
-SECRET_HINT = "use the environment (CLEANTAIL_…) or an Airflow connection; write its id here"
+SECRET_FACT = "secrets are not allowed in YAML"
+SECRET_HINT = "set an environment variable (CLEANTAIL_…), or write the id of an Airflow connection"
 
 _SECRET_ANYWHERE = re.compile(
     r"passw|passphrase|secret|token|credential(?!s?[._-]?provider)|jaas|conn(ection)?[._-]?str(ing)?\b"

@@ -241,7 +241,7 @@ def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
 
     released = TRIES.run(lambda: _try(catalog, topic, partition, by, now_ms), starts_over)
     release_logger.info(
-        "%r released partition %d of %s from quarantine: %s, %d attempts",
+        "%r unblocked partition %d of %s: it was blocked by: %s, %d attempts",
         by, partition, topic.topic, released.reason, released.attempts,
     )  # fmt: skip
     return released
@@ -253,7 +253,7 @@ def _try(catalog: Catalog, topic: Topic, partition: int, by: str, now_ms: int) -
     releases = current_releases(catalog, topic)
     held = lifted(states, releases, table_uuid).get(partition, PartitionState()).quarantine
     if held is None:
-        raise CleantailError(f"partition {partition} of topic {topic.topic} is not in quarantine")
+        raise CleantailError(f"partition {partition} of topic {topic.topic} is not blocked")
     times = (held.since_ms, held.attempts, held.retry_at_ms)
     word = Release(topic.topic, partition, table_uuid, by[:BY_CHARS], now_ms, *times)
     write_release(catalog, topic, word, _outdated(releases, word, states))
@@ -267,7 +267,7 @@ def _states(catalog: Catalog, topic: Topic) -> tuple[dict[int, PartitionState], 
     """Return the states from the table's properties, and the table's UUID."""
     table = load_table(catalog, topic)
     if table is None:
-        raise CleantailError(f"topic {topic.topic} has no table yet: nothing is in quarantine")
+        raise CleantailError(f"topic {topic.topic} has no table yet: nothing is blocked")
     return states_of_properties(table.properties, topic.table), str(table.metadata.table_uuid)
 
 

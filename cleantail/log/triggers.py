@@ -112,8 +112,8 @@ def quarantine_pause(log: LogState, now_ms: int) -> str | None:
         return None
     until_text = until(quarantine.retry_at_ms)
     if not quarantine.check_failed:
-        return f"paused {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
-    return f"quarantined {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
+        return f"blocked {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
+    return f"blocked {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:

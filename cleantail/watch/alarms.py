@@ -74,7 +74,7 @@ def check_failed(
     """
     since_ms, retry_at_ms = red_since_and_retry(state, failed_ms, backoff_ms)
     names = ", ".join(sorted(set(expectations)))
-    held = f"in quarantine since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
+    held = f"blocked since {instant(since_ms)} UTC{_retry(retry_at_ms)}"
     text = f"partition {partition}: check failed: {names}; {held}"
     return replace(_red_check(partition, text, since_ms, link), cause=cause_of(names))
 
@@ -96,7 +96,7 @@ def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
     held = log.state.quarantine
     if held is None or not held.check_failed:
         return None
-    since = f"in quarantine since {instant(held.since_ms)} UTC{_retry(held.retry_at_ms)}{_kept(held, configs)}"
+    since = f"blocked since {instant(held.since_ms)} UTC{_retry(held.retry_at_ms)}{_kept(held, configs)}"
     return _red_check(log.partition, f"partition {log.partition}: {held.reason}; {since}", held.since_ms)
 
 
@@ -113,8 +113,7 @@ def _quarantined(log: LogState, configs: KafkaConfigs) -> Condition | None:
     held = log.state.quarantine
     if held is None:
         return None
-    word = "in quarantine" if held.check_failed else "blocked"
-    since = f"{word} since {instant(held.since_ms)} UTC"
+    since = f"blocked since {instant(held.since_ms)} UTC"
     text = f"partition {log.partition} is {since}{_retry(held.retry_at_ms)}: {held.reason}{_kept(held, configs)}"
     subject, occurrence = partition_subject(log.partition), quarantine_occurrence(held.since_ms)
     cause = cause_of(held.reason)

@@ -68,8 +68,8 @@ def body(checked: CheckedRound, question: Question | None = None) -> str:
 
 def _deadline(question: Question) -> str:
     return (
-        f"**Answer until {instant(question.until_ms)} UTC.** No answer by then is a Reject: nothing of this round is "
-        "published, and no record is removed."
+        f"**Answer until {instant(question.until_ms)} UTC.** Without an answer by then the round counts as "
+        "rejected: nothing of it is published, and no record is removed."
     )
 
 

@@ -67,7 +67,7 @@ def _round_stat(stat: str, meaning: str) -> Metric:
 MAX_DIRTY_PERCENT = _gauge(
     "max-dirty-percent",
     _TOPIC,
-    "Dirty ratio of the dirtiest log, in percent, without logs that wait in quarantine.",
+    "Dirty ratio of the dirtiest log, in percent, without blocked logs.",
     kafka=True,
     sent_by="evaluate",
 )
@@ -79,10 +79,10 @@ MAX_COMPACTION_DELAY = _gauge(
     sent_by="evaluate",
 )
 UNCLEANABLE_PARTITIONS = _gauge(
-    "uncleanable-partitions-count", _TOPIC, "Partitions in quarantine.", kafka=True, sent_by="evaluate"
+    "uncleanable-partitions-count", _TOPIC, "Blocked partitions.", kafka=True, sent_by="evaluate"
 )
 UNCLEANABLE_BYTES = _gauge(
-    "uncleanable-bytes", _TOPIC, "Cleanable bytes of the partitions in quarantine.", kafka=True, sent_by="evaluate"
+    "uncleanable-bytes", _TOPIC, "Cleanable bytes of the blocked partitions.", kafka=True, sent_by="evaluate"
 )
 TIME_SINCE_LAST_RUN = _gauge(
     "time-since-last-run-ms",
@@ -146,7 +146,7 @@ LOG_BYTES = _gauge(
 LOG_RECORDS = _gauge("log-records", _LOG, "Live records of the log.")
 LOG_END = _gauge("log-end-offset", _LOG, "Next offset of the log.")
 FIRST_DIRTY = _gauge("log-first-dirty-offset", _LOG, "First dirty offset of the log: below it the log is clean.")
-QUARANTINED = _gauge("log-quarantined", _LOG, "1 if the log is in quarantine, else 0.")
+QUARANTINED = _gauge("log-quarantined", _LOG, "1 if the log is blocked, else 0.")
 RECONCILE_NEEDED = _gauge(
     "log-reconcile-needed",
     _LOG,

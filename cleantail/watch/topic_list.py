@@ -72,7 +72,7 @@ class TopicRow:
             "paused": dag.exists and dag.paused and self.state is not State.PAUSED,
             "failed": dag.failed and self.state is not State.FAILED,
             State.AWAITING_APPROVAL.value: bool(self.approval_task) and self.state is not State.AWAITING_APPROVAL,
-            "quarantined": bool(self.quarantined)
+            State.QUARANTINED.shown: bool(self.quarantined)
             and self.state in (State.FAILED, State.AWAITING_APPROVAL, State.NO_DAG),
             # the run of a group does not show which of its topics it is working on
             dag.active.state if dag.active else "": dag.active is not None and not dag.group,
@@ -235,7 +235,7 @@ def listing(rows: Sequence[TopicRow], selection: Selection) -> Listing:
     """Return the selected page, or the last one if there are fewer pages."""
     text = selection.text.strip().lower()
     of_group = [row for row in rows if selection.group in ("", row.group or NO_GROUP)]
-    matching = [row for row in of_group if text in f"{row.name}\n{row.state.value}\n{row.note}".lower()]
+    matching = [row for row in of_group if text in f"{row.name}\n{row.state.shown}\n{row.note}".lower()]
     selected = [row for row in matching if selection.state in ("", row.state.value)]
     pages = max(-(-len(selected) // PER_PAGE), 1)
     page = min(max(selection.page, 1), pages)

@@ -46,6 +46,11 @@ class State(StrEnum):
     READING = "reading"
 
     @property
+    def shown(self) -> str:
+        """Return the name for people."""
+        return "blocked" if self is State.QUARANTINED else self.value
+
+    @property
     def for_people(self) -> bool:
         """Whether a user has to act, so that the topic comes first in the list."""
         return list(State).index(self) <= list(State).index(State.DUE)

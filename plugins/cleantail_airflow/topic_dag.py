@@ -89,7 +89,7 @@ cleantail status TOPIC                 # log state by partition
 cleantail plan TOPIC                   # what a run would do now, and why; changes nothing
 cleantail compact TOPIC --force        # the whole round
 cleantail reconcile TOPIC --dry-run    # keys that are alive here and deleted in Kafka
-cleantail release TOPIC PARTITION      # out of quarantine
+cleantail release TOPIC PARTITION      # unblock it
 cleantail rollback TOPIC --dry-run     # what undoing the last round would do
 cleantail rollback TOPIC --ingestion FILE --dry-run  # what taking a wrong file back would do
 cleantail read TOPIC --partition 0     # records in offset order

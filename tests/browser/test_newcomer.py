@@ -48,7 +48,7 @@ def test_the_way_of_a_newcomer(office, visit):
     trigger(office, page, "payments")
     assert office.wait("payments", ended) == "failed"
     text = page_of(office, page, "payments").inner_text("body")
-    assert "In quarantine" in text
+    assert "Blocked by a failed check" in text
     assert "expect_column_values_to_match_regex" in text
     assert "9 is no letter" not in text  # what records hold is shown to whoever asks for it
     page.get_by_role("link", name="Show the records").first.click()
@@ -69,8 +69,8 @@ def test_the_way_of_a_newcomer(office, visit):
     page_of(office, page, "payments")
     page.get_by_text("Release…").click()
     page.get_by_role("button", name="Release partition 1").click()
-    page.wait_for_selector("text=Partition 1 is released from quarantine")
-    assert "In quarantine" not in page.inner_text("body")
+    page.wait_for_selector("text=Partition 1 is no longer blocked")
+    assert "Blocked by a failed check" not in page.inner_text("body")
     office.topic("payments", alerts=[{"type": "webhook", "conn_id": "cleantail_sink", "endpoint": "alerts"}])
     time.sleep(75)  # Airflow reads the files again every half minute
     trigger(office, page, "payments")
@@ -143,13 +143,13 @@ def shows_where_and_what(page):
 def a_viewer_changes_nothing(office, page):
     """While there is something to change. The same requests as the page's and the UI's own, from their origin."""
     text = page_of(office, page, "payments").inner_text("body")
-    assert "In quarantine" in text
+    assert "Blocked by a failed check" in text
     assert "Only users who may edit the DAG can release it." in text
     assert page.locator("form, button[type=submit]").count() == 0
     release = f"{office.address}/cleantail/topics/payments/partitions/1/release"
     assert page.request.post(release, headers={"Origin": office.address}).status == 403
     assert refusal(office, VIEWER, "/api/v2/dags/payments/dagRuns", {"logical_date": None, "conf": {}}) == 403
-    assert "In quarantine" in page_of(office, page, "payments").inner_text("body")
+    assert "Blocked by a failed check" in page_of(office, page, "payments").inner_text("body")
 
 
 def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):

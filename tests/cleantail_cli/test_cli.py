@@ -531,8 +531,8 @@ def test_release_takes_a_partition_out_of_quarantine(run, orders_table):
     held = Quarantine(0, "compact", "check failed: x", 2, 9)
     orders_table.set_properties(**{"cleantail.partition.0": PartitionState(checkpoint=1, quarantine=held).as_json()})
     code, out, _ = run("release", "orders", "0")
-    assert (code, out.splitlines()[0]) == (0, "orders: partition 0 is out of quarantine; the next run retries it")
+    assert (code, out.splitlines()[0]) == (0, "orders: partition 0 is no longer blocked; the next run retries it")
     assert "2 attempts: check failed: x" in out
     code, out, err = run("release", "orders", "0", "--json")
     assert (code, json.loads(out)["ok"]) == (2, False)
-    assert "partition 0 of topic orders is not in quarantine" in err
+    assert "partition 0 of topic orders is not blocked" in err

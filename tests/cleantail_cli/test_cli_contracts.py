@@ -244,7 +244,7 @@ def test_a_process_says_what_is_its_own_and_no_library_does(filled, project, arg
 
 def test_check_of_a_table_without_records_proves_nothing_and_says_so(run, orders_table):
     nothing = (
-        "orders: no record is below a first dirty offset yet, so no key was checked\n"
+        "orders: no round has cleaned a record yet, so no key was checked\n"
         "orders: no offset has two different records\n"
     )
     assert run("check", "orders") == (0, nothing, "")

@@ -68,6 +68,12 @@ def test_an_example_that_needs_no_table_ends_well(example, code, tmp_path, monke
     assert capsys.readouterr().err == ""
 
 
+def test_the_help_leads_to_the_glossary(capsys):
+    with pytest.raises(SystemExit, match="0"):
+        main(["--help"])
+    assert "docs/glossary.md" in capsys.readouterr().out
+
+
 def test_help_and_wrong_arguments_name_the_command_that_is_meant(capsys):
     with pytest.raises(SystemExit, match="2"):
         main(["reader", "set", "orders", "idx", "--partition", "0"])

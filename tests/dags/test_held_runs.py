@@ -145,12 +145,12 @@ def test_a_held_round_is_published_or_dropped_as_the_answer_says(
     assert [user["id"] for user in users] == ["anna"]
     assert "partition 0, offset 3 dropped" in body and "script" not in body
     assert "/cleantail/topics/orders/records?round=r1&kind=compact)" in body
-    assert "**Answer until 20" in body and "No answer by then is a Reject" in body
+    assert "**Answer until 20" in body and "Without an answer by then the round counts as rejected" in body
     assert "/cleantail/topics/orders)" in body and "/cleantail/topics/orders/docs/index.html)" in body
     alert, end = [json.loads(line) for line in (site.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert "waits for approval" in alert["text"] and "8 of 9 records" in alert["text"]
     assert [(a["event"], a["state"]) for a in (alert, end)] == [("approval_waits", "open"), ("approval_waits", "over")]
-    assert end["headline"] == f"over: {told}"
+    assert end["headline"] == f"resolved: {told}"
     assert end["reason"].startswith(f"{told} (from ")
     assert "script" not in alert["text"]
 

@@ -191,7 +191,7 @@ def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(run
 def test_the_round_is_published_by_the_application_of_its_check(run: WholeRun) -> None:
     applications = {name for name in ("compact", "check_quality", "publish") if _was_started(run, name)}
     assert applications == {"compact", "check_quality"}
-    assert "no application was started" in run.airflow("rows")["rendered_task_instance_fields"]
+    assert "no Spark application was started" in run.airflow("rows")["rendered_task_instance_fields"]
 
 
 def _was_started(run: WholeRun, job: str) -> bool:

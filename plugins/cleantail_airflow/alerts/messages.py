@@ -35,19 +35,19 @@ logger = logging.getLogger(__name__)
 
 
 def headline(notification: Notification, run_id: str) -> str:
-    """Return `check failed, partitions 2, 4 blocked`, or `over: …` if no incident of the event is open.
+    """Return `check failed, partitions 2, 4 blocked`, or `resolved: …` if no incident of the event is open.
 
     A task that failed in another run than `run_id` is named as such.
     """
     if not (notification.begun or notification.still):
-        return f"over: {_ended(notification.event, notification.ended)}"
+        return f"resolved: {_ended(notification.event, notification.ended)}"
     open_now = _open(notification, run_id)
     if not notification.ended:
         return open_now
-    over = f"over for {_names(notification.event, notification.ended)}"
+    resolved = f"resolved for {_names(notification.event, notification.ended)}"
     if notification.begun:
-        return f"{open_now}; {over}"
-    return f"{over}, still open: {_what(notification.event, notification.still, _OPEN_VERBS)}"
+        return f"{open_now}; {resolved}"
+    return f"{resolved}, still open: {_what(notification.event, notification.still, _OPEN_VERBS)}"
 
 
 _OPEN_VERBS = ("blocked", "waits")
@@ -123,7 +123,7 @@ def _end(incident: Incident) -> str:
     condition = incident.condition
     return {
         Event.CHECK_FAILED: f"partition {condition.partition} is no longer blocked",
-        Event.RUN_FAILED: f"{condition.subject} no longer fails",
+        Event.RUN_FAILED: f"{condition.subject} succeeds again",
         Event.DEADLINE_MISSED: f"partition {condition.partition} is no longer overdue",
         Event.QUARANTINED: f"partition {condition.partition} is no longer blocked",
         Event.HOLD_CAP: f"{condition.subject} is no longer behind, or no longer registered",
@@ -191,10 +191,13 @@ class Message:
         return f"[cleantail] {self.topic}: {self.headline}"
 
     @property
+    def about(self) -> str:
+        return f"incident {self.incident}: {'open' if self.open else 'resolved'}"
+
+    @property
     def body(self) -> str:
         """Return the text without the subject. The line above the links names the incident, for pagers."""
-        about = f"incident {self.incident}: {self.state}"
-        return "\n".join([self.reason, *map(str, self.failures), about, *dict.fromkeys([self.link, self.page])])
+        return "\n".join([self.reason, *map(str, self.failures), self.about, *dict.fromkeys([self.link, self.page])])
 
     @property
     def text(self) -> str:
@@ -253,7 +256,7 @@ def mail_body(message: Message) -> str:
     reason = f"<pre>{html.escape(message.reason)}</pre>{_html_table([columns, *rows]) if rows else ''}"
     names = {message.link: "Task log in Airflow"} | {message.page: "Topic in Airflow"}
     links = "".join(f'<p><a href="{html.escape(url, quote=True)}">{name}</a></p>' for url, name in names.items())
-    about = f"<p>{html.escape(f'incident {message.incident}: {message.state}')}</p>"
+    about = f"<p>{html.escape(message.about)}</p>"
     return f"<h3>{html.escape(message.subject)}</h3>{reason}{about}{links}"
 
 

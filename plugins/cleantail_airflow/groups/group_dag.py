@@ -28,7 +28,7 @@ of its own, on the group's schedule, so that no other topic waits with it.
 - A station: its message names the topics and the error of each, in the words of a topic's own DAG. All other topics of
   the pack are done. Correct the data, the check or the YAML; the next run does the topic. To repeat the work at once,
   clear `run_pack` with its downstream tasks. A station that is cleared alone shows the same result again.
-- A partition whose check is red rests in quarantine: **Release** is on the topic's page.
+- A partition whose check is red is blocked: **Release** is on the topic's page.
 - `alert`: the channel in the message could not be reached: check its Airflow connection. The next run sends the alert.
 
 ## Limits

@@ -7,8 +7,9 @@ GET  /topics?q=…&group=…&state=…&sort=…&page=N    all topics that the us
 GET  /topics/ID                                   one topic, whichever DAG runs it, or all topics of a group
 GET  /topics/ID/records?round=R&kind=K            records that a round would remove, or that failed its checks
 GET  /topics/ID/docs/PATH                         the topic's Data Docs
-POST /topics/ID/partitions/N/release              take a log out of quarantine; for users who may edit the topic, and
+POST /topics/ID/partitions/N/release              unblock a log; for users who may edit the topic, and
                                                   with `publish: approve` only for its approvers
+GET  /glossary                                    the words of the pages
 GET  /static/FILE                                 a style sheet, script or image
 GET  /metrics                                     for Prometheus (exposition)
 """
@@ -39,6 +40,7 @@ from cleantail.lake.own_namespace import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
 from cleantail.rounds.evidence_row import clocks_differ
+from cleantail.watch.glossary import GLOSSARY
 from cleantail.watch.topic_list import Selection
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.kafka_connection import client_settings
@@ -187,6 +189,7 @@ def build_app() -> FastAPI:
         "/topics/{dag_id}/partitions/{partition}/release",
         dependencies=[Depends(require_same_origin), right("PUT", of_data=True)],
     )(release_log)
+    app.get("/glossary", response_class=HTMLResponse)(glossary)
     app.get("/static/{name}")(static)
     # not by app.get, which would require Airflow's login also of a scraper with the token
     app.router.routes.append(APIRoute("/metrics", metrics, dependencies=[SCRAPER]))
@@ -318,6 +321,11 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
     return HTMLResponse(
         records_and_docs.framed(file.read_text(errors="replace", encoding="utf-8"), root, dag_id), headers=headers
     )
+
+
+def glossary(request: Request) -> Response:
+    """Return the words that the pages use."""
+    return page(request, "glossary.html", {"words": GLOSSARY})
 
 
 def metrics(request: Request, user: Scraper) -> Response:

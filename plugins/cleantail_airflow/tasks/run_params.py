@@ -28,7 +28,7 @@ PARAMS: dict[str, dict[str, Any]] = {
         "default": None,
         "type": ["null", "integer"],
         "minimum": 0,
-        "description": "The clock of every decision, in Unix ms. Empty: now. It needs platform.allow_clock: true. "
+        "description": "Decide as if it were this time, in Unix ms. Empty: now. It needs platform.allow_clock: true. "
         "`date -d '2026-11-29 14:20 UTC' +%s000` prints such a number.",
     },
     ROLLBACK_TO: {

@@ -224,7 +224,7 @@ def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[s
     return {key: value for key, value in conf.items() if key != "spark.master"}
 
 
-DONE_BEFORE = "no application was started: an earlier task has done this work"
+DONE_BEFORE = "no Spark application was started: an earlier task has done this work"
 FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes after which trying again does not help: invalid input or configuration, or a person has to decide."""
 

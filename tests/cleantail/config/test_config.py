@@ -582,13 +582,16 @@ def test_a_date_in_yaml_stays_text(load):
 )
 def test_a_secret_is_refused_and_not_repeated(problems, line):
     (first, *others) = problems(f"topic: a\n{line}")
-    assert "a secret has no place in YAML: use the environment (CLEANTAIL_…) or an Airflow connection" in first
+    assert (
+        "secrets are not allowed in YAML: set an environment variable (CLEANTAIL_…), or write the id of an Airflow connection"
+        in first
+    )
     assert "hunter2" not in "\n".join([first, *others])
 
 
 def test_a_secret_in_the_defaults_is_refused(problems):
     (line,) = problems("topic: a", "platform: {catalog: {properties: {s3.secret-access-key: hunter2}}}")
-    assert line.startswith("platform.catalog.properties.s3.secret-access-key: a secret has no place in YAML")
+    assert line.startswith("platform.catalog.properties.s3.secret-access-key: secrets are not allowed in YAML")
 
 
 # ---- many topics

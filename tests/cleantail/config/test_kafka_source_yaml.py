@@ -54,7 +54,7 @@ def test_without_a_word_a_gap_is_an_error_and_only_what_is_committed_is_read(loa
         ("{kafka: {bootstrap.servers: nowhere}}", "host:port, several with commas between them"),
         ("{kafka: {on_gap: ignore}}", "fail or continue"),
         ("{kafka: {topic: '..'}}", "1 to 249 of the characters"),
-        ("{kafka: {properties: {sasl.password: hunter2}}}", "a secret has no place in YAML"),
+        ("{kafka: {properties: {sasl.password: hunter2}}}", "secrets are not allowed in YAML"),
         ("{kafka: {properties: {plugin.library.paths: /tmp/x.so}}}", "a mapping of these settings of librdkafka"),
         ("{kafka: {properties: {sasl.kerberos.kinit.cmd: reboot}}}", "a mapping of these settings of librdkafka"),
         ("{kafka: {properties: {ssl.key.pem: abc}}}", "a mapping of these settings of librdkafka"),

@@ -84,7 +84,7 @@ def test_a_misspelt_key_of_the_mapping_is_guessed(load):
 
 
 def test_a_password_in_a_uri_is_refused_and_not_repeated(load):
-    with pytest.raises(ConfigError, match="a secret has no place in YAML") as caught:
+    with pytest.raises(ConfigError, match="secrets are not allowed in YAML") as caught:
         load('{assets: ["postgres://me:hunter2@db/a"]}')
     assert "hunter2" not in str(caught.value)
 

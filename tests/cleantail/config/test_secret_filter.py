@@ -320,7 +320,7 @@ def config(tmp_path):
 )
 def test_a_secret_of_the_platform_is_refused_before_it_goes_onto_a_command_line(config, section):
     (config / "defaults.yaml").write_text(f"platform: {{{section}}}")
-    with pytest.raises(ConfigError, match="a secret has no place in YAML: use the environment") as caught:
+    with pytest.raises(ConfigError, match="secrets are not allowed in YAML: set an environment") as caught:
         load_platform(config)
     assert not [part for part in ("hunter2", "7777777") if part in str(caught.value)]
 

@@ -81,7 +81,7 @@ def test_an_adopted_table_has_no_source_beside_it(load):
         ("{source_catalogs: {lake: {type: sqlite}}}", "the address of the catalog, as sqlite:////srv/catalog.db"),
         ("{source_catalogs: {lake: {type: rest}}}", "the address of the rest catalog"),
         ("{source_catalogs: {lake: {type: rest, uri: 'http://x', name: y}}}", "a table is named with its namespace"),
-        ("{source_catalogs: {lake: {type: rest, uri: 'http://x', properties: {token: abc}}}}", "a secret has no place in YAML"),
+        ("{source_catalogs: {lake: {type: rest, uri: 'http://x', properties: {token: abc}}}}", "secrets are not allowed in YAML"),
         ("{source_catalogs: {lake: {type: rest, uri: 'http://x', secrets: {token: hunter2}}}}", "not the name of such a variable"),
         ("{source_catalogs: {'la ke': {type: rest, uri: 'http://x'}}}", "la ke"),
         ("{source_tables: ['*']}", "catalog.namespace.name of a table"),

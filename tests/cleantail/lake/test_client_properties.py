@@ -91,5 +91,5 @@ def test_a_reference_to_a_secret_of_kubernetes_is_no_secret(tmp_path, value, is_
     if is_reference:
         assert load_platform(tmp_path, {}).spark.conf == {key: value}
     else:
-        with pytest.raises(ConfigError, match="a secret has no place in YAML"):
+        with pytest.raises(ConfigError, match="secrets are not allowed in YAML"):
             load_platform(tmp_path, {})

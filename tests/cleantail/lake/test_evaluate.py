@@ -281,7 +281,7 @@ def test_a_quarantined_log_is_retained_but_not_swept_before_its_next_try():
     assert ([w.partition for w in works(plan)], plan.swept) == ([0, 1], (1,))
     assert (
         plan.by_log[0].decision.reason
-        == "quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
+        == "blocked until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
     )
     assert (plan.by_log[0].retention.log_start_offset, actions(plan)) == (20, ["retain", "retain"])
     assert all(work.only_retention for work in works(plan))
@@ -293,7 +293,7 @@ def test_after_a_rejection_a_log_rests_from_retention_too():
     assert ([w.partition for w in works(plan)], plan.swept) == ([1], (1,))
     assert (
         plan.by_log[0].decision.reason
-        == "paused until 1970-01-01 00:00:10 UTC (cleantail.approval.pause.ms): rejected by anna"
+        == "blocked until 1970-01-01 00:00:10 UTC (cleantail.approval.pause.ms): rejected by anna"
     )
     assert [w.partition for w in works(quarantined(replace(HELD, reason="rejected by anna"), now_ms=NOW_MS + 1))] == [
         0,
@@ -318,7 +318,7 @@ def test_a_quarantined_log_is_not_compacted_before_its_next_try():
     table = facts(log(0), {0: PartitionState(quarantine=HELD)})
     assert (
         planned(table).reason
-        == "no compaction is due: quarantined until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
+        == "no compaction is due: blocked until 1970-01-01 00:00:10 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x"
     )
     assert planned(table, how={"retry_quarantined": True}).units
 

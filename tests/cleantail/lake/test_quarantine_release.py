@@ -57,7 +57,7 @@ def test_a_released_log_keeps_all_of_its_state_but_the_quarantine(held, caplog):
     before = held.catalog.load_table("cleantail.orders").metadata_location
     assert release(held.topic, 0, "ann", 1) == HELD
     assert states(held) == {0: replace(STATE, quarantine=None), 1: PartitionState(checkpoint=1)}
-    assert "'ann' released partition 0 of orders from quarantine: check failed: expect_x, 3 attempts" in caplog.text
+    assert "'ann' unblocked partition 0 of orders: it was blocked by: check failed: expect_x, 3 attempts" in caplog.text
     assert held.catalog.load_table("cleantail.orders").metadata_location == before  # no metadata is written
 
 
@@ -68,7 +68,7 @@ def test_the_next_run_tries_a_released_log_at_once(held):
         plan = evaluate_topic(held.topic, now_ms=NOW, partition=0)
         return plan.by_log[0].decision.compact, plan.by_log[0].decision.reason
 
-    assert due()[0] is False and due()[1].startswith("quarantined ")
+    assert due()[0] is False and due()[1].startswith("blocked ")
     release(held.topic, 0, "ann", 1)
     assert due()[0] is True
 
@@ -87,7 +87,7 @@ def test_metadata_of_version_3_is_released_as_any_other(held):
 @pytest.mark.parametrize(
     ("partition", "message"),
     [
-        pytest.param(1, "partition 1 of topic orders is not in quarantine", id="not held"),
+        pytest.param(1, "partition 1 of topic orders is not blocked", id="not held"),
         pytest.param(7, "topic orders has no partition 7: it has 0, 1", id="unknown"),
     ],
 )
@@ -100,7 +100,7 @@ def test_what_is_not_in_quarantine_is_not_released(held, partition, message):
 
 def test_what_was_released_is_not_in_quarantine_for_the_next_who_asks(held):
     release(held.topic, 0, "ann", 1)
-    with pytest.raises(CleantailError, match="partition 0 of topic orders is not in quarantine"):
+    with pytest.raises(CleantailError, match="partition 0 of topic orders is not blocked"):
         release(held.topic, 0, "bob", 2)
 
 

@@ -129,7 +129,7 @@ def test_a_quarantined_log_waits_for_its_next_try(now_ms, how, compact):
 def test_the_reason_of_a_quarantine_is_that_of_its_check():
     assert verdict(HELD) == (
         False,
-        "quarantined until 1970-01-01 00:00:01 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x",
+        "blocked until 1970-01-01 00:00:01 UTC (log.cleaner.backoff.ms, doubled with every try): check failed: x",
     )
 
 

@@ -100,9 +100,9 @@ def test_what_is_not_late_any_more_is_told_no_more():
 def test_a_quarantine_is_one_incident_for_all_its_attempts_and_another_occurrence_after_a_release():
     red, found = log_alarms([HELD], (), configs(), 9_999)
     assert (found.event, found.subject, found.occurrence) == (Event.QUARANTINED, "partition 0", "since 5000")
-    assert found.text == "partition 0 is in quarantine since 1970-01-01 00:00:05 UTC, " + AGAIN + ": check failed: x"
+    assert found.text == "partition 0 is blocked since 1970-01-01 00:00:05 UTC, " + AGAIN + ": check failed: x"
     assert (red.event, red.subject, red.occurrence) == (Event.CHECK_FAILED, "partition 0", "since 5000")
-    assert red.text == "partition 0: check failed: x; in quarantine since 1970-01-01 00:00:05 UTC, " + AGAIN
+    assert red.text == "partition 0: check failed: x; blocked since 1970-01-01 00:00:05 UTC, " + AGAIN
 
 
 def test_a_red_check_is_the_same_incident_before_and_after_its_quarantine_is_in_the_table():

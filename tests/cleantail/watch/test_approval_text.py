@@ -104,6 +104,6 @@ def test_the_body_says_until_when_an_answer_is_awaited_and_where_to_look():
     text = body(
         checked(), Question(1_700_000_000_000, "https://airflow/cleantail/topics/orders", "https://airflow/docs", "")
     )
-    assert "**Answer until 2023-11-14 22:13:20 UTC.** No answer by then is a Reject" in text
+    assert "**Answer until 2023-11-14 22:13:20 UTC.** Without an answer by then the round counts as rejected" in text
     assert "[The topic's page](https://airflow/cleantail/topics/orders)" in text
     assert "[Data Docs of its checks](https://airflow/docs)" in text

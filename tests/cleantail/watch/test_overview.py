@@ -172,7 +172,7 @@ LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
             RED,
             State.FAILED,
             f"{FAILED_NOTE}; partition 0: check failed: x",
-            ["quarantined"],
+            ["blocked"],
             id="red",
         ),
         pytest.param(

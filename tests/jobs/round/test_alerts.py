@@ -109,9 +109,7 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     assert operations.told == over | {"hold_cap_reached": [(3, "open"), (5, "over")]}
     texts = {body["event"]: body["reason"] for _, body in operations.hook.posts if body["state"] == "open"}
     assert "reader slow is at offset 1 of partition 0, and tombstones up to 1 were deleted" in texts["hold_cap_reached"]
-    assert (
-        "partition 0 is in quarantine since 2027-01-15 08:00:00 UTC, tried again by" in texts["partition_quarantined"]
-    )
+    assert "partition 0 is blocked since 2027-01-15 08:00:00 UTC, tried again by" in texts["partition_quarantined"]
     assert "up to 1 tombstone is still there, due since 2027-01-15 08:00:01 UTC" in texts["erasure_overdue"]
     assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
 
@@ -151,7 +149,7 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
         "check_failed": [(2, "open")],
     }
     [red] = [body["text"] for _, body in operations.hook.posts if body["event"] == "check_failed"]
-    since, retry = "in quarantine since 2027-01-15 08:00:01 UTC", "the first run after 2027-01-15 08:00:16 UTC"
+    since, retry = "blocked since 2027-01-15 08:00:01 UTC", "the first run after 2027-01-15 08:00:16 UTC"
     assert since in red and retry in red
 
 

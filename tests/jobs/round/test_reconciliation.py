@@ -154,7 +154,7 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
     assert (code, done["published"], done["held_back"]) == (1, [], [0, 1])
     rules = {log["partition"]: {failure["expectation"] for failure in log["failures"]} for log in done["verdicts"]}
     assert rules == {0: {"missing_winners"}, 1: {"gone_at_source_left"}}
-    assert "quarantined since" in workshop.ok("status", topic)
+    assert "blocked      since" in workshop.ok("status", topic)
     assert_unchanged()
     # 4. one that needs approval and has it, where keys may have gone since the first comparison: it starts over
     kafka.client.alter(topic, {"delete.retention.ms": SOON["delete_retention_ms"]})
@@ -169,7 +169,7 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
     monkeypatch.setattr(make, "compare", compared_too_early)
     assert workshop.json("reconcile", topic, "--approve")["published"] == [0, 1]
     assert len(tries) == 2 and state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
-    assert "quarantined since" not in workshop.ok("status", topic)
+    assert "blocked      since" not in workshop.ok("status", topic)
     assert {*texts(table_of(topic).load().refs())} <= branches  # its first try has left none
 
 

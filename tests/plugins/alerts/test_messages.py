@@ -73,24 +73,24 @@ APPROVED = (replace(ROUND[0], over_ms=61_000, outcome="approved by Anna"),)
     [
         pytest.param([check(4)], [], [], "check failed, partition 4 blocked", id="one"),
         pytest.param([check(4)], [], [check(1)], "check failed, partitions 1, 4 blocked", id="one more"),
-        pytest.param([], over(check(4)), [], "over: check failed, partition 4 no longer blocked", id="all over"),
+        pytest.param([], over(check(4)), [], "resolved: check failed, partition 4 no longer blocked", id="all over"),
         pytest.param(
             [],
             over(check(0)),
             [check(1)],
-            "over for partition 0, still open: check failed, partition 1 blocked",
+            "resolved for partition 0, still open: check failed, partition 1 blocked",
             id="one of two over",
         ),
         pytest.param(
             [check(2)],
             over(check(0), check(1)),
             [],
-            "check failed, partition 2 blocked; over for partitions 0, 1",
+            "check failed, partition 2 blocked; resolved for partitions 0, 1",
             id="another one, two over",
         ),
         pytest.param(of(Event.QUARANTINED, "partition 3", partition=3), [], [], "partition 3 blocked", id="quarantine"),
         pytest.param(TWO, [], [], "ingest, publish failed", id="tasks"),
-        pytest.param([], over(*ONE), [], "over: ingest failed", id="task over"),
+        pytest.param([], over(*ONE), [], "resolved: ingest failed", id="task over"),
         pytest.param(
             ONE,
             [],
@@ -119,7 +119,7 @@ APPROVED = (replace(ROUND[0], over_ms=61_000, outcome="approved by Anna"),)
             "partition 3 blocked",
             id="a partition is blocked whichever run saw it",
         ),
-        pytest.param([], over(*ONE), TWO[1:], "over for ingest, still open: publish failed", id="one task over"),
+        pytest.param([], over(*ONE), TWO[1:], "resolved for ingest, still open: publish failed", id="one task over"),
         pytest.param(
             READERS[:1], [], [], "tombstones were deleted before 1 reader (partition 3) had read them", id="reader"
         ),
@@ -153,14 +153,18 @@ APPROVED = (replace(ROUND[0], over_ms=61_000, outcome="approved by Anna"),)
             ROUND, [], [], "a round waits for approval (Airflow: Browse, Required Actions)", id="a round that waits"
         ),
         pytest.param(
-            [], over(*ROUND), [], "over: a round waited for approval (Airflow: Browse, Required Actions)", id="ended"
+            [],
+            over(*ROUND),
+            [],
+            "resolved: a round waited for approval (Airflow: Browse, Required Actions)",
+            id="ended",
         ),
-        pytest.param([], APPROVED, [], "over: the round was approved by Anna", id="answered"),
+        pytest.param([], APPROVED, [], "resolved: the round was approved by Anna", id="answered"),
         pytest.param(
             [],
             APPROVED * 2,
             [],
-            "over: a round waited for approval (Airflow: Browse, Required Actions)",
+            "resolved: a round waited for approval (Airflow: Browse, Required Actions)",
             id="two answers: the lines have them",
         ),
         pytest.param(
@@ -180,7 +184,7 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
     ("incident", "line"),
     [
         (check(1), "partition 1 is no longer blocked"),
-        (ONE[0], "task ingest no longer fails"),
+        (ONE[0], "task ingest succeeds again"),
         (LATE[0], "partition 3 is no longer overdue"),
         (READERS[0], "reader a of partition 3 is no longer behind, or no longer registered"),
         (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 no longer has overdue tombstones"),

@@ -85,9 +85,7 @@ def test_a_webhook_gets_the_failure_as_json(site: Site, hook: Hook, monkeypatch:
     assert row["expectation"] == "expect_column_values_to_not_be_null"
     headline, reason, observed_line, *_ = posted["text"].splitlines()
     assert headline == "[cleantail] orders: check failed, partition 4 blocked"
-    assert (
-        "in quarantine since 2023-11-14 22:17:20 UTC, tried again by the first run after 2023-11-14 22:17:35" in reason
-    )
+    assert "blocked since 2023-11-14 22:17:20 UTC, tried again by the first run after 2023-11-14 22:17:35" in reason
     assert "observed 3 of 9 records" in observed_line
 
 
@@ -132,7 +130,7 @@ def test_a_mail_gets_the_failure_as_a_table(site: Site, mailbox: Mailbox) -> Non
         "<td>4</td>",
         "<td>expect_column_values_to_not_be_null</td>",
         "3 of 9 records",
-        "in quarantine since",
+        "blocked since",
         FakeTask.log_url,
     ):
         assert text in body
@@ -149,7 +147,7 @@ def test_an_incident_is_one_mail_and_one_more_when_it_is_over(site: Site, mailbo
         channels.tell(*conditions)
     assert [mail["Subject"] for mail in mailbox.mails] == [
         "[cleantail] orders: evaluate failed",
-        "[cleantail] orders: over: evaluate failed",
+        "[cleantail] orders: resolved: evaluate failed",
     ]
     assert channels.book.incidents == {}
 

@@ -25,6 +25,7 @@ from cleantail.lake.evaluate import read_facts
 from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.commit_summaries import packed
+from cleantail.watch.glossary import GLOSSARY
 from cleantail_airflow.installation import ROOT
 from cleantail_airflow.page import mount as page
 from cleantail_airflow.topic_dag import settings_section
@@ -46,6 +47,7 @@ PATHS = [
     "/cleantail/topics/orders",
     "/cleantail/topics/orders/docs/index.html",
     "/cleantail/topics/orders/records?round=r",
+    "/cleantail/glossary",
     "/cleantail/static/cleantail.css",
 ]
 
@@ -236,7 +238,7 @@ def test_a_viewer_reads_and_sees_no_button(browser: Any) -> None:
     vic = browser("vic")
     assert 'href="/cleantail/topics/orders"' in vic.get("/cleantail/topics").text
     text = vic.get("/cleantail/topics/orders").text
-    assert "In quarantine" in text
+    assert "Blocked by a failed check" in text
     assert f"cleantail read orders --partition 0 --as-of {BRANCH}" in text
     assert "<form" not in text
     assert vic.get("/cleantail/static/cleantail.css").headers["content-type"].startswith("text/css")
@@ -537,14 +539,14 @@ def test_who_may_edit_the_dag_releases_and_the_audit_log_has_the_name(
     assert (answer.status_code, answer.headers["location"]) == (303, "/cleantail/topics/orders?released=0")
     assert quarantine_of(orders) is None
     shown = opened.get(answer.headers["location"]).text
-    assert "Partition 0 is released from quarantine" in shown
-    assert "In quarantine" not in shown
+    assert "Partition 0 is no longer blocked" in shown
+    assert "Blocked by a failed check" not in shown
     with create_session() as session:
         note = session.query(Log).filter_by(event="cleantail_release", owner=user).one()
         assert (note.dag_id, json.loads(note.extra)["partition"]) == ("orders", 0)
     again = opened.release()
     assert again.status_code == 409
-    assert "partition 0 of topic orders is not in quarantine" in again.text
+    assert "partition 0 of topic orders is not blocked" in again.text
 
 
 def test_a_topic_whose_rounds_are_approved_is_released_by_an_approver_alone(
@@ -758,13 +760,21 @@ def test_a_dag_that_is_no_topic_is_told_so_in_its_tab(browser: Any) -> None:
     assert "some_dag is not a topic of Cleantail" in answer.text
 
 
+def test_every_page_leads_to_the_words_that_it_uses(browser: Any) -> None:
+    ann = browser("ann")
+    for path in ("/cleantail/topics", "/cleantail/topics/orders"):
+        assert '<a href="/cleantail/glossary">Words</a>' in ann.get(path).text
+    text = unescape(ann.get("/cleantail/glossary").text)
+    assert all(meaning in text for meaning in GLOSSARY.values())
+
+
 def test_a_broken_topic_and_a_topic_without_a_table_are_shown_beside_the_others(browser: Any, site: Site) -> None:
     site.broken_topic("broken")
     site.topic("fresh")
     text = browser("ann").get("/cleantail/topics").text
     assert "config.segment.sm: unknown key" in text
     assert "nothing was ingested yet" in text
-    assert "quarantined" in text
+    assert ">blocked</span>" in text
     assert "Nothing was ingested yet" in browser("ann").get("/cleantail/topics/fresh").text
     assert "unknown key" in browser("ann").get("/cleantail/topics/broken").text
 

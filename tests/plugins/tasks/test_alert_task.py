@@ -109,7 +109,7 @@ def test_a_failed_check_is_the_incident_of_its_quarantine() -> None:
     first, second = red_alarms(RED, [log(4, held), log(5)], "link", NOW_MS, 15_000)
     assert (first.subject, first.occurrence, first.link, first.partition) == ("partition 4", "since 7", "link", 4)
     assert first.text == (
-        "partition 4: check failed: expect_b, expect_column_values_to_not_be_null; in quarantine since "
+        "partition 4: check failed: expect_b, expect_column_values_to_not_be_null; blocked since "
         "1970-01-01 00:00:00 UTC, tried again by the first run after 2023-11-14 22:15:20 UTC"
     )
     assert (second.subject, second.occurrence) == ("partition 5", f"since {NOW_MS}")

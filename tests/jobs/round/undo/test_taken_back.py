@@ -247,7 +247,7 @@ def test_a_partition_that_its_records_brought_into_quarantine_leaves_it(workshop
     before = seen(workshop, topic)
     ingest(workshop, topic, "wrong.jsonl", (1, "b", "x"))
     assert workshop.run("compact", topic, "--now", NOW + 1, "--force")[0] == 1
-    assert "leaves quarantine" in workshop.ok("rollback", topic, "--ingestion", "wrong.jsonl")
+    assert "no longer blocked" in workshop.ok("rollback", topic, "--ingestion", "wrong.jsonl")
     assert seen(workshop, topic) == before
 
 
