@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-deep test-browser test-services test-compose test-versions worker-environment differential bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-quick test-deep test-browser test-services test-compose test-versions test-first-day worker-environment differential bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -96,6 +96,9 @@ test-compose: setup ## docker-compose.yaml in containers (not run to its end yet
 
 test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges
 	$(BIN)/python -m tests.versions
+
+test-first-day: setup ## what docs/installing.md says, with a real Airflow, REST catalog and broker: at most ten minutes
+	$(BIN)/python -m tests.first_day
 
 worker-environment: setup ## archive of the Python environment for the workers of a Spark cluster, for spark.archives
 	bin/worker-environment $(CLEANTAIL_HOME)/worker-environment.tar.gz

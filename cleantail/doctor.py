@@ -357,7 +357,11 @@ def _pyspark() -> str:
 def _workers_python(platform: Platform, env: Mapping[str, str], access: Access) -> str:
     """Compare the Python of Spark's tasks with this one, which the driver runs on: PySpark needs the same version."""
     here = "{}.{}".format(*sys.version_info)
-    if not runs_in_one_process(access.master(platform)):
+    try:
+        master = access.master(platform)
+    except CleantailError:
+        raise NotExaminedError("it depends on the Spark master, which is not known") from None
+    if not runs_in_one_process(master):
         raise NotExaminedError(f"executors have their own: it must be Python {here}, with the package cleantail[spark]")
     python = with_own_python(env)["PYSPARK_PYTHON"]
     if python == sys.executable:

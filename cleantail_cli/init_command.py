@@ -57,7 +57,7 @@ FILES = """\
   path: {value}"""
 CONNECTION = """\
   kafka:
-    # an Airflow connection of type kafka, with librdkafka's settings as JSON in its extra
+    # an Airflow connection of type cleantail_kafka, with librdkafka's settings as JSON in its extra
     connection: {value}
     topic: null                   # null: the topic's own name"""
 BROKERS = """\

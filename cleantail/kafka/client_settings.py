@@ -78,12 +78,15 @@ def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindCon
     named = connection(source.connection)
     if named is None:
         raise CleantailError(
-            f"Airflow has no connection {source.connection}: create one of type {CONNECTION_TYPE}, with librdkafka's "
-            f"settings as JSON in its extra, including {ADDRESS}; nothing was appended"
+            f"Airflow has no connection {source.connection}: create one of type {OWN_CONNECTION_TYPE}, with "
+            f"librdkafka's settings as JSON in its extra, including {ADDRESS}; nothing was appended"
         )
     conn_type, extra = named
     if conn_type not in (CONNECTION_TYPE, OWN_CONNECTION_TYPE):
-        raise CleantailError(f"{where} is of type {conn_type}, not {CONNECTION_TYPE}; nothing was appended")
+        raise CleantailError(
+            f"{where} is of type {conn_type}, not {CONNECTION_TYPE}. Make it of type {OWN_CONNECTION_TYPE}: without "
+            "its provider for Kafka, Airflow turns `--conn-type kafka` into generic; nothing was appended"
+        )
     settings = {str(name): _scalar(value, str(name), where) for name, value in extra.items() if value is not None}
     if not settings.get(ADDRESS):
         raise CleantailError(f"{where} has no {ADDRESS} in its extra: librdkafka's settings as JSON are expected there")

@@ -138,7 +138,9 @@ def test_a_connection_that_is_not_there_or_of_another_type_is_told(
         execute(operator)
     monkeypatch.delenv("AIRFLOW_CONN_KAFKA_K")
     site.topic("orders", source=source(connection="kafka_none"))
-    with pytest.raises(AirflowFailException, match="Airflow has no connection kafka_none: create one of type kafka"):
+    with pytest.raises(
+        AirflowFailException, match="Airflow has no connection kafka_none: create one of type cleantail_kafka"
+    ):
         execute(operator)
 
 
