@@ -1,12 +1,12 @@
-"""Examine an installation: everything that a run needs, each part on its own, and nothing is changed.
+"""Examine everything that a run needs, part by part. Changes nothing.
 
 A check returns what it found, or raises an error with what is wrong. `examine` runs every check, also after one that
 failed. What only Airflow has (connections, channels, DAGs) is examined by `cleantail_airflow.tasks.doctor_task`.
 
-1. A SQL catalog is opened without making its tables. A file of SQLite that does not exist is not made.
-2. The store is reached through each topic's table. A warehouse without tables is only asked whether it is there:
-   whether it can be written shows in the first ingestion.
-3. Brokers are asked to describe each topic, as an ingestion asks them first.
+1. A SQL catalog is opened without creating its tables. A missing SQLite file is not created.
+2. The store is reached through each topic's table. If the warehouse has no tables, only its existence is checked. The
+   first ingestion shows whether it can be written.
+3. Brokers are queried for a description of each topic. An ingestion begins with the same query.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ CONNECTED_WITHIN_S = 5.0
 PROCESS_WITHIN_S = 60.0
 OLDEST_JAVA = 17
 _NO_TABLES = re.compile(r"""no such table|relation "[^"]*" does not exist|Table '[^']*' doesn't exist""")
-"""Matches what SQLite, Postgres and MySQL say of a missing table."""
+"""Matches the errors of SQLite, Postgres and MySQL for a missing table."""
 _PORTS = {"http": 80, "https": 443}
 
 
@@ -261,7 +261,7 @@ def _source_table(topic: Topic) -> str:
 
 
 def _brokers(topics: list[Topic], access: Access) -> Iterator[Finding]:
-    """Yield what the brokers say of each topic. Brokers that do not answer are asked once."""
+    """Yield what the brokers return for each topic. Brokers that do not answer are queried only once."""
     silent = SilentBrokers()
     for topic in topics:
         if (kafka := topic.source.kafka) is not None:

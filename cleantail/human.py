@@ -44,8 +44,8 @@ def one_line(text: str) -> str:
 
 
 def whole_number(text: str, digits: int = 19) -> int | None:
-    """Return the number that ASCII digits write, else None. For texts of others: isdigit() accepts ², and int()
-    raises for 4,301 digits."""
+    """Parse ASCII digits; None for any other text. Text of others is safe here: isdigit() accepts ², and int() raises
+    for 4,301 digits."""
     return int(text) if 0 < len(text) <= digits and text.isascii() and text.isdigit() else None
 
 

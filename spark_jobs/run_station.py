@@ -155,7 +155,7 @@ def main(argv: Sequence[str]) -> int:
 
 
 def _client_settings(job: Job) -> Mapping[str, str]:
-    """Return the Kafka client's settings: of --client-settings, else of the environment."""
+    """Return the Kafka client's settings, from --client-settings, else from the environment."""
     file = job.arguments.client_settings
     handed_on = SETTINGS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else None
     return settings_in_driver(job.topic, handed_on)

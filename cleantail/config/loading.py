@@ -1,15 +1,15 @@
-"""Reads the configuration: config/defaults.yaml (optional), config/topics/<topic>.yaml and config/groups/<group>.yaml.
+"""Read the configuration: config/defaults.yaml (optional), config/topics/<topic>.yaml and config/groups/<group>.yaml.
 
     platform = load_platform(config_dir)
     topic = find_topic("orders", config_dir)
 
 A topic is read in these steps:
 
-1. Its YAML lies over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the default
-   (but `schedule: null` means no schedule).
+1. Its YAML is merged over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the
+   default (but `schedule: null` means no schedule).
 2. Each value has its type and is in its range (cleantail.config.topic).
 3. The topic stays within what the platform allows (claims), and in its group (topic_group).
-4. Its name and table are those of no other topic (claims), and so is its source.
+4. No other topic has its name, its table or its source (claims).
 
 Every error is a ConfigError with file, key, value and what is allowed.
 
@@ -219,7 +219,7 @@ class ReadDefaults:
 
     @cached_property
     def platform(self) -> Platform:
-        """Raises ConfigError for a CLEANTAIL_HOME that cannot be part of an address."""
+        """Return the platform. Raises ConfigError if CLEANTAIL_HOME cannot be part of an address."""
         if set("?%#") & set(text := str(self.home)):
             problem = Problem(HOME_VARIABLE, not_allowed(text), "a path without ? % #: it becomes part of addresses")
             raise ConfigError(self.config_dir, [problem])
@@ -263,7 +263,7 @@ def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     max_bytes = platform.limits.yaml_max_bytes
     topic_yaml = without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES)))
     data = merged(defaults.written, topic_yaml)
-    # with any name there is a default table, so that a missing topic is one problem instead of two
+    # any name gives a default table: a missing `topic` is then one problem, and a missing `table` not a second one
     name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file)

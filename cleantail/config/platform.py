@@ -284,7 +284,7 @@ class Platform(PlatformSettings):
         return self.catalog.warehouse or local
 
     def reading(self, catalog: str | None) -> Platform:
-        """Return the platform with a catalog of source_catalogs instead of its own, for reads alone. None returns
+        """Return the platform with a catalog of source_catalogs instead of its own, for reads only. None returns
         itself.
         """
         if catalog is None:

@@ -1,4 +1,4 @@
-"""When a topic's DAG runs: by cron, after updates of Airflow assets, or both. Holds what `schedule:` in YAML may be."""
+"""When a topic's DAG runs: by cron, after updates of Airflow assets, or both. The values of `schedule:` in YAML."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Letters are names of months and days, and `L`, the last day. `#`, `?` and `R(…
 
 
 def is_schedule(text: str) -> bool:
-    """Return whether a text is a preset as `@daily`, or a cron line that has a next moment: there is no 31 April."""
+    """Return whether a text is a preset as `@daily`, or a cron line that ever fires. 31 April never does."""
     from croniter import CroniterError, croniter
 
     if text in PRESETS:
@@ -113,7 +113,7 @@ def _asset_uri(uri: str) -> str:
         raise ValueError("not a URI")
     try:
         refused = urlsplit(uri).scheme.lower() == RESERVED_SCHEME
-    except ValueError:  # such as an IPv6 address that does not end
+    except ValueError:  # such as an IPv6 address without its closing bracket
         refused = True
     if refused:
         raise ValueError("not a URI of an asset")

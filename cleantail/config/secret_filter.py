@@ -3,7 +3,7 @@
 Settings of catalog and Spark have free names. They appear on command lines, which every user of the machine may read,
 and repositories hold the YAML.
 
-1. A key is refused if its name says that its value opens something.
+1. A key is refused if its name marks the value as a secret: a password, a token, a key.
 2. A value is refused if it has the form of a secret.
 3. Switches and places of secrets are allowed: true and false, the path of a file, the name of a class.
 
@@ -98,7 +98,7 @@ _LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+
 
 
 def is_secret(key: str, value: object) -> bool:
-    """Return whether the key says that the value is a secret. Booleans are never secrets."""
+    """Return whether the key marks the value as a secret. Booleans are never secrets."""
     if value is None or isinstance(value, bool) or str(value).lower() in ("true", "false"):
         return False
     if _REFERENCE.fullmatch(key) and _REFERENCED.fullmatch(str(value)):
@@ -116,8 +116,8 @@ def is_secret(key: str, value: object) -> bool:
 
 
 def _says_where_it_is(name_parts: list[str], value: object) -> bool:
-    """Return whether the value only locates a secret or limits its lifetime: its file, the service that keeps it,
-    the class that provides it."""
+    """Return whether the value is not the secret: its lifetime, its file, the service that keeps it, or the class that
+    provides it."""
     if name_parts[-1:] == ["ms"] and str(value).isdecimal():
         return True
     if not isinstance(value, str) or not name_parts:

@@ -1,8 +1,8 @@
 """`checks:` of a topic's YAML: expectations of Great Expectations on the records that a round would publish.
 
 `expectation_schemas.json` has the JSON Schema of each expectation's arguments, so configuration is validated fast, and
-also where Great Expectations is not installed. spark_jobs/quality/expectation_schemas.py generates it. A test compares
-it with the installed version.
+also without Great Expectations. spark_jobs/quality/expectation_schemas.py generates it. A test compares it with the
+installed version.
 
 Arguments are validated by that schema, then by rules over several arguments, then against the columns of the records.
 An argument outside the schema is refused. So an argument cannot become SQL, name another table, or be a suite parameter
@@ -58,7 +58,7 @@ _BROKEN_IN_EVERY_DIALECT = {
     "bad character range": "a range whose end is before its start",
     "bad escape (end of pattern)": "a backslash with nothing after it",
 }
-"""Python's complaints about a regular expression that Java, which reads the patterns, has too -> our words."""
+"""Python's errors of regular expressions that are also errors in Java, which evaluates the patterns -> our words."""
 _OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")
 """Named groups in Python's form, which Java does not accept."""
 
@@ -126,7 +126,7 @@ def _quantile_problems(ranges: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
-    """Yield problems of weights. Each value, or each span between bins, has one, and their sum is 1."""
+    """Yield problems of weights: one for each value, or for each span between bins. Their sum is 1."""
     key, weights = "kwargs.partition_object", partition["weights"]
     parts = len(partition["values"]) if "values" in partition else len(partition.get("bins", ())) - 1
     if ("values" in partition) == ("bins" in partition):
@@ -294,7 +294,7 @@ NUMBERS_ONLY = frozenset(
 NUMBERS_OR_TIMES = frozenset(
     {"expect_column_max_to_be_between", "expect_column_min_to_be_between", "expect_column_values_to_be_between"}
 )
-"""Expectations whose bounds are numbers or times, depending on the column. A test asks Great Expectations itself."""
+"""Expectations whose bounds are numbers or times, depending on the column. A test compares with Great Expectations."""
 NOT_OF_TIMES = NUMBERS_ONLY | {
     "expect_column_stdev_to_be_between",
     "expect_column_value_z_scores_to_be_less_than",
@@ -316,7 +316,7 @@ OF_LISTS = frozenset(
         "expect_column_values_to_not_be_null",
     }
 )
-"""Expectations of one column that work on headers. The same test asks."""
+"""Expectations of one column that work on headers. The same test checks them."""
 COMPARING_COLUMNS = frozenset(
     {
         "expect_column_pair_values_a_to_be_greater_than_b",

@@ -1,4 +1,4 @@
-"""Reads one YAML file into plain data, and refuses what no model should see.
+"""Read one YAML file into plain data, and refuse content before any model gets it.
 
 Refused: duplicate keys (YAML silently keeps the last), keys that are not text, aliases (a short file can unfold into
 gigabytes), tags (`!name`), and secrets.

@@ -9,8 +9,8 @@ The environment:
 4. It gets no Kafka login (CLEANTAIL_KAFKA_…): the one job that reads from Kafka gets its login in a file.
 5. It gets all other variables: Spark, Java or a cloud's library may need them.
 
-A worker may die while its driver goes on. The next try ends that driver: only on this machine, since the same boot, and
-with the noted start time, because process ids are reused. A driver on another machine cannot be ended. Its commit
+A worker may die while its driver continues. The next try ends that driver. Process ids are reused, so it ends only a
+process of this machine and boot that has the noted start time. A driver on another machine cannot be ended. Its commit
 happens once or not at all.
 """
 
@@ -29,7 +29,7 @@ from cleantail.codec import digest_of
 from cleantail.home.home_folder import holds_within, make_folder
 
 TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
-"""Has the token for the metrics, in the environment of the API server."""
+"""Token of the metrics, set in the environment of the API server."""
 _AIRFLOW_PREFIXES = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
 """Prefixes of Airflow's variables: settings (AIRFLOW__…, also with _CMD and _SECRET), AIRFLOW_CONN_…, AIRFLOW_VAR_…,
 passwords."""

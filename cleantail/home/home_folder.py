@@ -30,13 +30,13 @@ _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER = "data_docs"
-"""Has a folder for each topic: a project of Great Expectations."""
+"""Folder with a project of Great Expectations for each topic."""
 GENERATOR = '<meta name="generator" content="cleantail data docs 2">'
 """Marks a page that Cleantail wrote."""
 HEAD_CHARS = 2000
-"""Length of a page's beginning, in which GENERATOR is."""
+"""GENERATOR is within this many characters from a page's start."""
 NAME_CHARS = 180
-"""A longer name of a lock is cut, and gets a hash."""
+"""A longer name of a lock is truncated and ends in a hash."""
 _PAUSE_S = 0.1
 
 

@@ -1,4 +1,4 @@
-"""How a process starts and ends that does its work once: the command line, or a Spark job.
+"""Start and end of a process that does one piece of work: the command line, or a Spark job.
 
 Some libraries import large modules if these are installed, and work without them. So a process can hide modules:
 PyArrow imports pandas at the first call, and Great Expectations imports Spark Connect.
@@ -82,9 +82,10 @@ def seldom_look_for_garbage() -> None:
 
 
 def keep_logs_printable(*loggers: str) -> None:
-    """Make every message that this process logs text that commands no terminal; with `loggers`, only what those log,
-    and the ones below them. Messages quote paths and names that the owners of tables chose. A line break in one begins
-    no line that looks like a record of the log.
+    """Remove control sequences of terminals from all messages that this process logs, and indent their further lines.
+
+    With `loggers`, only from messages of these loggers and their children. Messages quote paths and names that owners
+    of tables chose. A line break in a name must not begin a line that looks like a log record.
     """
     usual = logging.getLogRecordFactory()
     if getattr(usual, "is_printable", False):
@@ -121,7 +122,7 @@ def end_process(code: int) -> NoReturn:
     atexit._run_exitfuncs()
     try:
         for stream in (sys.stdout, sys.stderr):
-            if stream is not None and not stream.closed:  # as whoever started the process, or the work, has left it
+            if stream is not None and not stream.closed:  # missing from the start, or closed since
                 stream.flush()
     except OSError:
         code = code or NOT_WRITTEN

@@ -55,8 +55,8 @@ class RestoredLog:
     already_written  records that an earlier run of this restore had written; this run has compared each of them
     written          records that this run has written
     verified         all records of the partition, of both kinds: each was read back and equals the archive's
-    first_offset, last_offset  in the archive, of record 0 of the partition in Kafka and of its last; None without
-    records
+    first_offset     offset in the archive of the record that has offset 0 in Kafka; None without records
+    last_offset      offset in the archive of the partition's last record; None without records
     """
 
     partition: int

@@ -15,8 +15,8 @@ only producer and first offset, so a scan is small. The scans of a partition's f
    later leader began. As in Kafka, the file with the higher leader epoch wins. If the epochs are equal, the longer file
    wins.
 2. Offsets that are in no file are missing, unless the broker's cleaner removed their records. Its checkpoint stores how
-   far it has cleaned. Beyond that, only a later batch with fewer records than offsets proves a cleaning. It may be that
-   of the leader that a replica was copied from, or one whose checkpoint is not written yet. A warning names such
+   far it has cleaned. Beyond that, only a later batch with fewer records than offsets proves a cleaning: by a leader
+   that the replica was copied from, or by a broker that has not written its checkpoint yet. A warning names such
    offsets. Without the checkpoint, a gap in a file also counts as cleaned.
 3. A log ends at the broker's high watermark if a checkpoint names it, else with its last batch. Below that, the first
    transaction without a marker is the last stable offset, where a read_committed consumer stops.
@@ -279,7 +279,8 @@ class SegmentScan:
     has_more        whether the file continues behind `end`
     last_epoch      leader epoch of its last batch
     cleaned_to      the offset up to which the file may have been cleaned, 0 if it shows no sign of a cleaner
-    rewritten_to    the offset up to which it certainly was: the end of its last batch with fewer records than offsets
+    rewritten_to    the offset up to which it was certainly cleaned: the end of its last batch with fewer records than
+                    offsets
     gap             its last gap between batches, which a cut can cause too
     ended           producers whose transaction ends in it
     begun           producer -> first offset of the transaction that it begins and does not end

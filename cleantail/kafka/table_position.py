@@ -2,7 +2,7 @@
 
 A property of Cleantail's own namespace stores when the brokers were last queried and had nothing new. Such a query does
 not change the table, so the position does not contain it. The property holds for one position, by its `read_id`. It
-counts no more once the position has moved, forward or back.
+is void once the position has moved, forward or back.
 """
 
 from __future__ import annotations

@@ -25,8 +25,8 @@ class TopicRow:
     """One topic on the page of all topics.
 
     Ratio and lag are those of its worst log. `last_round_ms` is by the round's own clock. `last_round_at_ms` is by the
-    wall clock, None if the round's snapshot is not kept. `group` is the one in its YAML. `source_lag` is how far its
-    source in Kafka was not read, or why that is unknown; None if it has another source.
+    wall clock, None if the round's snapshot is not kept. `group` is the one in its YAML. `source_lag` is how far it is
+    behind its source in Kafka, or why that is unknown; None if it has another source.
     """
 
     name: str
@@ -55,7 +55,7 @@ class TopicRow:
 
     @property
     def behind(self) -> int | None:
-        """How many offsets of its source in Kafka were not read yet; None if it has none or that is unknown."""
+        """Number of unread offsets of its source in Kafka; None if unknown or without such a source."""
         return self.source_lag.behind if isinstance(self.source_lag, SourceLag) else None
 
     @property

@@ -61,7 +61,7 @@ class LogFile:
     are those of the last registration, since they apply to all, and `arrived` is that of the first.
     `key_bytes`: compressed size of its keys.
     `constants`: values of the file's partition for columns that the file may lack.
-    `piece` of `pieces`: which of its row groups are meant.
+    `piece` of `pieces`: the share of its row groups that this object stands for.
     """
 
     hash: int

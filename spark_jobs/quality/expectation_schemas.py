@@ -95,8 +95,8 @@ REQUIRED = frozenset(
         ("expect_table_columns_to_match_set", "column_set"),
     }
 )
-"""Required arguments that Great Expectations treats as optional. A check without them cannot fail, or not be
-evaluated."""
+"""Required arguments that Great Expectations treats as optional. A check without them cannot fail, or cannot
+be evaluated."""
 
 
 def core_expectations() -> dict[str, Any]:

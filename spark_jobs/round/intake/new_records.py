@@ -2,8 +2,8 @@
 
 1. New records are data files that no reader sees yet. The files' metadata shows which offsets the table may share. If
    the new records only follow the table's, no record is read.
-2. Records that a round has hidden are compared too, as long as their data files exist (semantics.md 3.5). The first
-   offsets of a recreated topic mostly meet records that were superseded long ago.
+2. Records that a round has hidden are compared too, as long as their data files exist (semantics.md 3.5). If a topic
+   was recreated, the table's records at its first offsets were mostly superseded long ago.
 3. A record that a topic's table cannot hold goes to a side table and is counted (`cleantail.unholdable.policy`).
 """
 
