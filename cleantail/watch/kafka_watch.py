@@ -31,6 +31,7 @@ SettingsOf = Callable[[Topic], Mapping[str, str]]
 """Returns the settings of a topic's Kafka client. Raises CleantailError if there are none."""
 Answer = BrokerTopic | str
 """The topic at its brokers, or why that is unknown."""
+NO_CLIENT = "the package confluent-kafka is not installed: it comes with cleantail[kafka]"
 NO_ANSWER_YET = "the brokers have not answered yet"
 
 
@@ -182,6 +183,8 @@ class KafkaWatch:
             with self._lock:
                 self._clients.pop(key, None)  # its complaint is not that of a later question
             return without_outcome(e)
+        except ImportError:
+            return NO_CLIENT
 
     def _brokers(self, key: tuple[tuple[str, str], ...], settings: Mapping[str, str]) -> Brokers:
         """Return the client of these settings. Topics of the same brokers share a connection."""

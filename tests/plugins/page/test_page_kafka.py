@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import sys
+import threading
 import time
 from html import unescape
 from pathlib import Path
@@ -12,11 +14,12 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from cleantail.config.loading import find_topic
 from cleantail.config.topic import Topic
 from cleantail.kafka.table_position import write_look
 from cleantail.lake.evaluate import read_facts
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition
-from cleantail.watch.kafka_watch import ANSWERS_LIVE_S, KafkaWatch, TableEnds
+from cleantail.watch.kafka_watch import ANSWERS_LIVE_S, LISTED_LIVE_S, KafkaWatch, TableEnds
 from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.exposition import samples_of
 from cleantail_airflow.page.page_content import Content
@@ -122,7 +125,8 @@ def until_answered(content: Content) -> Any:
 
 
 def listed(content: Content) -> str:
-    values = by_name(content.all_topics(["orders"], NOW_MS, {})) | {"root": "", "ui": "", "dag_id_of": str}
+    values = by_name(content.all_topics(["orders"], NOW_MS, {})) | {"examined": None}
+    values |= {"root": "", "ui": "", "dag_id_of": str}
     return text_of(TEMPLATES.get_template("topics.html").render(**values))
 
 
@@ -188,3 +192,53 @@ def test_an_answer_is_kept_for_a_few_seconds(site: Site, tmp_path: Path, address
     for now_s[0] in (0.0, ANSWERS_LIVE_S - 1, ANSWERS_LIVE_S):
         assert watch.view(made.topic, TableEnds(), NOW_MS, 30) is not None
     assert asked == ["orders", "orders"]
+
+
+def test_a_list_asks_once_a_minute_shows_the_last_answer_meanwhile_and_shares_the_connection(
+    site: Site, tmp_path: Path, address: str
+) -> None:
+    kafka = {"kafka": {"bootstrap.servers": address, "topic": "prod.orders"}}
+    for name in ("orders", "others"):
+        site.topic(name, source=kafka)
+    (site.config / "defaults.yaml").write_text("platform: {shared_sources: ['kafka:prod.orders']}\n")
+    topics, asked, now_s = [find_topic(name, site.config) for name in ("orders", "others")], [], [0.0]
+    held = threading.Event()
+    held.set()
+
+    def settings_of(topic: Topic) -> dict[str, str]:
+        asked.append(topic.topic)
+        held.wait()
+        return {"bootstrap.servers": address}
+
+    watch = KafkaWatch(settings_of, lambda: now_s[0])
+    tables = [(topic, TableEnds(ends={0: 2})) for topic in topics]
+    first = watch.lags(tables, NOW_MS, 30)
+    assert {name: lag.behind for name, lag in first.items()} == {"orders": 3, "others": 3}  # type: ignore[union-attr]
+    assert len(watch._clients) == 1
+    now_s[0] = LISTED_LIVE_S - 1
+    watch.lags(tables, NOW_MS, 30)
+    assert sorted(asked) == ["orders", "others"]
+    now_s[0] = LISTED_LIVE_S
+    held.clear()
+    assert watch.lags(tables, NOW_MS, 0) == first  # it is asked again, and has not answered
+    held.set()
+    assert watch.lags(tables, NOW_MS, 30) == first
+    assert sorted(asked) == ["orders", "orders", "others", "others"]
+
+
+def test_a_client_that_met_trouble_is_not_asked_again(site: Site, tmp_path: Path) -> None:
+    site.topic("orders", source={"kafka": {"bootstrap.servers": "127.0.0.1:1", "topic": "prod.orders"}})
+    watch = KafkaWatch(lambda _: {"bootstrap.servers": f"127.0.0.1:{free_port()}"})
+    [problem] = watch.lags([(find_topic("orders", site.config), TableEnds())], NOW_MS, 30).values()
+    assert isinstance(problem, str) and "Connection refused" in problem
+    assert watch._clients == {}
+
+
+def test_without_kafkas_client_the_lag_is_unknown_and_the_rest_is_shown(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site.topic("orders", source={"kafka": {"bootstrap.servers": "127.0.0.1:1", "topic": "prod.orders"}})
+    table(site, tmp_path, "c", "id")
+    for name in ("confluent_kafka", "confluent_kafka.admin"):
+        monkeypatch.setitem(sys.modules, name, None)
+    assert "The lag is unknown: the package confluent-kafka is not installed" in shown(site)
