@@ -45,10 +45,12 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
     If a round needs approval, it is dropped and the exit code is 5. Run again with --approve to make and publish it.
     """
     from cleantail.home.home_folder import exclusive
+    from cleantail.lake.catalogs import require_usable
 
     configured = call.topic(topic)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
         progress("evaluating")
+        require_usable(configured)
         planned = evaluated(configured, now, force, partition)
         approved_by = getpass.getuser() if approve else None
         due = planned.has_rounds or planned.repairs  # only then is Spark started

@@ -322,7 +322,7 @@ def _check_quality(job: Job) -> Document:
     """
     request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
     session = job.begin_session("check_quality")
-    from spark_jobs.round.stations import check_and_publish
+    from spark_jobs.round.check_and_publish import check_and_publish
 
     checked = check_and_publish(_round_run(job, session), request, job.arguments.publish)
     return _with_ok(CHECKED_ROUND_JSON, checked)
@@ -332,7 +332,7 @@ def _publish(job: Job) -> Document:
     """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`."""
     reference = REFERENCE_JSON.value(job.arguments.round, "--round")
     session = job.begin_session("publish", workers=False)
-    from spark_jobs.round.stations import publish_recorded
+    from spark_jobs.round.check_and_publish import publish_recorded
 
     result = publish_recorded(session, job.topic, reference, job.arguments.kind)
     return dict(ROUND_RESULT_JSON.plain(result))

@@ -71,7 +71,7 @@ ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
 )
 _FOLDERS_OF_RUNS = ("airflow", "data_docs", "drivers", "locks", "alerts", "packs", "page")
-_RESERVED_FOLDERS = (*_FOLDERS_OF_RUNS, "warehouse", "jars", "demo", "upgrades")
+_RESERVED_FOLDERS = (*_FOLDERS_OF_RUNS, "warehouse", "jars", "demo")
 """Folders of CLEANTAIL_HOME that are not sources of records."""
 
 

@@ -23,6 +23,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import (
     COLUMNS,
+    EVIDENCE,
     KEYLESS_SUFFIX,
     LEDGER_SUFFIX,
     PARTITION,
@@ -265,14 +266,31 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
 def require_usable(topic: Topic) -> None:
     """Raise an error if a job could not work on the topic, before anything is read or changed.
 
-    OutsideError: the catalog is out of reach. TableError: the table is not the topic's, or a commit to an adopted table
-    would delete metadata files that are not its own.
+    OutsideError: the catalog is out of reach. TableError: the table is not the topic's, the evidence has an unknown
+    format, or a commit to an adopted table would delete metadata files that are not its own.
     """
-    table = load_table(kept_catalog(topic.platform), topic)
+    catalog = kept_catalog(topic.platform)
+    require_known_evidence(catalog, topic.platform)
+    table = load_table(catalog, topic)
     if table is not None:
         require_data_alone(topic.table, table.properties)
     if table is not None and topic.columns is not None:
         require_safe_commits(table)
+
+
+def require_known_evidence(catalog: Catalog, platform: Platform) -> None:
+    """Raise TableError if this version does not read the format of the evidence: a round would fail after its work."""
+    if time.monotonic() - _evidence_known_s.get(catalog, float("-inf")) < STORES_LIVE_S:
+        return
+    name = f"{platform.catalog.namespace}.{EVIDENCE}"
+    evidence = load_any(catalog, name, platform)
+    if evidence is not None:
+        require_known_format(name, evidence.properties)
+    _evidence_known_s[catalog] = time.monotonic()
+
+
+_evidence_known_s: WeakKeyDictionary[Catalog, float] = WeakKeyDictionary()
+"""Catalog -> when require_known_evidence last read it (monotonic seconds). A pack of many topics reads it once."""
 
 
 def file_io_properties(topic: Topic) -> dict[str, str]:
@@ -344,4 +362,5 @@ def load_named(platform: Platform, name: str) -> Table:
     table = load_any(open_catalog(platform), name, platform)
     if table is None:
         raise TableError(f"catalog {platform.catalog.name} has no table {name}")
+    require_known_format(name, table.properties)
     return table

@@ -61,7 +61,7 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
     measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
     snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
-    table_columns = set(table.schema().column_names)  # an earlier version of the table has fewer until its next round
+    table_columns = set(table.schema().column_names)  # the next round adds the missing ones
     selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
     return rounds_of(evidence_rows(table, EqualTo("topic", topic), selected))
 
@@ -89,14 +89,14 @@ def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id
 def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -> list[EvidenceRow]:
     """Return the rows that have all these values.
 
-    Empty if an earlier version wrote the table and it lacks one of these columns.
+    Empty if the table still lacks one of these columns.
     """
     from pyiceberg.expressions import And, EqualTo
 
     table = load_evidence(catalog, platform)
     if table is None:
         return []
-    table_columns = set(table.schema().column_names)  # an earlier version of the table has fewer until its next round
+    table_columns = set(table.schema().column_names)  # the next round adds the missing ones
     if not values.keys() <= table_columns:
         return []
     selected = tuple(name for name in READ_COLUMNS if name in table_columns)

@@ -187,7 +187,7 @@ class Verdict:
 
     `failures` block it, `warnings` do not. `waits_for` are failed logs that share files with this one, which itself has
     not failed (a file of an adopted table may hold several logs). `judged_ms` is when the check ended, by the round's
-    clock (judged_at_ms); 0 if an earlier version checked it.
+    clock (judged_at_ms), 0 if that is unknown.
     """
 
     partition: int

@@ -82,7 +82,7 @@ def require_history(jvm: Any, iceberg: Any, table: str) -> None:
 def marked(transaction: Any, table: str, *, published: bool = False, ingested: bool = False) -> dict[str, str]:
     """Return the property with marks at the snapshot that a transaction has just made.
 
-    The first property always marks the last ingestion, because earlier versions set no marks.
+    The first property of a table also marks the last ingestion.
     """
     now = transaction.table()
     marks, mark = marks_of(texts(now.properties()), table, str(now.uuid())), mark_of(now.currentSnapshot())

@@ -83,9 +83,6 @@ BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
 RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
 """A restore's branch becomes stale these seconds later than others: a user has a week to finish a restore."""
 
-SECONDS_CHARS = 12
-"""Maximum number of digits of a time in seconds, which branch names of earlier versions have."""
-
 
 def branch_name(stem: str) -> str:
     """Return `stem` with the time of creation (ns). It shows whether a killed run left the branch behind.
@@ -100,12 +97,10 @@ def created_at_s(branch: str) -> float:
 
     A branch that is not ours is never stale: it gets infinity.
     """
-    text = branch.rpartition("_")[2]
-    created = whole_number(text)
+    created = whole_number(branch.rpartition("_")[2])
     if created is None or not branch.startswith(BRANCH_PREFIXES):
         return float("inf")
-    created_s = created if len(text) <= SECONDS_CHARS else created / 1e9
-    return created_s + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
+    return created / 1e9 + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
 
 
 logger = logging.getLogger("cleantail.tables")

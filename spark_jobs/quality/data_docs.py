@@ -187,7 +187,7 @@ class ListedPage:
     """A page in the index.
 
     path   relative to the index: validations/SUITE/ROUND/TIME/BATCH.html
-    title  (topic, partitions, kind and round, suite, status); empty if an earlier version wrote the page
+    title  (topic, partitions, kind and round, suite, status); empty if the page has another one
     """
 
     path: str
@@ -231,7 +231,7 @@ def title_in(page: Path) -> tuple[str, ...] | None:
 
 
 def _subject_of(validation: Any) -> tuple[str, str]:
-    """Return the kind of the round and a text of its partitions. Validations of an earlier version lack them."""
+    """Return the kind of the round and a text of its partitions. A validation without them has texts that say so."""
     metas = [result.expectation_config.meta or {} for result in validation.results]
     found = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
     return (found["kind"], batch_name(found["partitions"])) if found else ("kind not recorded", PARTITION_UNKNOWN)
@@ -267,7 +267,7 @@ def _result_row(result: Any) -> list[dict[str, Any]]:
 def _observed(result: Any) -> dict[str, Any]:
     """Return the observed values, or the reason why the expectation could not be evaluated.
 
-    Shows only counts and offsets of records. The rule also strips results of an earlier version."""
+    Shows only counts and offsets of records."""
     if error := error_in(result):
         return {"text": _short(error)}
     result_document, config = result.result or {}, result.expectation_config

@@ -69,7 +69,7 @@ RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
 
 
 def evidence_table(platform: Platform) -> Table:
-    """Load or create the evidence table. Adds the columns and properties that an earlier version lacks."""
+    """Load or create the evidence table. Adds the columns and properties that it lacks."""
     catalog, namespace = kept_catalog(platform), platform.catalog.namespace
     found = load_evidence(catalog, platform)
     if found is not None:
@@ -80,17 +80,17 @@ def evidence_table(platform: Platform) -> Table:
             properties, name = FORMAT | PROPERTIES, f"{namespace}.{EVIDENCE}"
             table = settled(lambda: catalog.create_table_if_not_exists(name, SCHEMA, properties=properties))
 
-    def as_of_this_version() -> None:
+    def complete() -> None:
         lacks = {name: value for name, value in PROPERTIES.items() if name not in table.properties}
         if not lacks and not set(SCHEMA.names) - set(table.schema().column_names):
             return
-        with table.transaction() as change:  # an earlier version created the table
+        with table.transaction() as change:
             if lacks:
                 change.set_properties(lacks)
             with change.update_schema() as update:
                 update.union_by_name(SCHEMA)
 
-    settled(as_of_this_version, lambda: None if table.refresh() else None)
+    settled(complete, lambda: None if table.refresh() else None)
     return table
 
 

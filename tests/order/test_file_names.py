@@ -1,11 +1,25 @@
-"""Test files are found by their name alone (pytest's import mode `prepend`), so no two may share one."""
+"""A file is found by its name: no two files of the product share one, and no two test files (pytest's import mode
+`prepend` needs that)."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
+import pytest
 
-def test_no_two_test_files_have_the_same_name():
-    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
+ROOT = Path(__file__).parents[2]
+PRODUCT = ("cleantail", "cleantail_cli", "dags", "embedded_airflow", "plugins", "spark_jobs")
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        pytest.param([f for folder in PRODUCT for f in (ROOT / folder).rglob("*.py")], id="product"),
+        pytest.param([*(ROOT / "tests").rglob("test_*.py")], id="tests"),
+    ],
+)
+def test_no_two_files_have_the_same_name(files: list[Path]) -> None:
+    names = Counter(file.name for file in files if file.name not in ("__init__.py", "__main__.py"))
+    assert len(names) > 50
     assert [name for name, count in names.items() if count > 1] == []

@@ -51,8 +51,29 @@ def test_format_1_is_read_with_and_without_its_number(orders_table, properties):
 def test_evidence_of_an_unknown_format_is_refused(orders_table):
     schema = Schema(NestedField(1, "topic", StringType()))
     orders_table.catalog.create_table("cleantail.cleantail_evidence", schema, properties={"cleantail.format": "2"})
-    with pytest.raises(TableError, match=r"table cleantail\.cleantail_evidence has cleantail\.format=2"):
+    unknown = r"table cleantail\.cleantail_evidence has cleantail\.format=2"
+    with pytest.raises(TableError, match=unknown):
         load_evidence(orders_table.catalog, orders_table.platform)
+    with pytest.raises(TableError, match=unknown):
+        require_usable(orders_table.topic)
+
+
+@pytest.mark.parametrize("command", [("compact", "orders", "--force"), ("ingest", "orders", "--file", "-")])
+def test_no_work_begins_if_the_format_of_the_evidence_is_unknown(orders_table, project, capsys, command):
+    orders_table.append((0, 0, 1, b"a", b"x"))
+    schema = Schema(NestedField(1, "topic", StringType()))
+    orders_table.catalog.create_table("cleantail.cleantail_evidence", schema, properties={"cleantail.format": "2"})
+    before = orders_table.table.refresh().metadata_location
+    code = main([*command, "--config", str(project / "config")])
+    assert code == 2 and "cleantail_evidence has cleantail.format=2" in capsys.readouterr().err
+    assert orders_table.table.refresh().metadata_location == before
+
+
+@pytest.mark.parametrize("command", [("mend", "cleantail.orders"), ("convert-deletes", "cleantail.orders")])
+def test_a_table_that_is_named_is_refused_too(orders_table, project, capsys, command):
+    orders_table.append((0, 0, 1, b"a", b"x")).set_properties(**{"cleantail.format": "2"})
+    assert main([*command, "--config", str(project / "config")]) == 2
+    assert "table cleantail.orders has cleantail.format=2" in capsys.readouterr().err
 
 
 def test_a_configuration_of_an_unknown_format_is_refused_with_what_is_allowed(project):

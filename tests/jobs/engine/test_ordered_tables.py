@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cleantail.lake.catalogs import open_catalog
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import full
 from tests.jobs.round.intake.test_adopt import HOUR, NOW, files_of

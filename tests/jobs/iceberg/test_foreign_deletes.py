@@ -17,12 +17,12 @@ from spark_jobs.iceberg.iceberg_reads import added_by
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.round import run as rounds
 from spark_jobs.round.check import check_round
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
 from spark_jobs.round.reclaim import rewrite_groups
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import append, by_spark, full, places_in
 from tests.jobs.round.intake.test_adopt import HOUR, NOW, changes, delete_files_of, expected, read

@@ -15,9 +15,9 @@ from cleantail.errors import TableError
 from cleantail.lake.position_deletes import positions_of_file
 from spark_jobs.iceberg import delete_files
 from spark_jobs.round import approvals
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.publish import side_table
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.conftest import REDPANDA, SINK, places, settings
 from tests.jobs.round.intake.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read
 from tests.jobs.round.test_held_rounds import checked_round

@@ -16,10 +16,10 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.round import run as rounds
 from spark_jobs.round.check import check_round
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import side_table
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import append, by_spark, full
 from tests.jobs.round.intake.test_adopt import CONNECT, HOUR, NOW, changes, expected, read

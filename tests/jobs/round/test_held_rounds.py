@@ -19,10 +19,10 @@ from spark_jobs.round import approvals, evidence, publish
 from spark_jobs.round import run as rounds
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_approved
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.round.test_rounds import NOW, offsets, record
 
 SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {"column": "key", "max_value": 3}}

@@ -20,11 +20,11 @@ from spark_jobs import run_station
 from spark_jobs.round import evidence, staged_rewrites
 from spark_jobs.round import run as rounds
 from spark_jobs.round.check import check_round
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.latest_view import view_name
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round, side_table
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from spark_jobs.run.topic_run import TopicRun
 from tests.jobs.conftest import places
 from tests.round_builders import reference_of

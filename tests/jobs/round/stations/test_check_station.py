@@ -12,9 +12,9 @@ from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON
+from spark_jobs.round import check_and_publish
 from spark_jobs.round import publish as publishing
 from spark_jobs.round import run as round_loop
-from spark_jobs.round import stations
 from tests.jobs.round.stations.test_forged_xcoms import ANNA, answer, call, told_by, unit_of  # noqa: F401
 from tests.jobs.round.test_held_rounds import ONE_KEY, branches, summary_of
 from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
@@ -123,7 +123,7 @@ def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop
 
     topic, table, asked = staged("nothing-passed", two_logs()[2:], checks=[ONE_KEY])
     with monkeypatch.context() as patch:
-        patch.setattr(stations, "publish_unasked", overtaken)
+        patch.setattr(check_and_publish, "publish_unasked", overtaken)
         checked = call("check_quality", topic, "--round", asked, "--publish")[1]
     assert told(table) is None
     for _ in range(2):  # the application of publish, which is left to do it, and a second try of it
@@ -173,7 +173,7 @@ def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, 
 
     topic, _, asked = staged(f"left-to-publish-{type(error).__name__.lower()}", two_logs()[:2])
     with monkeypatch.context() as patch:
-        patch.setattr(stations, "publish_unasked", fails)
+        patch.setattr(check_and_publish, "publish_unasked", fails)
         code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
     assert "is left to the task publish" in caplog.text and "a-key" not in caplog.text

@@ -16,10 +16,10 @@ from demo.sabotage import delete_where
 from spark_jobs.iceberg import commits
 from spark_jobs.round import undo as job
 from spark_jobs.round.check import check_round
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from tests.jobs.round.test_held_rounds import ONE_KEY
 from tests.jobs.round.test_other_processes import kill_at
 from tests.jobs.round.test_rounds import NOW, offsets, record

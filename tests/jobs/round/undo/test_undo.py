@@ -14,10 +14,10 @@ from spark_jobs import run_station
 from spark_jobs.iceberg import commits
 from spark_jobs.round import undo as job
 from spark_jobs.round.check import check_round
+from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.make import compact_unit
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.run import Run
-from spark_jobs.round.stations import publish_or_start_over
 from spark_jobs.round.undo import roll_back
 from tests.jobs.round.test_rounds import NOW, offsets, record
 
