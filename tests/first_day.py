@@ -214,7 +214,9 @@ def main() -> int:
             newcomer = prepared(place / "newcomer")
             print("the clock starts", flush=True)
             seconds, failed = first_day(newcomer, wheel, catalog, broker.address)
-    print(f"from pip install to the first green run: {seconds / 60:.1f} min, {failed} failed runs")
+    load = " ".join(f"{value:.0f}" for value in os.getloadavg())
+    words = f"{seconds / 60:.1f} min, {failed} failed runs (load average {load} on {os.cpu_count()} cores)"
+    print(f"from pip install to the first green run: {words}")
     return int(seconds > MINUTES * 60 or failed > FAILED_RUNS)
 
 
