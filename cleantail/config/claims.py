@@ -48,6 +48,7 @@ from cleantail.config.catalog import Catalog
 from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.source_paths import MAGIC, path_problem, written_problem
 from cleantail.config.topic import ID_CHARS, Topic, dag_id_of, default_table
+from cleantail.config.topic_checks import is_own
 from cleantail.config.topic_source import ADDRESS
 from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, UNHOLDABLE_SUFFIX
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
@@ -413,6 +414,11 @@ def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> I
         if allowed := connection_problem(alert, platform):
             key_path, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
             yield key_path, Problem(key_text(key_path), not_allowed(conn_id), allowed, conn_id)
+    for number, check in enumerate(topic.checks):
+        if is_own(check.expectation) and check.expectation not in platform.expectations:
+            key_path, name = ("checks", number, "expectation"), check.expectation
+            allowed = _listed_text("an expectation", "expectations", platform.expectations)
+            yield key_path, Problem(key_text(key_path), not_allowed(name), allowed, name)
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
@@ -428,8 +434,11 @@ def _unlisted(conn_id: str, key: str, names: Sequence[str]) -> str | None:
     """Return what is allowed if a connection is not in a list of the platform, else None."""
     if is_listed(conn_id, names):
         return None
-    listed = ", ".join(names) or "none"
-    return f"a connection that platform.{key} in defaults.yaml lists: {listed}; list it there"
+    return _listed_text("a connection", key, names)
+
+
+def _listed_text(what: str, key: str, names: Sequence[str]) -> str:
+    return f"{what} that platform.{key} in defaults.yaml lists: {', '.join(names) or 'none'}; list it there"
 
 
 def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:

@@ -17,6 +17,7 @@ from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 from cleantail.config.catalog import LOCAL_WAREHOUSE, Catalog, SourceCatalog
 from cleantail.config.config_model import Model, SettingText, cross_field_error, matching
 from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
+from cleantail.config.topic_checks import OWN_NAME, class_problem
 from cleantail.config.topic_source import ADDRESS_PATTERN, CatalogName, TablePattern
 
 PREFIX_CHARS = 64
@@ -107,6 +108,7 @@ SharedSource = Annotated[
     str, matching(r"(kafka|path|group):\S{1,1000}", "kafka:, path: or group:, and what it is called, or * at its end")
 ]
 FolderAddress = Annotated[str, matching(r"(/|[a-z0-9]+:/)[^\s?#]+", "an address of a folder, as s3://bucket/raw")]
+OwnExpectation = Annotated[str, matching(OWN_NAME, "a class with its module, as acme_checks.ExpectIban")]
 KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or its beginning with * at the end")]
 
 
@@ -239,6 +241,19 @@ class PlatformSettings(Model):
         description="Tables that topics' source.table may name: catalog.namespace.name, or a prefix with * at the end. "
         "Names of the platform's own catalog begin with its name too.",
     )
+
+    expectations: Annotated[tuple[OwnExpectation, ...], Field(strict=False)] = Field(
+        default=(),
+        description="Expectations of your own that topics' checks may name: classes of Great Expectations, each with "
+        "its module. Spark drivers import these modules, and no others.",
+    )
+
+    @model_validator(mode="after")
+    def _expectations_have_names_of_their_own(self) -> Self:
+        if name := class_problem(self.expectations):
+            allowed = "a class whose name no core expectation and no other own one has"
+            raise cross_field_error("expectations", name, allowed)
+        return self
 
     @model_validator(mode="after")
     def _catalogs_have_names_of_their_own(self) -> Self:

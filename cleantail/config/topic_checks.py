@@ -7,6 +7,10 @@ installed version.
 Arguments are validated by that schema, then by rules over several arguments, then against the columns of the records.
 An argument outside the schema is refused. So an argument cannot become SQL, name another table, or be a suite parameter
 ({"$PARAMETER": ...}), which Great Expectations would evaluate.
+
+A check may also name a class of `platform.expectations`, as acme_checks.ExpectIban. The platform trusts that code. Its
+arguments have no schema here: only names that Great Expectations gives another meaning, suite parameters and unknown
+columns are refused.
 """
 
 from __future__ import annotations
@@ -42,11 +46,36 @@ def class_name(expectation: str) -> str:
 
 
 _BY_CLASS_NAME = {class_name(name): name for name in EXPECTATION_NAMES}
+OWN_NAME = r"(?:[A-Za-z_][A-Za-z0-9_]*\.)+Expect[A-Za-z0-9_]+"
+"""A class outside Great Expectations, with its module."""
+REFUSED = frozenset(
+    {"batch_id", "catch_exceptions", "condition_parser", "description", "id", "library_metadata", "meta", "metadata"}
+    | {"notes", "rendered_content", "result_format", "row_condition", "severity", "windows"}
+)
+"""Arguments that a topic may not set: `row_condition` is SQL, `severity` is Cleantail's own key."""
 
 
 def expectation_name(name: str) -> str | None:
-    """Return the name in snake_case of an expectation by its name or class, else None."""
-    return name if name in EXPECTATION_NAMES else _BY_CLASS_NAME.get(name)
+    """Return the name in snake_case of a core expectation by its name or class, and an own one's name, else None."""
+    return name if name in EXPECTATION_NAMES or is_own(name) else _BY_CLASS_NAME.get(name)
+
+
+def is_own(name: str) -> bool:
+    """Return whether it is the name of a class outside Great Expectations."""
+    return re.fullmatch(OWN_NAME, name) is not None
+
+
+def class_problem(names: Sequence[str]) -> str | None:
+    """Return the first of these own expectations whose class has the name of a core one or of another own one.
+
+    Great Expectations finds an expectation by the name of its class alone.
+    """
+    taken = set(_BY_CLASS_NAME)
+    for name in names:
+        if (own := name.rpartition(".")[2]) in taken:
+            return name
+        taken.add(own)
+    return None
 
 
 _BROKEN_IN_EVERY_DIALECT = {
@@ -329,11 +358,35 @@ COMPARING_COLUMNS = frozenset(
 """Expectations that compare or add up columns. Headers cannot be among them."""
 
 
+_COLUMN = {"type": "string", "x-columns": True}
+_COLUMNS = {"type": "array", "items": {"type": "string"}, "x-columns": True}
+_OWN_SCHEMA: Mapping[str, Any] = {
+    "properties": {"column": _COLUMN, "column_A": _COLUMN, "column_B": _COLUMN}
+    | {"column_list": _COLUMNS, "column_set": _COLUMNS}
+}
+"""Arguments that name columns also in own expectations."""
+
+
+def _own_argument_problems(value: Any, key_path: str) -> Iterator[Problem]:
+    """Yield arguments of an own expectation that Great Expectations does not hand on to it as they are."""
+    inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
+    for key, below in inner:
+        path = f"{key_path}[{key}]" if isinstance(key, int) else f"{key_path}.{key}"
+        if key == "$PARAMETER":
+            yield Problem(path, "a suite parameter", "arguments without parameters")
+        elif key in REFUSED and key_path == "kwargs":
+            yield Problem(path, "an argument that a topic may not set", "the expectation's own arguments")
+        else:
+            yield from _own_argument_problems(below, path)
+
+
 def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Problem]:
     """Return all problems of the arguments of an expectation; keys are below the check, as `kwargs.column`.
 
     Rules over several arguments run only if each of these is valid.
     """
+    if is_own(expectation):
+        return list(_own_argument_problems(arguments, "kwargs"))
     schema = SCHEMAS[expectation]
     problems = list(mapping_problems(expectation, arguments, schema, "kwargs"))
     return problems or list(rule_problems(expectation, arguments))
@@ -345,7 +398,7 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
     `columns` are those that checks see; `key` and `value` are text there.
     """
     names, problems = ", ".join(columns), []
-    for name, schema in SCHEMAS[expectation]["properties"].items():
+    for name, schema in SCHEMAS.get(expectation, _OWN_SCHEMA)["properties"].items():
         if schema.get("x-columns") and name in arguments:
             for key, column in _named_columns(name, arguments[name]):
                 if not isinstance(column, str):
@@ -361,6 +414,8 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
 
 def _column_misfit(expectation: str, column: str) -> str | None:
     """Return why Great Expectations can never evaluate an expectation on a column, or None."""
+    if is_own(expectation):
+        return None
     if column in TEXT_COLUMNS and expectation in NUMBERS_ONLY | NUMBERS_OR_TIMES:
         return f"{shown(column)} is text"
     alone = "column" in SCHEMAS[expectation]["properties"]
@@ -406,9 +461,9 @@ Expectation = Annotated[
     AfterValidator(_expectation),
     Field(
         json_schema_extra={
-            "enum": list(EXPECTATION_NAMES),
+            "anyOf": [{"enum": list(EXPECTATION_NAMES)}, {"pattern": f"^(?:{OWN_NAME})$"}],
             "x-allowed": "a core expectation of Great Expectations that works on Spark and takes neither SQL nor "
-            "another table, as expect_column_values_to_not_be_null",
+            "another table, as expect_column_values_to_not_be_null, or a class of platform.expectations",
         }
     ),
 ]
@@ -417,7 +472,7 @@ Expectation = Annotated[
 class Check(Model):
     """One expectation. If it is critical and fails, it blocks the partition."""
 
-    expectation: Expectation = Field(description="Name of the expectation.")
+    expectation: Expectation = Field(description="Name of the expectation, or a class of platform.expectations.")
     kwargs: dict[str, JsonValue] = Field(default={}, description="Its arguments, with Great Expectations' names.")
     severity: Literal["critical", "warning", "info"] = Field(
         default="critical", description="critical blocks the partition; warning and info are only reported."

@@ -123,6 +123,10 @@ class TooLongError(Exception):
     """The topic's own checks exceeded their time limit."""
 
 
+class UnusableCheckError(Exception):
+    """The class of an own expectation cannot be used. The message has no text of that code."""
+
+
 class TimeLimit:
     """The time limit of all own checks of one check of a round. It starts with the first."""
 
@@ -201,7 +205,7 @@ def error_info(result: Any) -> dict[str, Any]:
 
 def error_text(error: Exception) -> str:
     """Return the reason of an exception during an evaluation, without record data."""
-    if isinstance(error, TooLongError):
+    if isinstance(error, TooLongError | UnusableCheckError):
         return f"{COULD_NOT}: {error}"
     return _reason(str(error), f"{type(error).__name__}:")
 

@@ -14,6 +14,8 @@ import os
 import sys
 from typing import Any
 
+from cleantail.config.topic_checks import REFUSED
+
 NOT_ON_SPARK = "Great Expectations has no implementation of it on Spark"
 EXCLUDED = {
     "expect_column_values_to_be_dateutil_parseable": NOT_ON_SPARK,
@@ -26,11 +28,6 @@ EXCLUDED = {
     "unexpected_rows_expectation": "it runs SQL",
 }
 """Core expectations that a topic may not use -> the reason."""
-REFUSED = frozenset(
-    {"batch_id", "catch_exceptions", "condition_parser", "description", "id", "library_metadata", "meta", "metadata"}
-    | {"notes", "rendered_content", "result_format", "row_condition", "severity", "windows"}
-)
-"""Arguments that a topic may not set: `row_condition` is SQL, `severity` is Cleantail's own key."""
 REFUSED_ON_SPARK = frozenset({"allow_relative_error"})
 """Arguments whose values the Spark engine of Great Expectations refuses."""
 COLUMN_ARGUMENTS = frozenset({"column", "column_A", "column_B"})

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import DataFrame
 
+from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_checks import Check, class_name
+from cleantail.config.topic_checks import Check, class_name, is_own
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
@@ -28,6 +30,7 @@ from spark_jobs.quality.evaluation import (
     Format,
     TimeLimit,
     TooLongError,
+    UnusableCheckError,
     error_in,
     error_text,
 )
@@ -86,6 +89,27 @@ def unevaluated(check: Check, partition: int, error: Exception) -> CheckResult:
 
 def _arguments(kwargs: Mapping[str, Any]) -> str:
     return ", ".join(f"{k}={v}" for k, v in kwargs.items())
+
+
+def expectation_class(check: Check, platform: Platform) -> type[Any]:
+    """Return the class of a check. Only a module that platform.expectations names is imported.
+
+    Raises UnusableCheckError if an own expectation cannot be used here.
+    """
+    gx, name = imported(), check.expectation
+    if not is_own(name):
+        found: type[Any] = getattr(gx.expectations, class_name(name))
+        return found
+    if name not in platform.expectations:
+        raise UnusableCheckError(f"{name} is not in platform.expectations")
+    module, _, own = name.rpartition(".")
+    try:
+        found = getattr(import_module(module), own)
+    except Exception as e:  # whatever that code raises; its message may have anything
+        raise UnusableCheckError(f"{name} cannot be imported in the Spark driver: {type(e).__name__}") from None
+    if not (isinstance(found, type) and issubclass(found, gx.expectations.Expectation)):
+        raise UnusableCheckError(f"{name} is not an expectation of Great Expectations")
+    return found
 
 
 @cache
@@ -224,8 +248,8 @@ class Auditor:
         """Evaluate the checks on the logs together. If one raises, evaluate each check alone: it must not stop the
         others."""
         try:
-            classes = imported().expectations
-            suite = [getattr(classes, class_name(c.expectation))(**c.kwargs, severity=c.severity) for c in checks]
+            platform = self._topic.platform
+            suite = [expectation_class(c, platform)(**c.kwargs, severity=c.severity) for c in checks]
             with limit.watched(records.sparkSession):
                 results = self._validated(RECORDS, suite, logs, records, result_format, round_id)
         except TooLongError as e:

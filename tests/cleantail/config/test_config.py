@@ -287,7 +287,7 @@ def test_settings_of_the_platform_are_texts(config_dir):
             "home: /tmp",
             "platform.home: unknown key (its value, a text of 4 characters, is not shown): known: state, catalog, "
             "sources, cleaner, spark, limits, data_docs, allow_clock, dag_prefix, alert_connections, kafka_connections, "
-            "kafka_servers, imported_folders, kafka_access, shared_sources, source_catalogs, source_tables",
+            "kafka_servers, imported_folders, kafka_access, shared_sources, source_catalogs, source_tables, expectations",
             id="home",
         ),
         pytest.param(
@@ -401,14 +401,14 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
             "checks: [{expectation: expect_column_values_not_null}]",
             'checks[0].expectation: "expect_column_values_not_null" is not allowed: a core expectation of '
             "Great Expectations that works on Spark and takes neither SQL nor another table, as "
-            "expect_column_values_to_not_be_null (did you mean expect_column_values_to_not_be_null?)",
+            "expect_column_values_to_not_be_null, or a class of platform.expectations (did you mean expect_column_values_to_not_be_null?)",
             id="expectation",
         ),
         pytest.param(
             "checks: [{expectation: expect_column_value_to_be_json}]",
             'checks[0].expectation: "expect_column_value_to_be_json" is not allowed: a core expectation of Great '
             "Expectations that works on Spark and takes neither SQL nor another table, as "
-            "expect_column_values_to_not_be_null (did you mean expect_column_values_to_be_json_parseable?)",
+            "expect_column_values_to_not_be_null, or a class of platform.expectations (did you mean expect_column_values_to_be_json_parseable?)",
             id="the expectation with the most words in common",
         ),
         pytest.param(

@@ -30,6 +30,7 @@ PLATFORM = {
     "shared_sources": ["kafka:all"],
     "source_catalogs": {"other": {"type": "sqlite", "uri": "sqlite:////x.db", "warehouse": "file:/x"}},
     "source_tables": ["other.sinks.*"],
+    "expectations": ["acme_checks.ExpectIban"],
 }
 TOPIC = {
     "topic": "orders",
