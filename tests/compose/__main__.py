@@ -39,6 +39,7 @@ UP_S, HEAL_S, RUN_S = 600, 420, 900
 GUIDE, FILE = ((ROOT / name).read_text() for name in ("docs/operations.md", "docker-compose.yaml"))
 BLOCKS = dict(re.findall(r"<!-- compose: ([a-z-]+) -->\n *```sh\n(.*?)```", GUIDE, re.DOTALL))
 HEADER = re.findall(r"^#     (\S.*?)(?: +# .*)?$", FILE.replace("\\\n#", ""), re.MULTILINE)
+IMAGE = yaml.safe_load(FILE)["services"]["airflow-scheduler"]["image"]
 UP = "docker compose up --build --detach --wait"
 BEGAN = time.monotonic()
 
@@ -158,8 +159,7 @@ class Platform:
         """Kills a container's first process, as a crash does, and waits until the engine has healed it."""
         before = self.container(service)
         pid = str(before["State"]["Pid"])
-        image = before["Config"]["Image"] if "cleantail" in before["Config"]["Image"] else "cleantail:0.1.0"
-        self.engine.docker("run", "--rm", "--pid", "host", "--user", "0", "--network", "none", image, "kill", "-9", pid)
+        self.engine.docker("run", "--rm", "--pid", "host", "--user", "0", "--network", "none", IMAGE, "kill", "-9", pid)
 
         def is_healed() -> bool:
             now = json.loads(self.engine.docker("inspect", before["Id"]))[0]["State"]
@@ -287,7 +287,7 @@ def secrets_in_image(engine: Engine, platform: Platform) -> None:
     """Searches all layers of the image, and its history, for each secret of .env."""
     patterns = platform.checkout / ".patterns"
     patterns.write_text("".join(f"{value}\n" for value in platform.secrets().values()))
-    search = f"docker save cleantail:0.1.0 | grep --text --quiet --fixed-strings --file '{patterns}'"
+    search = f"docker save {IMAGE} | grep --text --quiet --fixed-strings --file '{patterns}'"
     code = subprocess.run(["bash", "-c", search], env=engine.env).returncode
     patterns.unlink()
     if code != 1:
@@ -326,8 +326,8 @@ def scenario(engine: Engine, work: Path, parts: list[str]) -> None:
     platform = Platform(engine, checkout)
     platform.shell("python3 deploy/make_env.py")
     began = time.monotonic()
-    engine.build("cleantail:0.1.0", checkout / "deploy/Dockerfile", checkout)
-    size = int(engine.docker("image", "inspect", "--format", "{{.Size}}", "cleantail:0.1.0"))
+    engine.build(IMAGE, checkout / "deploy/Dockerfile", checkout)
+    size = int(engine.docker("image", "inspect", "--format", "{{.Size}}", IMAGE))
     say(f"the image is built: {time.monotonic() - began:.0f} s, {size / 1e9:.2f} GB")
     engine.enter_namespace()
     try:

@@ -129,6 +129,7 @@ class Engine:
     def __init__(self, work: Path, say: Callable[[str], None], keep: bool) -> None:
         self.work, self.say, self.keep = work, say, keep
         self.stand_ins: list[str] = []
+        self._installed: list[str] = []
         self.env = dict(os.environ)
         self.is_own = subprocess.run(["docker", "info"], capture_output=True).returncode != 0
         self._daemon: subprocess.Popen[bytes] | None = None
@@ -146,6 +147,8 @@ class Engine:
             _quiet(["umount", str(self.work / "exec/netns/default")])  # dockerd leaves it mounted
             if not self.keep:
                 shutil.rmtree(self.work / "data", ignore_errors=True)
+                if self._installed:
+                    run(["apt-get", "purge", "-y", "-q", "--autoremove", *self._installed])
 
     def docker(self, *command: str, **more: Any) -> str:
         return run(["docker", *command], env=self.env, **more)
@@ -202,10 +205,11 @@ class Engine:
         if os.geteuid() or not shutil.which("apt-get") or not shutil.which("go"):
             raise Failed("no engine answers `docker info`; to install one this needs root, Debian's apt-get, and Go")
         if missing := [p for p in PACKAGES if _quiet(["dpkg", "--status", p])]:
-            self.say(f"packages are installed, and stay: {' '.join(missing)}")
+            self.say(f"packages are installed until the end: {' '.join(missing)}")
             quiet = {**self.env, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
             run(["apt-get", "update", "-q"], env=quiet)
             run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing], env=quiet)
+            self._installed = missing
         plugins = self.work / "docker" / "cli-plugins"
         if not plugins.exists():
             plugins.mkdir(parents=True)
