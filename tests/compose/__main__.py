@@ -65,7 +65,7 @@ class Platform:
     def documented(self, name: str) -> str:
         """Runs a block of docs/operations.md."""
         began = time.monotonic()
-        output = self.shell(BLOCKS.pop(name), timeout=UP_S)
+        output = self.shell(BLOCKS.pop(name), timeout=2 * UP_S)
         say(f"docs/operations.md, {name}: {time.monotonic() - began:.0f} s")
         return output
 
