@@ -17,6 +17,7 @@ NOBODY = "127.0.0.1:1"
 @pytest.fixture
 def no_airflow(project, monkeypatch):
     """An environment without an Airflow, also if other tests of this process have set one up."""
+    monkeypatch.setattr(doctor, "ANSWERED_WITHIN_MS", 1000)
     monkeypatch.setenv("AIRFLOW_HOME", str(project / "no-airflow"))
     for name in [name for name in os.environ if name.startswith("AIRFLOW__DATABASE__")]:
         monkeypatch.delenv(name)

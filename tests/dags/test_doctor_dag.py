@@ -12,6 +12,7 @@ from unittest.mock import Mock
 
 import pytest
 
+from cleantail import doctor
 from cleantail_airflow import doctor_dag
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 from tests.airflow_environment import ROOT
@@ -21,8 +22,9 @@ from tests.plugins.page.test_page import dag_row
 
 
 @pytest.fixture(autouse=True)
-def private_home(site: Site) -> None:
+def private_home(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.home.chmod(0o700)
+    monkeypatch.setattr(doctor, "ANSWERED_WITHIN_MS", 1000)
 
 
 def found(findings: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
