@@ -12,7 +12,7 @@ from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
-from cleantail.human import readable_reason
+from cleantail.human import counted, readable_reason
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.kafka.read_plan import SourceLag
 from cleantail.kafka.table_position import last_look_ms
@@ -108,7 +108,9 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     # 1. a user or a check blocks a log
     if held:
         partition, why = min(held, key=lambda held_log: not held_log[1].check_failed)
-        return State.QUARANTINED if why.check_failed else State.REJECTED, _of(partition, why.reason)
+        others = len(held) - 1
+        more = f" (and {counted(others, 'more partition')})" if others else ""
+        return State.QUARANTINED if why.check_failed else State.REJECTED, f"{_of(partition, why.reason)}{more}"
     # 2. there is no log
     if not logs:
         return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"

@@ -5,6 +5,7 @@ page_content computes what a page shows, and page_access decides who may see it.
 
 GET  /topics?q=…&group=…&state=…&sort=…&page=N    all topics that the user may see
 GET  /topics/ID                                   one topic, whichever DAG runs it, or all topics of a group
+GET  /loading/topics and /loading/topics/ID       what the UI opens: shows that the page is loading, then the page
 GET  /topics/ID/records?round=R&kind=K            records that a round would remove, or that failed its checks
 GET  /topics/ID/docs/PATH                         the topic's Data Docs
 POST /topics/ID/partitions/N/release              unblock a log; for users who may edit the topic, and
@@ -182,6 +183,8 @@ def build_app() -> FastAPI:
     app.middleware("http")(with_headers)
     app.exception_handler(StarletteHTTPException)(to_login)
     app.get("/topics", response_class=HTMLResponse)(all_topics)
+    app.get("/loading/topics", response_class=HTMLResponse)(loading)
+    app.get("/loading/topics/{dag_id}", response_class=HTMLResponse)(loading)
     app.get("/topics/{dag_id}", response_class=HTMLResponse, dependencies=[right("GET")])(one_topic)
     app.get("/topics/{dag_id}/records", response_class=HTMLResponse, dependencies=[RIGHT_ON_DATA])(records)
     app.get("/topics/{dag_id}/docs/{path:path}", dependencies=[RIGHT_ON_DATA])(docs)
@@ -194,6 +197,11 @@ def build_app() -> FastAPI:
     # not by app.get, which would require Airflow's login also of a scraper with the token
     app.router.routes.append(APIRoute("/metrics", metrics, dependencies=[SCRAPER]))
     return app
+
+
+def loading(request: Request, dag_id: str = "") -> Response:
+    """Return a page that the browser shows until it has the page of all topics, or of this one."""
+    return page(request, "loading.html", {"dag_id": dag_id})
 
 
 def all_topics(request: Request, user: User, selection: Annotated[Selection, Depends(asked)]) -> Response:

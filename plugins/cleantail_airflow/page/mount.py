@@ -44,7 +44,7 @@ _ICON = {"icon": f"{HREF}/static/icon.svg", "icon_dark_mode": f"{HREF}/static/ic
 EXTERNAL_VIEWS = [
     {
         "name": "Compaction",
-        "href": f"{HREF}/topics",
+        "href": f"{HREF}/loading/topics",
         "destination": "nav",
         "url_route": "cleantail",
         "nav_top_level": True,
@@ -52,7 +52,7 @@ EXTERNAL_VIEWS = [
     },
     {
         "name": "Compaction",
-        "href": f"{HREF}/topics/{{DAG_ID}}",
+        "href": f"{HREF}/loading/topics/{{DAG_ID}}",
         "destination": "dag",
         "url_route": "compaction",
         **_ICON,

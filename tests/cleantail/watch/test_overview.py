@@ -75,7 +75,11 @@ def test_a_question_to_a_person_comes_before_what_the_logs_say():
 
 def test_a_failed_check_is_told_before_a_persons_no():
     row = row_of(log_state(state=RESTS), log_state(partition=1, state=HELD))
-    assert (row.state, row.note, row.quarantined) == (State.QUARANTINED, "partition 1: check failed: x", (0, 1))
+    assert (row.state, row.note, row.quarantined) == (
+        State.QUARANTINED,
+        "partition 1: check failed: x (and 1 more partition)",
+        (0, 1),
+    )
 
 
 def test_a_topic_without_logs_is_empty():

@@ -44,6 +44,8 @@ HELD = PartitionState(checkpoint=1, quarantine=Quarantine(1, "compact", f"check 
 RELEASE = "/cleantail/topics/orders/partitions/0/release"
 PATHS = [
     "/cleantail/topics",
+    "/cleantail/loading/topics",
+    "/cleantail/loading/topics/orders",
     "/cleantail/topics/orders",
     "/cleantail/topics/orders/docs/index.html",
     "/cleantail/topics/orders/records?round=r",
@@ -779,12 +781,25 @@ def test_a_broken_topic_and_a_topic_without_a_table_are_shown_beside_the_others(
     assert "unknown key" in browser("ann").get("/cleantail/topics/broken").text
 
 
+@pytest.mark.parametrize(
+    ("path", "target"),
+    [
+        ("/cleantail/loading/topics", "/cleantail/topics"),
+        ("/cleantail/loading/topics/orders", "/cleantail/topics/orders"),
+        ('/cleantail/loading/topics/%22%3E"', "/cleantail/topics/%22%3E%22"),
+    ],
+)
+def test_a_tab_is_never_blank_while_its_page_is_made(browser: Any, path: str, target: str) -> None:
+    text = browser("ann").get(path).text
+    assert f'<meta http-equiv="refresh" content="0; url={target}">' in text and "Reading the metadata" in text
+
+
 def test_the_ui_has_a_menu_entry_and_a_tab(server: Any, tokens: dict[str, str]) -> None:
     answer = _client(server).get("/api/v2/plugins", headers={"Authorization": f"Bearer {tokens['ann']}"}).json()
     views = next(p["external_views"] for p in answer["plugins"] if p["name"] == "cleantail")
     assert {(v["destination"], v["href"]) for v in views} == {
-        ("nav", "cleantail/topics"),
-        ("dag", "cleantail/topics/{DAG_ID}"),
+        ("nav", "cleantail/loading/topics"),
+        ("dag", "cleantail/loading/topics/{DAG_ID}"),
     }
 
 
