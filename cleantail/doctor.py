@@ -365,7 +365,7 @@ def _workers_python(platform: Platform, env: Mapping[str, str], access: Access) 
         raise NotExaminedError(f"executors have their own: it must be Python {here}, with the package cleantail[spark]")
     python = with_own_python(env)["PYSPARK_PYTHON"]
     if python == sys.executable:
-        return f"{python} is the driver's too, Python {here}"
+        return f"{python} is also the driver's: Python {here}"
     program = "import sys, cleantail, pyspark; print('{}.{}'.format(*sys.version_info), 'has cleantail')"
     found = re.search(r"^(\S+) has cleantail$", said := _said([python, "-c", program], env), re.MULTILINE)
     if not found:
@@ -373,4 +373,4 @@ def _workers_python(platform: Platform, env: Mapping[str, str], access: Access) 
         raise CleantailError(f"{python} cannot import cleantail and pyspark: {last}")
     if found[1] != here:
         raise CleantailError(f"{python} is Python {found[1]}, and the driver runs on {here}")
-    return f"{python} is Python {here}, as the driver's"
+    return f"{python} is Python {here}, the driver's version"

@@ -208,25 +208,25 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
         and foreign.adopted_columns not in (None, property_of_columns(columns))
     ):
         texts.append(
-            f"it was adopted with columns {foreign.adopted_columns}: under others its checkpoints would be of other "
-            "offsets. Give the same, or remove its properties cleantail.*"
+            f"it was adopted with columns {foreign.adopted_columns}: under other columns its checkpoints would "
+            "name other offsets. Give the same columns, or remove its properties cleantail.*"
         )
     if foreign.format_version < DELETES_VERSION and not upgrade:
         texts.append(
             f"its format version is {foreign.format_version}, which has no deletes of rows: --upgrade makes it "
-            f"{VECTORS_VERSION}, for good. Its sink and all its readers must know version {VECTORS_VERSION} first"
+            f"{VECTORS_VERSION}, for good. Its sink and all its readers must support version {VECTORS_VERSION} first"
         )
     elif columns is not None and not columns.has_offsets and version_after(foreign.format_version, upgrade) < LINEAGE:
         texts.append(
-            f"its format version is {foreign.format_version}, and it has no offsets: they come of row lineage, which "
-            f"version {LINEAGE} has. --upgrade makes it {LINEAGE}, for good. Its sink and all its readers must know "
-            f"version {LINEAGE} first"
+            f"its format version is {foreign.format_version}, and it has no offsets: they are made from row lineage, "
+            f"which version {LINEAGE} has. --upgrade makes it {LINEAGE}, for good. Its sink and all its readers must "
+            f"support version {LINEAGE} first"
         )
     if foreign.deletes:
         texts.append(foreign.deletes)
     if len(foreign.topics) > 1:
         names = ", ".join(foreign.topics[:5])
-        texts.append(f"it holds {counted(len(foreign.topics), 'topic')} ({names}): a table is one topic's")
+        texts.append(f"it holds {counted(len(foreign.topics), 'topic')} ({names}): a table belongs to one topic")
     texts += foreign.unreadable_files
     texts += _out_of_bounds(foreign.logs)
     return texts
@@ -291,11 +291,11 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
         )
     if foreign.registered_twice:
         texts.append(
-            f"{twice_text(foreign.registered_twice)}. Readers see their records as often. The first round keeps each "
+            f"{twice_text(foreign.registered_twice)}. Readers see their records that often. The first round keeps each "
             "once, and all counts here include each file once"
         )
     if duplicates := sum(log.duplicates for log in foreign.logs):
-        texts.append(f"records with the offset of another: {duplicates}. The first round keeps one of each")
+        texts.append(f"records that share their offset with another: {duplicates}. The first round keeps one of each")
     if foreign.keyless:
         texts.append(f"records without a key: {foreign.keyless}. cleantail.keyless.policy decides about them")
     return texts

@@ -110,7 +110,7 @@ def _same_names(kinds: Mapping[str, str]) -> Iterable[str]:
     for names in by_name.values():
         if len(names) > 1:
             yield (
-                f"columns {' and '.join(names)} differ by case only, and Spark takes them for one: rename one of them "
+                f"columns {' and '.join(names)} differ by case only, and Spark treats them as one: rename one of them "
                 f"(SET spark.sql.caseSensitive=true; ALTER TABLE … RENAME COLUMN {names[-1]} TO …), or drop it"
             )
 
@@ -122,8 +122,9 @@ def _misfit(name: str, path: str, schema: Schema) -> str | None:
         return f"the table has no column {path}; it has {', '.join(kinds)}"
     if not _is_field(schema, path):
         return (
-            f"{path} cannot be mapped: a dot leads to a field of a struct, not into a list or map; names have none. "
-            f"Rename the column (ALTER TABLE … RENAME COLUMN `{path}` TO {path.replace('.', '_')}), or map another"
+            f"{path} cannot be mapped: a dot leads to a field of a struct, not into a list or map, and no name "
+            f"may have one. Rename the column (ALTER TABLE … RENAME COLUMN `{path}` TO {path.replace('.', '_')}), or "
+            "map another"
         )
     reason = problem_of(name, spark_kind(kinds[path]))
     return f"{path} is {kinds[path]}: {reason}" if reason else None
@@ -146,7 +147,7 @@ def _wrong(paths: Mapping[str, str], schema: Schema) -> Iterable[str]:
             other = (
                 ", or in a table without offsets which decides, with --column order=COLUMN" if name == OFFSET else ""
             )
-            yield f"no column is known to hold the {name}: say which with --column {name}=COLUMN{other}"
+            yield f"no column for the {name} was found: name it with --column {name}=COLUMN{other}"
     for name, path in ((name, path) for name, text in paths.items() for path in text.split(",")):
         if reason := _misfit(name, path, schema):
             yield f"{name}: {reason}"

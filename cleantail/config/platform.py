@@ -69,7 +69,7 @@ def _is_on(conf: Mapping[str, str], name: str) -> bool:
 
 
 ROOT_ALLOWED = (
-    "a folder without .., absolute or inside CLEANTAIL_HOME, and neither it nor what is Cleantail's own in it"
+    "a folder without .., absolute or inside CLEANTAIL_HOME, but neither that folder itself nor a folder of Cleantail's"
 )
 _FOLDERS_OF_RUNS = ("airflow", "data_docs", "drivers", "locks", "alerts", "packs", "page")
 _RESERVED_FOLDERS = (*_FOLDERS_OF_RUNS, "warehouse", "jars", "demo")
@@ -92,7 +92,7 @@ def _root(text: str) -> str:
 
 Root = Annotated[str, AfterValidator(_root), Field(json_schema_extra={"x-allowed": ROOT_ALLOWED})]
 ConnectionName = Annotated[
-    str, matching(r"[A-Za-z0-9_.-]{1,250}\*?", "the id of an Airflow connection, or its beginning with * at the end")
+    str, matching(r"[A-Za-z0-9_.-]{1,250}\*?", "the id of an Airflow connection, or a prefix with * at the end")
 ]
 KafkaServer = Annotated[
     str, matching(rf"\*|{ADDRESS_PATTERN}", "host:port of a broker that topics may name, or * for any")
@@ -105,11 +105,12 @@ SparkKey = Annotated[str, Field(pattern=r"^spark\.[A-Za-z0-9_.-]+$")]
 
 
 SharedSource = Annotated[
-    str, matching(r"(kafka|path|group):\S{1,1000}", "kafka:, path: or group:, and what it is called, or * at its end")
+    str,
+    matching(r"(kafka|path|group):\S{1,1000}", "kafka:, path: or group:, then a name, or a prefix with * at the end"),
 ]
 FolderAddress = Annotated[str, matching(r"(/|[a-z0-9]+:/)[^\s?#]+", "an address of a folder, as s3://bucket/raw")]
 OwnExpectation = Annotated[str, matching(OWN_NAME, "a class with its module, as acme_checks.ExpectIban")]
-KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or its beginning with * at the end")]
+KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or a prefix with * at the end")]
 
 
 class KafkaAccess(Model):

@@ -30,6 +30,7 @@ from cleantail.config.config_model import Model, problems_error
 from cleantail.config.problems import allowed_text, nearest
 from cleantail.config.topic_table import COLUMNS, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
 from cleantail.errors import Problem, not_allowed, shown
+from cleantail.human import counted
 
 SCHEMAS: dict[str, dict[str, Any]] = json.loads(
     Path(__file__).with_name("expectation_schemas.json").read_text(encoding="utf-8")
@@ -161,7 +162,7 @@ def _weight_problems(partition: Mapping[str, Any]) -> Iterator[Problem]:
     if ("values" in partition) == ("bins" in partition):
         yield Problem(key, "it has values and bins, or neither", "values, or bins, with their weights")
     elif len(weights) != parts:
-        yield Problem(f"{key}.weights", not_allowed(weights), f"{parts} of them", weights)
+        yield Problem(f"{key}.weights", not_allowed(weights), counted(parts, "weight"), weights)
     elif abs(sum([*weights, *partition.get("tail_weights", ())]) - 1) > 1e-6:
         yield Problem(f"{key}.weights", not_allowed(weights), "weights whose sum is 1", weights)
 

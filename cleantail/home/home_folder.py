@@ -83,7 +83,7 @@ def append_line(home: Path, path: str, line: str) -> None:
         opened.append(os.open(name, _APPEND, OWNER_FILE_MODE, dir_fd=opened[-1]))
         status = os.fstat(opened[-1])
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
-            raise CleantailError(f"{home / path} is not an ordinary file of this name alone; nothing was written")
+            raise CleantailError(f"{home / path} is not a regular file, or has a second name; nothing was written")
         os.write(opened[-1], f"{line}\n".encode())
     except OSError as e:
         raise CleantailError(f"{home / path} cannot be written without following links: {e.strerror}") from None

@@ -54,7 +54,7 @@ class SilentBrokers:
         since_s = self._since_s.get(asked)
         if since_s is not None and self.now_s() - since_s < REMEMBERED_S:
             raise SilentBrokersError(
-                f"{settings[ADDRESS]}: the brokers do not answer, as a moment ago; nothing was appended"
+                f"{settings[ADDRESS]}: the brokers did not answer within the last minute; nothing was appended"
             )
         try:
             yield

@@ -69,7 +69,7 @@ def look_in(properties: Mapping[str, str], topic: Topic, position: SourcePositio
     try:
         look = LOOK_JSON.value(properties[name], f"namespace property {name}")
     except TableError as e:
-        logger.warning("%s; it is passed over", e)
+        logger.warning("%s; it is ignored", e)
         return 0
     return look.at_ms if (look.topic, look.read_id) == (topic.topic, position.read_id) else 0
 

@@ -186,7 +186,7 @@ def test_a_table_of_version_2_stays_what_it_is_and_a_person_is_told_what_that_co
 )
 def test_what_a_person_should_know_is_told(different, message):
     told = advice(replace(FOUND, **different), COLUMNS, False)
-    assert "records with the offset of another: 1. The first round keeps one of each" in told
+    assert "records that share their offset with another: 1. The first round keeps one of each" in told
     assert any(message in text for text in told)
 
 

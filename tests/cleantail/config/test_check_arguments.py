@@ -126,7 +126,7 @@ def _told(expectation, arguments):
         pytest.param(
             DIVERGENCE,
             {"column": "key", "threshold": 0.1, "partition_object": {"values": ["a"], "weights": [0.5, 0.5]}},
-            "kwargs.partition_object.weights: [0.5, 0.5] is not allowed: 1 of them",
+            "kwargs.partition_object.weights: [0.5, 0.5] is not allowed: 1 weight",
             id="weights",
         ),
         pytest.param(

@@ -124,7 +124,7 @@ def test_another_name_of_a_file_and_a_pipe_are_no_files_of_alerts(home):
     victim.write_text("")
     os.link(victim, folder / "hard.jsonl")
     os.mkfifo(folder / "pipe.jsonl")
-    with pytest.raises(CleantailError, match=r"hard\.jsonl is not an ordinary file of this name alone"):
+    with pytest.raises(CleantailError, match=r"hard\.jsonl is not a regular file, or has a second name"):
         append_line(home, "alerts/hard.jsonl", "{}")
     with pytest.raises(CleantailError, match=r"pipe\.jsonl cannot be written"):
         append_line(home, "alerts/pipe.jsonl", "{}")

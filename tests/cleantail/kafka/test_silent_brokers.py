@@ -31,7 +31,7 @@ def test_brokers_that_answered_nothing_are_not_asked_again_within_a_minute():
         True,
         "nobody answers for topic orders",
     )
-    at_once = (False, "broker:9092: the brokers do not answer, as a moment ago; nothing was appended")
+    at_once = (False, "broker:9092: the brokers did not answer within the last minute; nothing was appended")
     assert ask(silent) == at_once
     Clock.now_s += REMEMBERED_S - 1
     assert ask(silent) == at_once

@@ -234,7 +234,7 @@ def test_a_table_of_version_2_is_refused_and_upgraded_only_when_that_is_said(wor
     groups = [[(n, 1, NOW - HOUR, "a", f"v{n}"), (n + 1, 1, NOW - HOUR, "b", f"v{n + 1}")] for n in (0, 2, 4)]
     lake("ordered_refused", COLUMNS, groups, SELECT)
     code, _, err = workshop.run("adopt", "sinks.ordered_refused", *arguments())
-    assert code == 2 and "they come of row lineage, which version 3 has. --upgrade makes it 3, for good" in err
+    assert code == 2 and "they are made from row lineage, which version 3 has. --upgrade makes it 3, for good" in err
     topic = orderless("ordered_upgraded", groups, 2)
     assert [r["payload"] for r in workshop.read(topic.name)] == [f"v{n}" for n in range(6)]
     topic.rewrite()

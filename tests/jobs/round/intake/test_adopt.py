@@ -137,10 +137,10 @@ def test_kafka_connects_table_is_adopted_with_the_key_that_is_named(workshop, la
     table = lake(name, columns, [records[::2], records[1::2], twice], select, by, properties)
 
     code, _, err = workshop.run("adopt", table)
-    assert (code, "no column is known to hold the key: say which with --column key=COLUMN" in err) == (2, True)
+    assert (code, "no column for the key was found: name it with --column key=COLUMN" in err) == (2, True)
     out = workshop.ok("adopt", table, "--column", "key=id", "--column", "value=payload", "--topic", name)
     assert "note: files that hold several partitions: " in out
-    assert "note: records with the offset of another: 2" in out
+    assert "note: records that share their offset with another: 2" in out
     assert "partition 1: 42 records, offsets 0 to 39, 2 duplicates" in out
     settings(workshop, name)
     result = workshop.json("compact", name, "--now", NOW)

@@ -311,7 +311,7 @@ def test_a_column_that_every_record_needs_cannot_be_left_out(workshop, spark, la
     table = Table().make(spark, lake, "needed")
     for column in ("partition", "offset", "key"):
         code, _, err = workshop.run("adopt", table, "--column", f"{column}=")
-        assert code == 2 and f"no column is known to hold the {column}" in err
+        assert code == 2 and f"no column for the {column} was found" in err
     code, _, err = workshop.run("adopt", table, "--column", "header=")
     assert code == 2 and "NAME= for none; NAME is one of partition, offset" in err
 
