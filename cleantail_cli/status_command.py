@@ -27,6 +27,7 @@ from cleantail_cli.output import Page, line_width, wrapped
 from cleantail_cli.parameters import clock
 
 if TYPE_CHECKING:
+    from cleantail.watch.source_watch import Lag
     from cleantail.watch.topic_states import TopicStatus
 
 
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     examples=["cleantail status", "cleantail status customer-cdc --json"],
 )
 def status(call: Invocation, topic: str | None, now: int | None) -> int:
-    """Show the state of every partition from metadata, and how far the table is behind a source in Kafka.
+    """Show the state of every partition from metadata, and how far the table is behind its source.
 
     Without TOPIC it shows all topics. If one of them is broken, the others are shown and the exit code is 2. Bytes are
     estimates: the size of the data files times the share of records that are not deleted.
@@ -108,23 +109,28 @@ def _source(position: ReadPosition) -> str:
     return f"table {position.name} up to snapshot {position.snapshot_id}"
 
 
-def lag_json(lag: SourceLag | str) -> dict[str, Any]:
-    """Return how many offsets are unread, in all and by partition, since when (Unix ms), and what stops a read."""
+def lag_json(lag: Lag | str) -> dict[str, Any]:
+    """Return how many offsets or snapshots are unread, since when (Unix ms), and what stops a read.
+
+    Offsets are there by partition too.
+    """
     if isinstance(lag, str):
         return {"problem": lag}
-    by_partition = {str(log.partition): log.behind for log in lag.logs}
-    behind = {"behind": lag.behind, "partitions": by_partition, "unread_since_ms": lag.unread_since_ms}
-    return {**behind, "problem": lag.problem}
+    logs = {str(log.partition): log.behind for log in lag.logs} if isinstance(lag, SourceLag) else None
+    partitions = {} if logs is None else {"partitions": logs}
+    unit = "snapshots" if logs is None else "offsets"
+    behind = {"behind": lag.behind, "unit": unit, "unread_since_ms": lag.unread_since_ms, "problem": lag.problem}
+    return behind | partitions
 
 
-def lag_text(lag: SourceLag | str, now_ms: int) -> str:
+def lag_text(lag: Lag | str, now_ms: int) -> str:
     if isinstance(lag, str):
-        return f"the lag to Kafka is unknown: {lag}"
+        return f"how far it is behind its source is unknown: {lag}"
     if lag.problem:
-        return f"the next read from Kafka would stop: {lag.problem}"
+        return f"the next read of its source would stop: {lag.problem}"
     since_ms = lag.unread_since_ms
     waited = f", for up to {duration(now_ms - since_ms)}" if since_ms is not None and now_ms > since_ms else ""
-    return f"{counted(lag.behind, 'offset')} behind Kafka{waited}" if lag.behind else "nothing is left to read in Kafka"
+    return f"{lag.text} behind its source{waited}" if lag.behind else "nothing is left to read in its source"
 
 
 def tell_holds(holds: Sequence[ReaderHold], page: Page) -> None:

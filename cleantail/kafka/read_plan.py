@@ -70,6 +70,10 @@ class SourceLag:
         return sum(log.behind for log in self.logs)
 
     @property
+    def text(self) -> str:
+        return counted(self.behind, "offset")
+
+    @property
     def unread_since_ms(self) -> int | None:
         """Return the earliest time (Unix ms) at which the oldest unread record can have come. None: nothing is unread,
         or the time is unknown."""

@@ -148,6 +148,34 @@ class SnapshotPlan:
         return self.start_id is None or self.appends or bool(self.one_by_one)
 
 
+@dataclass(frozen=True, slots=True)
+class SnapshotLag:
+    """Snapshots of a source table that a read would bring now.
+
+    `unread_since_ms` is the time of the oldest of them (Unix ms), None without any. `problem` is why a read would stop.
+    """
+
+    behind: int
+    unread_since_ms: int | None = None
+    problem: str = ""
+
+    @property
+    def text(self) -> str:
+        return counted(self.behind, "snapshot")
+
+
+def snapshot_lag(position: SnapshotPosition | None, source: SourceTable, on_change: str, now_ms: int) -> SnapshotLag:
+    """Return how far a topic's table is behind its source table. Snapshots that bring no file do not count."""
+    try:
+        plan_snapshots(position, source, on_change, now_ms)
+        problem = ""
+    except SourceError as e:
+        problem = str(e).replace(f"; {_NOTHING}", "")
+    since = source.history if position is None else _since(position.snapshot_id, source.history) or ()
+    times = [s.at_ms for s in since if s.adds and s.operation != REPLACE]
+    return SnapshotLag(len(times), min(times, default=None), problem)
+
+
 def plan_snapshots(
     position: SnapshotPosition | None,
     source: SourceTable,

@@ -10,6 +10,7 @@ from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
+from cleantail.log.snapshot_plan import SnapshotLag
 from cleantail.log.triggers import overdue_ms, quarantine_pause
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.checked_round import RoundResult, Verdict
@@ -69,9 +70,12 @@ def _dirtiness(topic: str, logs: Sequence[LogState], configs: KafkaConfigs, now_
     yield Sample(m.DIRTY_LIMIT, (topic,), 100 * configs.min_cleanable_dirty_ratio)
 
 
-def lag_samples(topic: str, lag: SourceLag, now_ms: int) -> Iterator[Sample]:
-    """Yield how far a table is behind its source in Kafka. The time is left out if it is unknown."""
-    yield from (Sample(m.SOURCE_LAG, (topic, str(log.partition)), log.behind) for log in lag.logs)
+def lag_samples(topic: str, lag: SourceLag | SnapshotLag, now_ms: int) -> Iterator[Sample]:
+    """Yield how far a table is behind its source. The time is left out if it is unknown."""
+    if isinstance(lag, SourceLag):
+        yield from (Sample(m.SOURCE_LAG, (topic, str(log.partition)), log.behind) for log in lag.logs)
+    else:
+        yield Sample(m.SOURCE_LAG_SNAPSHOTS, (topic,), lag.behind)
     since_ms = lag.unread_since_ms if lag.behind else now_ms
     if since_ms is not None:
         yield Sample(m.SOURCE_LAG_TIME, (topic,), max(now_ms - since_ms, 0) / 1000)

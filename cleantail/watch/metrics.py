@@ -158,11 +158,17 @@ SOURCE_LAG = _gauge(
     "Offsets of the log in Kafka that a read would pass now, with or without a record. Absent while the brokers do not "
     "answer.",
 )
+SOURCE_LAG_SNAPSHOTS = _gauge(
+    "source-lag-snapshots",
+    _TOPIC,
+    "Snapshots of the source table that a read would bring now. Absent while its catalog does not answer.",
+)
 SOURCE_LAG_TIME = _gauge(
     "source-lag-secs",
     _TOPIC,
-    "Time since the table last had all of its source in Kafka, or 0 if it has all now. No unread record has waited "
-    "longer. Absent before the first read, and while the brokers do not answer.",
+    "Age of the oldest unread snapshot of a source table; of a topic in Kafka the time since the table last had all of "
+    "it, which no unread record has waited longer. 0 if nothing is unread. Absent while it is unknown, as before the "
+    "first read of Kafka.",
 )
 LAST_ROUND = _gauge("log-last-round-timestamp-seconds", _LOG, "Clock of the log's last published round, Unix seconds.")
 TOMBSTONES = _gauge("tombstones-pending", _LOG, "Live tombstones, due or not.", sent_by="evaluate")

@@ -11,12 +11,12 @@ from urllib.parse import urlencode
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.human import interval
-from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.due_work import resolve_due_work
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
 from cleantail.rounds.commit_summaries import Saved
 from cleantail.watch.dag_state import DagState
+from cleantail.watch.source_watch import Lag
 from cleantail.watch.topic_states import State, state_of
 
 
@@ -26,7 +26,7 @@ class TopicRow:
 
     Ratio and lag are those of its worst log. `last_round_ms` is by the round's own clock. `last_round_at_ms` is by the
     wall clock, None if the round's snapshot is not kept. `group` is the one in its YAML. `source_lag` is how far it is
-    behind its source in Kafka, or why that is unknown; None if it has another source.
+    behind its source, or why that is unknown; None if its source is neither in Kafka nor a table.
     """
 
     name: str
@@ -50,13 +50,13 @@ class TopicRow:
     saved: Saved = Saved(0, 0)
     dag: DagState | None = None
     group: str | None = None
-    source_lag: SourceLag | str | None = None
+    source_lag: Lag | str | None = None
     approval_task: str = ""
 
     @property
     def behind(self) -> int | None:
-        """Number of unread offsets of its source in Kafka; None if unknown or without such a source."""
-        return self.source_lag.behind if isinstance(self.source_lag, SourceLag) else None
+        """Number of unread offsets in Kafka, or snapshots of a source table; None if unknown or without either."""
+        return None if self.source_lag is None or isinstance(self.source_lag, str) else self.source_lag.behind
 
     @property
     def was_read(self) -> bool:

@@ -14,7 +14,6 @@ from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
 from cleantail.human import counted, readable_reason
 from cleantail.kafka.client_settings import settings_of_environment
-from cleantail.kafka.read_plan import SourceLag
 from cleantail.kafka.table_position import last_look_ms
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.due_work import DueWork
@@ -22,7 +21,7 @@ from cleantail.log.horizons import ReaderHold, resolve_holds, slowest, waiting_t
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition
 from cleantail.watch.dag_state import DagState, failure_text, standstill_text
-from cleantail.watch.kafka_watch import KafkaWatch, TableEnds
+from cleantail.watch.source_watch import Lag, SourceWatch, TableEnds
 
 
 class State(StrEnum):
@@ -171,7 +170,8 @@ def _of(partition: int, reason: str) -> str:
 class TopicStatus:
     """A topic's logs, its registered readers with the tombstones that each blocks, and how far its source was read.
 
-    `lag` is how far that is behind the brokers, or why it is unknown; None before with_lags, or without a source there.
+    `lag` is how far that is behind the source, or why it is unknown; None before with_lags, or if the source is neither
+    in Kafka nor a table.
     """
 
     topic: Topic
@@ -179,7 +179,7 @@ class TopicStatus:
     holds: Sequence[ReaderHold] = ()
     source: ReadPosition | None = None
     ends: TableEnds = TableEnds()
-    lag: SourceLag | str | None = None
+    lag: Lag | str | None = None
 
 
 def status_of(topic: Topic, now_ms: int) -> TopicStatus:
@@ -195,17 +195,17 @@ def status_of(topic: Topic, now_ms: int) -> TopicStatus:
 
 
 LAGS_WITHIN_S = 6.0
-"""Maximum wait of `status` for the brokers of all topics."""
+"""Maximum wait of `status` for the sources of all topics."""
 
 
 def with_lags(statuses: Sequence[TopicStatus], env: Mapping[str, str], now_ms: int) -> list[TopicStatus]:
-    """Return the statuses with how far each table is behind its source in Kafka, by the logins of the environment."""
+    """Return the statuses with how far each table is behind its source, by the logins of the environment."""
 
     def settings(topic: Topic) -> Mapping[str, str]:
-        assert topic.source.kafka is not None, "KafkaWatch queries only topics with a source in Kafka"
+        assert topic.source.kafka is not None, "SourceWatch queries only topics with a source in Kafka"
         return settings_of_environment(topic.source.kafka, env)
 
-    with KafkaWatch(settings) as watch:
+    with SourceWatch(settings) as watch:
         lags = watch.lags([(status.topic, status.ends) for status in statuses], now_ms, LAGS_WITHIN_S)
     return [replace(status, lag=lags.get(status.topic.topic)) for status in statuses]
 

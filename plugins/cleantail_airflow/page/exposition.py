@@ -32,7 +32,6 @@ from sqlalchemy import func, select
 
 from cleantail.config.topic import Topic, by_topic
 from cleantail.home.driver_process import TOKEN_VARIABLE
-from cleantail.kafka.read_plan import SourceLag
 from cleantail.watch.dag_state import DagState
 from cleantail.watch.log_metrics import compaction_samples, lag_samples, log_samples, saved_samples, total_samples
 from cleantail.watch.metrics import (
@@ -98,7 +97,7 @@ def samples_of(
     totals = content.totals(EVIDENCE_WITHIN_S) if topics else None
     gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
     lags = content.lags(topics.values(), tables, now_ms)
-    behind = chain.from_iterable(lag_samples(n, lag, now_ms) for n, lag in lags.items() if isinstance(lag, SourceLag))
+    behind = chain.from_iterable(lag_samples(n, lag, now_ms) for n, lag in lags.items() if not isinstance(lag, str))
     # a DAG has no sample before its first run has ended
     ended = [(name, dags[name]) for name in files if name in dags and dags[name].last]
     runs = [Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name, dag in ended]

@@ -17,15 +17,14 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem, TableError
 from cleantail.home.home_folder import site_of
 from cleantail.kafka.client_settings import settings_of_environment
-from cleantail.kafka.read_plan import SourceLag
 from cleantail.lake.evaluate import plan_run
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.kafka_watch import KafkaWatch, SettingsOf, TableEnds
 from cleantail.watch.log_metrics import Totals
 from cleantail.watch.metadata_cache import MetadataCache
 from cleantail.watch.observed_table import ObservedTable, TableSummary, summary_of
+from cleantail.watch.source_watch import Lag, SettingsOf, SourceWatch, TableEnds
 from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
@@ -55,10 +54,10 @@ The wait is shorter for many topics, because most of them could not be read in t
 FREED_WITHIN_S = 0.2
 """Maximum wait for the evidence to be read. Until then the freed bytes come from the kept snapshots."""
 ONE_WITHIN_S = 30.0
-KAFKA_WITHIN_S = 2.0
-"""Maximum wait for the brokers. Until they answer, the lag is shown as unknown."""
+SOURCE_WITHIN_S = 2.0
+"""Maximum wait for a topic's source. Until it answers, the lag is shown as unknown."""
 LAGS_WITHIN_S = 0.3
-"""Maximum wait of the page of all topics, and of a scrape, for the brokers."""
+"""Maximum wait of the page of all topics, and of a scrape, for the sources."""
 ROUNDS_SHOWN = 30
 
 EVERYTHING = Selection()
@@ -80,7 +79,7 @@ class Content:
 
     def __init__(self, config_dir: Path, env: Mapping[str, str], kafka_settings: SettingsOf | None = None) -> None:
         """`kafka_settings` returns the login of a topic's brokers. The default reads it from `env`."""
-        self._kafka = KafkaWatch(kafka_settings or (lambda topic: _kafka_settings(topic, env)))
+        self._sources = SourceWatch(kafka_settings or (lambda topic: _kafka_settings(topic, env)))
         self._config_dir = config_dir
         self._env = env
         self._lock = threading.RLock()
@@ -142,12 +141,12 @@ class Content:
 
     def lags(
         self, topics: Iterable[Topic], seen: Mapping[str, TableSummary | None], now_ms: int
-    ) -> dict[str, SourceLag | str]:
-        """Return how far each readable table is behind its source in Kafka, or why that is unknown."""
+    ) -> dict[str, Lag | str]:
+        """Return how far each readable table is behind its source, or why that is unknown."""
         cache = self.cache
         readable = ((topic, table) for topic in topics if (table := seen.get(topic.topic)) and not table.error)
         ends = [(t, TableEnds.of_summary(table, cache.last_look_ms(t, table.source))) for t, table in readable]
-        return self._kafka.lags(ends, now_ms, LAGS_WITHIN_S)
+        return self._sources.lags(ends, now_ms, LAGS_WITHIN_S)
 
     def all_topics(
         self,
@@ -168,7 +167,7 @@ class Content:
         cache = self.cache if topics else None  # read once: each access checks all files of the configuration
         seen: Mapping[str, TableSummary | None] = {}
         saved: Mapping[str, SavedBytes] = {}
-        lags: Mapping[str, SourceLag | str] = {}
+        lags: Mapping[str, Lag | str] = {}
         catalog_error = ""
         if cache is not None:
             _totals(cache, 0)  # starts to read the evidence in parallel with the tables
@@ -223,8 +222,10 @@ class Content:
         summary = replace(summary, readers=facts.readers if facts else ())
         newest_rounds = rounds[:ROUNDS_SHOWN]
         ends = None if error else TableEnds.of_facts(facts, cache.last_look_ms(topic, facts.source if facts else None))
-        source = self._kafka.view(topic, ends, now_ms, KAFKA_WITHIN_S)
-        lag = source.lag if source and source.is_known else None
+        source = self._sources.view(topic, ends, now_ms, SOURCE_WITHIN_S)
+        lag: Lag | str | None = source.lag if source and source.is_known else None
+        if topic.source.table is not None and ends is not None:
+            lag = self._sources.lags([(topic, ends)], now_ms, SOURCE_WITHIN_S).get(name)
         saved = _saved_bytes(cache, configured).get(name)
         return TopicPage(
             topic=topic,
@@ -290,5 +291,5 @@ def _saved_bytes(cache: MetadataCache, configured: Configured) -> dict[str, Save
 
 
 def _kafka_settings(topic: Topic, env: Mapping[str, str]) -> Mapping[str, str]:
-    assert topic.source.kafka is not None, "KafkaWatch queries only topics with a source in Kafka"
+    assert topic.source.kafka is not None, "SourceWatch queries only topics with a source in Kafka"
     return settings_of_environment(topic.source.kafka, env)

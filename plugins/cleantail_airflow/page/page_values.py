@@ -11,8 +11,6 @@ from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.human import counted
-from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import KeptBranch, kept_branch
 from cleantail.log.source_position import SnapshotPosition
@@ -33,10 +31,10 @@ from cleantail.watch.charts import (
     size_chart,
 )
 from cleantail.watch.dag_state import DagState, failure_text
-from cleantail.watch.kafka_watch import SourceView
 from cleantail.watch.log_metrics import Totals
 from cleantail.watch.metrics import PUT_BACK, RECLAIMED, SAVED
 from cleantail.watch.observed_table import TableSummary
+from cleantail.watch.source_watch import Lag, SourceView
 from cleantail.watch.topic_list import Listing, Selection, TopicRow, topic_row
 from cleantail.watch.topic_states import MEANING, State
 from cleantail_airflow.page.records_and_docs import DocsPage
@@ -120,7 +118,7 @@ def row_of(
     saved_bytes: SavedBytes | None = None,
     dag: DagState | None = None,
     group: str | None = None,
-    source_lag: SourceLag | str | None = None,
+    source_lag: Lag | str | None = None,
 ) -> TopicRow:
     """Return the row of one topic, also if its file or its table is broken.
 
@@ -147,8 +145,8 @@ def row_of(
     reclaimed = max(table.saved.reclaimed_bytes, evidence.freed_bytes)
     total = replace(table.saved, reclaimed_bytes=reclaimed, so_far_bytes=evidence.so_far_bytes)
     row = topic_row(topic, logs, total, now_ms, approval_task, table.readers, dag, table.last_round_at_ms)
-    if row.state in _AT_REST and isinstance(source_lag, SourceLag) and source_lag.behind:
-        row = replace(row, note=f"{row.note}; {counted(source_lag.behind, 'offset')} of its source not read yet")
+    if row.state in _AT_REST and source_lag and not isinstance(source_lag, str) and source_lag.behind:
+        row = replace(row, note=f"{row.note}; {source_lag.text} of its source not read yet")
     return replace(row, group=group, source_lag=source_lag)
 
 

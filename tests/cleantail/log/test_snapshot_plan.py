@@ -7,7 +7,15 @@ from dataclasses import replace
 import pytest
 
 from cleantail.errors import SourceError, TableError
-from cleantail.log.snapshot_plan import MOST_ONE_BY_ONE, SourceSnapshot, SourceTable, lost_of, plan_snapshots
+from cleantail.log.snapshot_plan import (
+    MOST_ONE_BY_ONE,
+    SnapshotLag,
+    SourceSnapshot,
+    SourceTable,
+    lost_of,
+    plan_snapshots,
+    snapshot_lag,
+)
 from cleantail.log.source_position import (
     GAPS_KEPT,
     PROPERTY_SNAPSHOT_POSITION,
@@ -225,3 +233,30 @@ def test_a_gap_is_told_once_with_the_lowest_partition():
     gap = SnapshotGap("history", "lake.ns.t", 1, "", 1, 2)
     position = replace(POSITION, gaps=(gap,))
     assert (position.gaps_of(0), position.gaps_of(2)) == ((gap,), ())
+
+
+@pytest.mark.parametrize(
+    ("position", "history", "lag"),
+    [
+        pytest.param(POSITION, [snapshot(1)], SnapshotLag(0), id="nothing new"),
+        pytest.param(POSITION, [snapshot(3), snapshot(2), snapshot(1)], SnapshotLag(2, 2_000), id="two appends"),
+        pytest.param(
+            POSITION, [snapshot(3), snapshot(2, "replace")], SnapshotLag(1, 3_000), id="a rewrite brings none"
+        ),
+        pytest.param(
+            POSITION, [replace(snapshot(2, "delete"), adds=False), snapshot(1)], SnapshotLag(0), id="nothing added"
+        ),
+        pytest.param(None, [snapshot(2), snapshot(1)], SnapshotLag(2, 1_000), id="before the first read"),
+        pytest.param(None, [], SnapshotLag(0), id="no snapshot"),
+    ],
+)
+def test_the_lag_is_the_snapshots_that_a_read_would_bring_and_the_age_of_the_oldest(position, history, lag):
+    assert snapshot_lag(position, table(*history), "fail", 9) == lag
+
+
+def test_a_lag_says_why_the_next_read_would_stop_and_that_is_no_append():
+    lag = snapshot_lag(POSITION, table(snapshot(2, "overwrite", removes=True), snapshot(1)), "fail", 9)
+    assert (lag.behind, lag.text) == (1, "1 snapshot")
+    assert "removed or changed records" in lag.problem and "nothing was appended" not in lag.problem
+    gone = snapshot_lag(POSITION, table(snapshot(9), snapshot(8)), "fail", 9)
+    assert gone.behind == 0 and gone.problem

@@ -19,7 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.kafka.table_position import write_look
 from cleantail.lake.evaluate import read_facts
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition
-from cleantail.watch.kafka_watch import ANSWERS_LIVE_S, LISTED_LIVE_S, KafkaWatch, TableEnds
+from cleantail.watch.source_watch import ANSWERS_LIVE_S, LISTED_LIVE_S, SourceWatch, TableEnds
 from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.exposition import samples_of
 from cleantail_airflow.page.page_content import Content
@@ -104,7 +104,7 @@ def test_the_list_the_page_and_the_metrics_say_how_far_and_for_how_long_a_table_
     assert "3 offsets up to 5 min" in listed(content) and "Behind source" in listed(content)
     text = shown(site)
     assert "3 offsets behind the brokers, for up to 5 min: the next run reads them" in text
-    assert "Due workThe next run first reads 3 offsets from Kafka. As the table is now: " in text
+    assert "Due workThe next run first reads 3 offsets of its source. As the table is now: " in text
     samples = {(s.metric.exposed, s.labels): s.value for s in samples_of(content, ["orders"], NOW_MS, {}, {})}
     assert samples["cleantail_source_lag_offsets", ("orders", "0")] == 3
     assert samples["cleantail_source_lag_offsets", ("orders", "1")] == 0
@@ -136,7 +136,7 @@ def test_a_lag_that_is_unknown_is_not_said_to_be_nothing(site: Site, tmp_path: P
     table(site, tmp_path, "c", "id")
     content = Content(site.config, os.environ)
     [row] = content.all_topics(["orders"], NOW_MS, {}).listing.rows
-    assert (row.behind, row.source_lag) == (None, "the brokers have not answered yet")
+    assert (row.behind, row.source_lag) == (None, "its source has not answered yet")
     assert " unknown " in listed(content)
     names = {s.metric.exposed for s in samples_of(content, ["orders"], NOW_MS, {}, {})}
     assert "cleantail_topic_up" in names and not [name for name in names if "source_lag" in name]
@@ -158,7 +158,7 @@ def test_brokers_that_are_away_leave_the_rest_of_the_page_as_it_is(site: Site, t
     site.topic("orders", source={"kafka": {"bootstrap.servers": away, "topic": "prod.orders"}})
     table(site, tmp_path, "c", "id")
     text = shown(site)
-    assert "last read 5 min ago, see Source" in text and "The lag is unknown: the brokers have not answered yet" in text
+    assert "last read 5 min ago, see Source" in text and "The lag is unknown: its source has not answered yet" in text
     assert "Read up to 2 of partition 0" in text and "Partition 0" in text
 
 
@@ -188,7 +188,7 @@ def test_an_answer_is_kept_for_a_few_seconds(site: Site, tmp_path: Path, address
         asked.append(topic.topic)
         return {"bootstrap.servers": address}
 
-    watch = KafkaWatch(settings_of, lambda: now_s[0])
+    watch = SourceWatch(settings_of, lambda: now_s[0])
     for now_s[0] in (0.0, ANSWERS_LIVE_S - 1, ANSWERS_LIVE_S):
         assert watch.view(made.topic, TableEnds(), NOW_MS, 30) is not None
     assert asked == ["orders", "orders"]
@@ -210,7 +210,7 @@ def test_a_list_asks_once_a_minute_shows_the_last_answer_meanwhile_and_shares_th
         held.wait()
         return {"bootstrap.servers": address}
 
-    watch = KafkaWatch(settings_of, lambda: now_s[0])
+    watch = SourceWatch(settings_of, lambda: now_s[0])
     tables = [(topic, TableEnds(ends={0: 2})) for topic in topics]
     first = watch.lags(tables, NOW_MS, 30)
     assert {name: lag.behind for name, lag in first.items()} == {"orders": 3, "others": 3}  # type: ignore[union-attr]
@@ -228,7 +228,7 @@ def test_a_list_asks_once_a_minute_shows_the_last_answer_meanwhile_and_shares_th
 
 def test_a_client_that_met_trouble_is_not_asked_again(site: Site, tmp_path: Path) -> None:
     site.topic("orders", source={"kafka": {"bootstrap.servers": "127.0.0.1:1", "topic": "prod.orders"}})
-    watch = KafkaWatch(lambda _: {"bootstrap.servers": f"127.0.0.1:{free_port()}"})
+    watch = SourceWatch(lambda _: {"bootstrap.servers": f"127.0.0.1:{free_port()}"})
     [problem] = watch.lags([(find_topic("orders", site.config), TableEnds())], NOW_MS, 30).values()
     assert isinstance(problem, str) and "Connection refused" in problem
     assert watch._clients == {}

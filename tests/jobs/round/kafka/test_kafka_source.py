@@ -26,10 +26,10 @@ def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, posit
     assert position(topic).next_offsets == {0: 5, 1: 1}
     assert workshop.json("ingest", topic)["records"] == 0
     status = workshop.ok("status", topic)
-    assert f"  read from {topic} in Kafka, last 20" in status and "  nothing is left to read in Kafka" in status
+    assert f"  read from {topic} in Kafka, last 20" in status and "  nothing is left to read in its source" in status
     assert workshop.json("status", topic)["sources"][topic]["next_offsets"] == {"0": 5, "1": 1}
     kafka.send(topic, [(b"a", b"later")], partition=1)
-    assert "  1 offset behind Kafka, for up to " in workshop.ok("status")
+    assert "  1 offset behind its source, for up to " in workshop.ok("status")
     lag = workshop.json("status", topic)["source_lags"][topic]
     assert (lag["behind"], lag["partitions"], lag["problem"]) == (1, {"0": 0, "1": 1}, "")
     assert lag["unread_since_ms"] >= position(topic).as_of_ms[1] > 0

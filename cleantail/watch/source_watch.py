@@ -1,7 +1,7 @@
-"""Query brokers about topics in the background, and keep the answers for a while: for pages, metrics and `status`.
+"""Query the sources of topics in the background, and keep the answers for a while: for pages, metrics and `status`.
 
-An answer is the topic's offsets at its brokers. How far a table is behind them follows from the table's own position
-(cleantail.kafka.read_plan.source_lag), so it is computed at each look.
+An answer is the topic's offsets at its brokers, or the snapshots of its source table. How far a table is behind them
+follows from the table's own position (source_lag, snapshot_lag), so it is computed at each look.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic, SourceLag, source_lag, without_outcome
 from cleantail.kafka.source_topic import Brokers
+from cleantail.lake.pending_input import described_source
 from cleantail.lake.table_metadata import TableFacts
-from cleantail.log.source_position import SourcePosition
+from cleantail.log.snapshot_plan import SnapshotLag, SourceTable, snapshot_lag
+from cleantail.log.source_position import ReadPosition, SnapshotPosition, SourcePosition
 from cleantail.watch.observed_table import TableSummary
 
 ASKERS = 2
@@ -29,20 +31,21 @@ MOST_TOPICS, MOST_CLIENTS = 4096, 16
 """Maximum number of topics whose answers are kept, and of clients that stay connected."""
 SettingsOf = Callable[[Topic], Mapping[str, str]]
 """Returns the settings of a topic's Kafka client. Raises CleantailError if there are none."""
-Answer = BrokerTopic | str
-"""The topic at its brokers, or why that is unknown."""
+Lag = SourceLag | SnapshotLag
+Answer = BrokerTopic | SourceTable | str
+"""The topic at its brokers, or its source table, or why that is unknown."""
 NO_CLIENT = "the package confluent-kafka is not installed: it comes with cleantail[kafka]"
-NO_ANSWER_YET = "the brokers have not answered yet"
+NO_ANSWER_YET = "its source has not answered yet"
 
 
 @dataclass(frozen=True, slots=True)
 class TableEnds:
-    """How far a topic's table has its source: the position in Kafka (None: nothing was read), and its log ends.
+    """How far a topic's table has its source: the position there (None: nothing was read), and its log ends.
 
     `look_ms` is cleantail.kafka.table_position.last_look_ms.
     """
 
-    position: SourcePosition | None = None
+    position: ReadPosition | None = None
     ends: Mapping[int, int] | None = None
     look_ms: int = 0
 
@@ -53,15 +56,25 @@ class TableEnds:
         ends = {p: state.log_end_offset or 0 for p, state in facts.states.items()}
         for file in facts.files:
             ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
-        return cls(facts.source, ends, look_ms)
+        return cls(facts.position, ends, look_ms)
 
     @classmethod
     def of_summary(cls, table: TableSummary, look_ms: int = 0) -> TableEnds:
-        position = table.source if isinstance(table.source, SourcePosition) else None
-        return cls(position, {log.partition: log.log_end_offset for log in table.logs}, look_ms)
+        return cls(table.source, {log.partition: log.log_end_offset for log in table.logs}, look_ms)
 
-    def lag(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> SourceLag:
-        return source_lag(topic, self.position, self.ends or {}, broker, now_ms, self.look_ms)
+    @property
+    def in_kafka(self) -> SourcePosition | None:
+        return self.position if isinstance(self.position, SourcePosition) else None
+
+    def lag(self, topic: Topic, answer: BrokerTopic | SourceTable, now_ms: int) -> Lag:
+        if isinstance(answer, BrokerTopic):
+            return self.lag_of_kafka(topic, answer, now_ms)
+        position = self.position if isinstance(self.position, SnapshotPosition) else None
+        on_change = topic.source.table.on_change if topic.source.table else ""
+        return snapshot_lag(position, answer, on_change, now_ms)
+
+    def lag_of_kafka(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> SourceLag:
+        return source_lag(topic, self.in_kafka, self.ends or {}, broker, now_ms, self.look_ms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,8 +109,8 @@ class _Asked:
         return self.answer.result() if self.answer.done() else self.before
 
 
-class KafkaWatch:
-    """Queries brokers. Thread-safe; never runs two queries about one topic at a time."""
+class SourceWatch:
+    """Queries brokers and source tables. Thread-safe; never runs two queries about one topic at a time."""
 
     def __init__(self, settings_of: SettingsOf, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_of = settings_of
@@ -107,7 +120,7 @@ class KafkaWatch:
         self._asked: dict[str, _Asked] = {}
         self._clients: dict[tuple[tuple[str, str], ...], Brokers] = {}
 
-    def __enter__(self) -> KafkaWatch:
+    def __enter__(self) -> SourceWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -127,7 +140,7 @@ class KafkaWatch:
         answer = asked.newest()
         lag, problem = None, answer if isinstance(answer, str) else ""
         if isinstance(answer, BrokerTopic):
-            lag = (table or TableEnds()).lag(topic, answer, now_ms)
+            lag = (table or TableEnds()).lag_of_kafka(topic, answer, now_ms)
             problem = lag.problem if table else ""
         brokers = kafka.bootstrap_servers or "the brokers of the environment"
         return SourceView(
@@ -135,22 +148,23 @@ class KafkaWatch:
             f"connection {kafka.connection}" if kafka.connection else brokers,
             topic.source.isolation,
             kafka.group_id or "",
-            table.position if table else None,
+            table.in_kafka if table else None,
             lag,
             problem,
             table is not None,
         )
 
-    def lags(
-        self, tables: Iterable[tuple[Topic, TableEnds]], now_ms: int, within_s: float
-    ) -> dict[str, SourceLag | str]:
-        """Return topic name -> how far its table is behind its source in Kafka, or why that is unknown.
+    def lags(self, tables: Iterable[tuple[Topic, TableEnds]], now_ms: int, within_s: float) -> dict[str, Lag | str]:
+        """Return topic name -> how far its table is behind its source, or why that is unknown.
 
-        Topics with another source are left out. Answers may be LISTED_LIVE_S old, and older if a new one takes longer
-        than `within_s`.
+        Topics whose source is neither in Kafka nor a table are left out. Answers may be LISTED_LIVE_S old, and older if
+        a new one takes longer than `within_s`.
         """
-        of_kafka = [(topic, table) for topic, table in tables if topic.source.kafka is not None]
-        asked = [(topic, table, self._ask_again(topic, LISTED_LIVE_S)) for topic, table in of_kafka]
+        asked = [
+            (topic, table, self._ask_again(topic, LISTED_LIVE_S))
+            for topic, table in tables
+            if topic.source.kafka is not None or topic.source.table is not None
+        ]
         wait([each.answer for *_, each in asked], timeout=within_s)
         answers = ((topic, table, each.newest()) for topic, table, each in asked)
         return {
@@ -176,6 +190,8 @@ class KafkaWatch:
     def _ask(self, topic: Topic) -> Answer:
         key: tuple[tuple[str, str], ...] = ()
         try:
+            if topic.source.table is not None:
+                return described_source(topic)
             settings = self._settings_of(topic)
             key = tuple(sorted(settings.items()))
             return self._brokers(key, settings).describe(topic.kafka_topic)
