@@ -133,11 +133,11 @@ def observed_text(kept: Mapping[str, Any]) -> str:
     wrong = kept.get("unexpected_count")
     if wrong is None:
         return ""
-    if not wrong:
+    if (records := kept.get("element_count")) is None and not wrong:
         return "0 records"
-    if (records := kept.get("element_count")) is None:  # results about distinct values do not count the records
+    if records is None:  # results about distinct values do not count the records
         return counted(wrong, "unexpected value")
-    return f"{wrong} of {counted(records, 'record')}{_at(kept.get(OFFSETS, ()), wrong)}"
+    return f"{wrong} of {counted(records, 'record')}{_at(kept.get(OFFSETS, ()), wrong) if wrong else ''}"
 
 
 def _at(offsets: list[int], wrong: int) -> str:

@@ -135,9 +135,13 @@ NAMED = 8
 """Maximum number of partitions that are listed."""
 
 
-def subject(kind: str, partitions: Sequence[int]) -> dict[str, Any]:
-    """Return the `meta` of an expectation, the only input that Great Expectations returns with the results."""
-    return {SUBJECT: {"kind": kind, "partitions": sorted(partitions)}}
+def subject(kind: str, partitions: Sequence[int], records: int | None = None) -> dict[str, Any]:
+    """Return the `meta` of an expectation, the only input that Great Expectations returns with the results.
+
+    `records`: how many the round found in these partitions, None if the suite counts them itself.
+    """
+    counts = {} if records is None else {"records": records}
+    return {SUBJECT: {"kind": kind, "partitions": sorted(partitions), **counts}}
 
 
 def batch_name(partitions: Sequence[int]) -> str:
@@ -274,9 +278,10 @@ def _observed(result: Any) -> dict[str, Any]:
     is_rule = bool((config.meta or {}).get("rule"))
     rows = result_document.get("unexpected_index_list", [] if result.success else None)
     if is_rule and rows is not None:
-        column = config.kwargs.get("column")
+        column, records = config.kwargs.get("column"), (config.meta or {}).get(SUBJECT, {}).get("records")
+        of = "" if records is None else f" in {counted(records, 'record')}"
         return {
-            "text": "" if rows else "0 violations",
+            "text": "" if rows else f"0 violations{of}",
             "points": [f"partition {r['partition']}: {r.get(column)} violations" for r in rows],
         }
     return {"text": _short(observed_text(kept_result(config.type, config.kwargs, result_document)) or "–")}

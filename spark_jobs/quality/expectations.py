@@ -37,6 +37,8 @@ from spark_jobs.quality.evaluation import (
 from spark_jobs.quality.judge import as_of, imported, validate
 
 OBSERVED_CHARS = 300
+RECORDS_IN = "records_in"
+"""Measure of a log: its records before the round."""
 
 
 def rule_results(result: Any, logs: Sequence[int]) -> list[CheckResult]:
@@ -158,14 +160,15 @@ class Auditor:
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """Evaluate the rules of a round. Finds out which log breaks a rule only if one does.
 
-        `measures`: for each log, `partition` and the number of violations (0 or more) of each rule."""
+        `measures`: for each log, `partition`, `records_in` and the number of violations (0 or more) of each rule."""
         import pandas as pd
 
         logs = [m[PARTITION] for m in measures]
 
         def validate(some: Sequence[int], rules: list[Any], result_format: Format) -> list[Any]:
-            frame = pd.DataFrame([m for m in measures if m[PARTITION] in some])
-            return self._validated(MEASURES, rules, some, frame, result_format, round_id)
+            of_logs = [m for m in measures if m[PARTITION] in some]
+            frame, records = pd.DataFrame(of_logs), _records_in(of_logs)
+            return self._validated(MEASURES, rules, some, frame, result_format, round_id, records)
 
         results = validate(logs, self.rules(), WHETHER)
         if not all(result.success for result in results):
@@ -190,7 +193,7 @@ class Auditor:
     def take_over(self, validation: Any, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
         """Keep a passed validation of many rounds as that of this round, and return its results."""
         logs = [m[PARTITION] for m in measures]
-        of_round = as_of(validation, round_id, self._kind, logs)
+        of_round = as_of(validation, round_id, self._kind, logs, _records_in(measures))
         return [finding for result in self.project.keep(of_round) for finding in rule_results(result, logs)]
 
     def _rule(self, measure: str, expectation: type[Any]) -> Any:
@@ -271,10 +274,16 @@ class Auditor:
         frame: Any,
         result_format: Format,
         round_id: str,
+        records: int | None = None,
     ) -> list[Any]:
         for expectation in expectations:
-            expectation.meta = (expectation.meta or {}) | subject(self._kind, logs)
+            expectation.meta = (expectation.meta or {}) | subject(self._kind, logs, records)
         return self.project.keep(validate(suite, expectations, frame, result_format, round_id))
+
+
+def _records_in(measures: Sequence[Mapping[str, int]]) -> int | None:
+    """Return how many records the logs had before the round, None if that was not measured."""
+    return sum(m[RECORDS_IN] for m in measures) if all(RECORDS_IN in m for m in measures) else None
 
 
 def judged_together(rounds: Sequence[tuple[Auditor, str, Sequence[Mapping[str, int]]]]) -> list[list[CheckResult]]:

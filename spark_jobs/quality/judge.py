@@ -106,18 +106,18 @@ def validate(name: str, expectations: list[Any], frame: Any, result_format: Form
     return validation
 
 
-def as_of(validation: Any, round_id: str, kind: str, logs: Sequence[int]) -> Any:
-    """Return a passed validation of many rounds as that of one of them: its logs are `logs`."""
+def as_of(validation: Any, round_id: str, kind: str, logs: Sequence[int], records: int | None) -> Any:
+    """Return a passed validation of many rounds as that of one of them: its logs are `logs`, with so many records."""
     of_round = copy(validation)
     of_round.meta = {**validation.meta, "run_id": imported().RunIdentifier(run_name=round_id)}
-    of_round.results = [_of_logs(result, kind, logs) for result in validation.results]
+    of_round.results = [_of_logs(result, subject(kind, logs, records)) for result in validation.results]
     return of_round
 
 
-def _of_logs(result: Any, kind: str, logs: Sequence[int]) -> Any:
+def _of_logs(result: Any, of_round: dict[str, Any]) -> Any:
     of_logs = copy(result)
     of_logs.expectation_config = copy(result.expectation_config)
-    of_logs.expectation_config.meta = (result.expectation_config.meta or {}) | subject(kind, logs)
+    of_logs.expectation_config.meta = (result.expectation_config.meta or {}) | of_round
     return of_logs
 
 

@@ -38,7 +38,7 @@ from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.data_docs import DocsStore
 from spark_jobs.quality.evaluation import TimeLimit
-from spark_jobs.quality.expectations import Auditor
+from spark_jobs.quality.expectations import RECORDS_IN, Auditor
 from spark_jobs.round.approvals import judged_records, with_sample
 from spark_jobs.round.evidence import append_evidence
 
@@ -64,8 +64,9 @@ class MeasuredRound:
 
     @property
     def violations(self) -> list[Mapping[str, int]]:
-        """Return, for each log, its partition and the number of violations of each rule."""
-        return [measure.violations((PARTITION, *self.rules)) for measure in self.measures]
+        """Return, for each log, its partition, its records before the round and the number of violations of each
+        rule."""
+        return [measure.violations((PARTITION, RECORDS_IN, *self.rules)) for measure in self.measures]
 
 
 def check_round(

@@ -9,7 +9,8 @@ from cleantail.rounds.check_results import checks_text, kept_result, observed_te
     ("result", "words"),
     [
         ({"unexpected_count": 2, "element_count": 9}, "2 of 9 records"),
-        ({"unexpected_count": 0, "element_count": 9}, "0 records"),
+        ({"unexpected_count": 0, "element_count": 9}, "0 of 9 records"),
+        ({"unexpected_count": 0}, "0 records"),
         ({"unexpected_count": 5}, "5 unexpected values"),
         ({"unexpected_count": 1}, "1 unexpected value"),
         ({"unexpected_count": 3, "element_count": 9, "offsets": [4, 5, 7]}, "3 of 9 records, at offsets 4, 5, 7"),
