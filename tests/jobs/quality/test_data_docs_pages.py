@@ -50,7 +50,7 @@ def test_each_validation_names_topic_partition_kind_round_and_status_and_no_host
     }
     assert any("regex: &lt;script&gt;a" in html and ", at offset 3" in html for html in pages.values())
     assert any("0 violations in 7 records" in html for html in pages.values())
-    assert any("0 of 3 records" in html for html in pages.values())
+    assert any("0 of 1 record" in html for html in pages.values())
     met = {found[1] for html in pages.values() if (found := re.search(r"\d+ of \d+ met(.*?)<", html))}
     assert met == {"", ", each on partitions 0, 1"}
     for html in pages.values():
