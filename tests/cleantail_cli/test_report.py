@@ -14,6 +14,7 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure
 from cleantail.log.triggers import decide
 from cleantail.rounds.checked_round import RoundResult, Verdict
+from cleantail.rounds.run_plan import PlannedLog
 from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResult, ReclaimResult
 from cleantail.rounds.stations import TopicOutcome
 from cleantail.watch.topic_states import TopicStatus
@@ -128,6 +129,12 @@ def test_a_topic_without_records_says_so(capsys):
 EMPTY = plan_run(TOPIC, None, now_ms=0)
 
 
+def with_log(log, **changes):
+    """A plan of one log."""
+    planned = PlannedLog(log, decide(log, TOPIC.config, 0), Retention(0, False, "none"))
+    return replace(EMPTY, by_log=(planned,), **changes)
+
+
 def test_a_plan_for_machines_is_its_json(capsys):
     MACHINES.show(Plan(EMPTY, ["a join"]))
     assert json.loads(capsys.readouterr().out) == EMPTY.as_json() | {"joins": ["a join"]}
@@ -204,7 +211,7 @@ def test_a_check_that_holds_a_log_back_is_told_as_more_than_the_warning_that_it_
 def test_a_plan_says_what_a_scheduled_run_leaves_alone(capsys):
     def planned(now_ms):
         held = Quarantine(0, "compact", "check failed: expect_x", 1, 60_000)
-        return replace(EMPTY, now_ms=now_ms, logs=(log_state(state=PartitionState(quarantine=held)),))
+        return with_log(log_state(state=PartitionState(quarantine=held)), now_ms=now_ms)
 
     plan_command.tell_held_back(planned(59_999), PEOPLE)
     assert capsys.readouterr().err == (
@@ -239,7 +246,6 @@ def test_what_was_reclaimed_is_listed(capsys):
 )
 def test_a_repaired_checkpoint_is_warned_of_by_plan_and_by_compact(capsys, printed):
     log = log_state(partition=3, warnings=("first dirty offset 200 is above the log end 30: reset to the log start 0",))
-    decided = {"decisions": (decide(log, TOPIC.config, 0),), "retentions": (Retention(0, False, "none"),)}
-    printed(replace(EMPTY, logs=(log,), **decided))
+    printed(with_log(log))
     expected = "warning: partition 3: first dirty offset 200 is above the log end 30: reset to the log start 0\n"
     assert capsys.readouterr().err == expected
