@@ -39,7 +39,7 @@ from cleantail.lake.evaluate import SKEW_MS, require_of_run, require_past
 from cleantail.lake.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
+from cleantail.log import round_state
 from cleantail.rounds.checked_round import (
     CHECK_REQUEST_JSON,
     CHECKED_ROUND_JSON,
@@ -54,6 +54,16 @@ from cleantail.rounds.station_results import (
     KAFKA_INGEST_RESULT_JSON,
     RECLAIM_RESULT_JSON,
     TABLE_INGEST_RESULT_JSON,
+)
+from cleantail.rounds.stations import (
+    CHECK_QUALITY,
+    COMPACT,
+    CONVERT_DELETES,
+    EXPIRE_TOMBSTONES,
+    INGEST,
+    PUBLISH,
+    RECLAIM,
+    RECONCILE,
 )
 from cleantail.sources.source_files import require_readable
 from spark_jobs.iceberg import executor_watch
@@ -417,9 +427,10 @@ class Entry:
 
 
 RUN_PACK = "run_pack"
+KINDS = (round_state.COMPACT, round_state.EXPIRE, round_state.RECONCILE)
 _CLIENT = {"--client-settings": {"type": Path, "metavar": "F", "help": "settings of the Kafka client, as JSON"}}
 ENTRIES: Mapping[str, Entry] = {
-    "ingest": Entry(
+    INGEST: Entry(
         _ingest,
         {
             "--file": {"type": Path, "action": "append", "help": "a file of kcat -J lines; repeatable"},
@@ -428,27 +439,27 @@ ENTRIES: Mapping[str, Entry] = {
             **_CLIENT,
         },
     ),
-    "convert_deletes": Entry(_convert_deletes, {}),
-    "compact": Entry(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
-    "check_quality": Entry(
+    CONVERT_DELETES: Entry(_convert_deletes, {}),
+    COMPACT: Entry(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
+    CHECK_QUALITY: Entry(
         _check_quality,
         {
             "--round": {"required": True, "help": 'JSON: {"round", "branches": those that compact has made}'},
             "--publish": {"action": "store_true", "help": "publish what passed, unless the round waits for a person"},
         },
     ),
-    "publish": Entry(
+    PUBLISH: Entry(
         _publish,
         {
             "--round": {"required": True, "help": "JSON: the round, its branches' heads, the logs that passed"},
-            "--kind": {"choices": (COMPACT, EXPIRE, RECONCILE), "default": COMPACT, "help": "default: %(default)s"},
+            "--kind": {"choices": KINDS, "default": round_state.COMPACT, "help": "default: %(default)s"},
         },
     ),
-    "reconcile": Entry(_reconcile, _CLIENT),
-    "expire_tombstones": Entry(
+    RECONCILE: Entry(_reconcile, _CLIENT),
+    EXPIRE_TOMBSTONES: Entry(
         _expire_tombstones, {"--round": {"required": True, "help": 'JSON: {"now_ms", "partitions", "fresh_from"}'}}
     ),
-    "reclaim": Entry(_reclaim, {}),
+    RECLAIM: Entry(_reclaim, {}),
     "rollback": Entry(
         _rollback,
         {
@@ -469,7 +480,8 @@ ENTRIES: Mapping[str, Entry] = {
         },
     ),
 }
-"""The stations in the order of a run."""
+"""The stations in the order of a run (cleantail.rounds.stations), then what a user or a group starts: a rollback, a
+pack of topics through all stations."""
 
 
 if __name__ == "__main__":

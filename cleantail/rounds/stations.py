@@ -137,22 +137,22 @@ def _nothing(outcome: TopicOutcome) -> str:
 class Station:
     """One station.
 
-    `idle`: why it has no work in a run of this plan, or "" if it has; None if the plan does not decide that. `line`:
-    what it reports of a topic, or "" if the topic had nothing. `errors_of`: the stations of TopicOutcome.station whose
-    errors it shows. `checks`: the rounds of TopicOutcome.rounds whose failed
-    checks it shows. `with_approval`: the tasks that stand with it if its round may wait for a person.
+    `idle`: returns why it has no work in a run of this plan, or None if it has; None if the plan does not decide that.
+    `line`: what it reports of a topic, or "" if the topic had nothing. `errors_of`: the stations of
+    TopicOutcome.station whose errors it shows. `checks`: the rounds of TopicOutcome.rounds whose failed checks it
+    shows. `with_approval`: the tasks that stand with it if its round may wait for a person.
     """
 
     name: str
-    idle: Callable[[RunPlan], str] | None = None
+    idle: Callable[[RunPlan], str | None] | None = None
     line: Callable[[TopicOutcome], str] = _nothing
     errors_of: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     with_approval: tuple[str, ...] = ()
 
 
-def _no_round(plan: RunPlan) -> str:
-    return "" if plan.units else plan.reason
+def _no_round(plan: RunPlan) -> str | None:
+    return None if plan.units else plan.reason
 
 
 def _ingested(outcome: TopicOutcome) -> str:
@@ -219,7 +219,7 @@ STATIONS = (
     Station(PUBLISH, _no_round, _published),
     Station(
         RECONCILE,
-        lambda plan: "" if plan.reconcile.due else plan.reconcile.reason,
+        lambda plan: None if plan.reconcile.due else plan.reconcile.reason,
         _reconciled,
         errors_of=(RECONCILE,),
         checks=(RECONCILE,),
@@ -227,17 +227,24 @@ STATIONS = (
     ),
     Station(
         EXPIRE_TOMBSTONES,
-        lambda plan: "" if plan.sweep else plan.sweep_reason,
+        lambda plan: None if plan.sweep else plan.sweep_reason,
         _expired,
         errors_of=(EXPIRE_TOMBSTONES,),
         checks=(EXPIRE_TOMBSTONES,),
         with_approval=(APPROVE_EXPIRY, PUBLISH_EXPIRY),
     ),
-    Station(RECLAIM, lambda plan: "" if plan.reclaim.due else plan.reclaim.reason, _reclaimed, errors_of=(RECLAIM,)),
+    Station(RECLAIM, lambda plan: None if plan.reclaim.due else plan.reclaim.reason, _reclaimed, errors_of=(RECLAIM,)),
 )
 """All stations, in the order in which a topic goes through them."""
 SHOWN: Mapping[str, Station] = {station.name: station for station in STATIONS if station.line is not _nothing}
 """Name -> station, of those that a pack shows."""
+
+
+def why_idle(station: str, plan: RunPlan) -> str | None:
+    """Return why one of the stations in SHOWN has nothing to do in a run of this plan. None if it has work, or if the
+    plan does not decide that."""
+    idle = SHOWN[station].idle
+    return idle(plan) if idle else None
 
 
 def idle_tasks(plan: RunPlan) -> dict[str, str]:
@@ -245,6 +252,6 @@ def idle_tasks(plan: RunPlan) -> dict[str, str]:
     return {
         task: why
         for station in STATIONS
-        if station.idle is not None and (why := station.idle(plan))
+        if station.idle is not None and (why := station.idle(plan)) is not None
         for task in (station.name, *station.with_approval)
     }

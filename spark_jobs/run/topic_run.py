@@ -40,7 +40,7 @@ from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.pending_input import new_files
 from cleantail.lake.repairable_deletes import foreign_deletes
 from cleantail.log.work_units import branch_stem, round_name
-from cleantail.rounds.checked_round import CheckedRound, RoundResult
+from cleantail.rounds.checked_round import CheckedRound, ExpiryRequest, RoundResult
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
@@ -56,6 +56,7 @@ from cleantail.rounds.stations import (
     Ingested,
     TopicOutcome,
     done,
+    why_idle,
 )
 from spark_jobs.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -242,54 +243,48 @@ class TopicRun:
     ) -> None:
         """Publish the round if it was checked, else make, check and publish it; then run the later stations.
 
-        Stops after the first station that loses cores. `answer` records in the evidence that a round is published.
+        A station without work in the plan is left out. Stops after the first station that loses cores. Drops the
+        branches that killed runs left. `answer` records in the evidence that a round is published.
         `stations`: the names of those to run. Raises StationError.
         """
-        if self.plan is None:
+        plan = self.plan
+        if plan is None:
             return
         run = Run(self.table, self.progress, self.approved_by, answer)
         work = {
-            COMPACT: lambda: self._compact(run, checked),
+            COMPACT: lambda: self._compact(run, plan, checked),
             RECONCILE: lambda: self._reconcile(replace(run, answer=None)),
-            EXPIRE_TOMBSTONES: lambda: self._expire(replace(run, answer=None)),
+            EXPIRE_TOMBSTONES: lambda: self._expire(replace(run, answer=None), plan.sweep),
             RECLAIM: self._reclaim,
         }
-        for station in (name for name in SHOWN if name in work and name in stations):
+        for station in (name for name in SHOWN if name in work and name in stations and why_idle(name, plan) is None):
             with self._at(station):
                 work[station]()
             if self._loses_cores():
                 return
+        with self._at(RECLAIM):
+            self.table.drop_stale_branches()
         self.outcome = replace(self.outcome, ok=all(result.ok for result in self.outcome.rounds.values()))
 
-    def _compact(self, run: Run, checked: CheckedRound | None) -> None:
-        compacted = compact_round(run, self._due_plan, checked)
+    def _compact(self, run: Run, plan: EvaluatedTopic, checked: CheckedRound | None) -> None:
+        compacted = compact_round(run, plan, checked)
         self.outcome = replace(self.outcome, compacted=done(self._dropped_if_waiting(run, compacted)))
 
     def _reconcile(self, run: Run) -> None:
-        if not self._due_plan.reconcile.due:
-            return
         client = settings_in_driver(self.topic, self.client)
         with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
             source = SourceTopic.of(self.topic, client, self.topic.platform.limits.ingest_max_ms)
             reconciled = reconcile_round(run, source, self.request.now_ms)
         self.outcome = replace(self.outcome, reconciled=done(reconciled))
 
-    def _expire(self, run: Run) -> None:
-        if sweep := self._due_plan.sweep:
-            logs = [p for p in sweep.partitions if p not in self.outcome.held_back]
-            expired = expire_round(run, sweep.now_ms, logs, sweep.fresh_from, retry_quarantined=self.by_person)
-            self.outcome = replace(self.outcome, expired=done(self._dropped_if_waiting(run, expired)))
-        run.table.drop_stale_branches()
+    def _expire(self, run: Run, sweep: ExpiryRequest | None) -> None:
+        assert sweep is not None, "the station is idle without it"
+        logs = [p for p in sweep.partitions if p not in self.outcome.held_back]
+        expired = expire_round(run, sweep.now_ms, logs, sweep.fresh_from, retry_quarantined=self.by_person)
+        self.outcome = replace(self.outcome, expired=done(self._dropped_if_waiting(run, expired)))
 
     def _reclaim(self) -> None:
-        if self._due_plan.reclaim.due:
-            reclaimed = reclaim_topic(self.table, self.request.now_ms)
-            self.outcome = replace(self.outcome, reclaimed=reclaimed)
-
-    @property
-    def _due_plan(self) -> EvaluatedTopic:
-        assert self.plan is not None, "finish returns before its stations if there is no plan"
-        return self.plan
+        self.outcome = replace(self.outcome, reclaimed=reclaim_topic(self.table, self.request.now_ms))
 
     def _dropped_if_waiting(self, run: Run, result: RoundResult) -> RoundResult:
         """Return the result. If its round waits for approval and a user called the run, drop the round first."""

@@ -27,7 +27,7 @@ from cleantail_airflow.groups.station_tasks import failed_in, reported_pack
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import cause_of_crash
 from cleantail_airflow.outcomes.run_xcoms import report_of
-from cleantail_airflow.tasks.spark_job import SparkJobOperator, as_airflow, platform_of
+from cleantail_airflow.tasks.spark_job import NO_PLAN, SparkJobOperator, as_airflow, platform_of
 
 OUTCOMES = "packs"
 """Folder in CLEANTAIL_HOME with a file for each running pack: the outcomes of its topics so far."""
@@ -67,7 +67,7 @@ class RunPackOperator(SparkJobOperator):
         if pack.errors:
             raise AirflowFailException("\n".join(f"{topic}: {error}" for topic, error in sorted(pack.errors.items())))
         if plan is None:
-            self.skip("evaluate made no plan")
+            self.skip(NO_PLAN)
         self._require_time_left(context)
         pack = self._still_of_group(pack)
         self.outcomes = f"{OUTCOMES}/{_name_of(context)}.jsonl"

@@ -25,6 +25,8 @@ from cleantail.home.driver_process import note_of
 from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.job_report import EndedJob, JobReport
+from cleantail.rounds.run_plan import RunPlan
+from cleantail.rounds.stations import why_idle
 from cleantail_airflow.airflow_exceptions import (
     AirflowException,
     AirflowFailException,
@@ -44,6 +46,9 @@ from cleantail_airflow.tasks.handover import (
     settings_for_cluster,
     task_settings,
 )
+
+NO_PLAN = "evaluate made no plan"
+"""Why a task is skipped whose run has no plan."""
 
 
 class SparkJobOperator(LineageOperator, SparkSubmitOperator):
@@ -253,6 +258,15 @@ class CleantailSparkOperator(SparkJobOperator):
         ended = EndedJob(self.job, dict(ROUND_RESULT_JSON.plain(result)))
         self.received(context, ended, None if result.ok else AirflowException(f"{self.job} is red"))
         return ended.xcom
+
+    def due_plan(self, context: Context) -> RunPlan:
+        """Return the plan of this run. Skips the task if there is none, or if its station has no work in it."""
+        plan = plan_of(context)
+        if plan is None:
+            self.skip(NO_PLAN)
+        if (why := why_idle(self.job, plan)) is not None:
+            self.skip(why)
+        return plan
 
     def require_configured(self) -> None:
         find_topic(self.topic, Path(self.config_dir))

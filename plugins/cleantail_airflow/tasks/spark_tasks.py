@@ -31,7 +31,6 @@ from cleantail_airflow.tasks.assets import announce, asset_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
 from cleantail_airflow.tasks.spark_job import CleantailSparkOperator, as_airflow, loaded_topic
 
-NO_PLAN = "evaluate made no plan"
 IS_ROLLBACK = "the run is a rollback"
 NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
@@ -142,9 +141,7 @@ class CheckQualityOperator(CleantailSparkOperator):
         self.publishes = publishes
 
     def arguments(self, context: Context) -> list[str]:
-        plan = plan_of(context)
-        if not plan:
-            self.skip(NO_PLAN)
+        plan = self.due_plan(context)
         results = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=range(len(plan.units)))
         reports = (report_of(result, COMPACT) for result in results if result)
         request = CheckRequest(plan.round, tuple(report.branch for report in reports if report.branch))
@@ -246,11 +243,7 @@ class ReconcileOperator(PublishingOperator):
         from cleantail.kafka.source_topic import SourceTopic
         from cleantail.kafka.table_position import table_position
 
-        plan = plan_of(context)
-        if not plan:
-            self.skip(NO_PLAN)
-        if not plan.reconcile.due:
-            self.skip(plan.reconcile.reason)
+        self.due_plan(context)
         topic = loaded_topic(self.topic, self.config_dir)
         try:
             settings = client_settings(topic)
@@ -267,11 +260,8 @@ class ExpireTombstonesOperator(PublishingOperator):
     operation = "expire"
 
     def arguments(self, context: Context) -> list[str]:
-        plan = plan_of(context)
-        if not plan:
-            self.skip(NO_PLAN)
-        if not plan.sweep:
-            self.skip(plan.sweep_reason)
+        plan = self.due_plan(context)
+        assert plan.sweep is not None, "the station is idle without it"
         return ["--round", EXPIRY_REQUEST_JSON.text(plan.sweep), "--now", str(plan.now_ms)]
 
 
@@ -307,9 +297,4 @@ class ReclaimOperator(CleantailSparkOperator):
     job = "reclaim"
 
     def arguments(self, context: Context) -> list[str]:
-        plan = plan_of(context)
-        if not plan:
-            self.skip(NO_PLAN)
-        if not plan.reclaim.due:
-            self.skip(plan.reclaim.reason)
-        return ["--now", str(plan.now_ms)]
+        return ["--now", str(self.due_plan(context).now_ms)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
-from cleantail.rounds.stations import EVALUATE, SHOWN, STATIONS, TopicOutcome, idle_tasks
+from cleantail.rounds.stations import EVALUATE, SHOWN, STATIONS, TopicOutcome, idle_tasks, why_idle
 from cleantail.watch.dag_state import CHECKED_AT, SHOWN_AT
 
 NAMES = [station.name for station in STATIONS]
@@ -51,3 +51,11 @@ def test_every_error_and_every_check_of_a_topic_is_shown_at_one_station():
         "expire_tombstones": "expire_tombstones",
     }
     assert {station.line(outcome) for station in SHOWN.values()} == {""}
+
+
+def test_a_station_without_a_reason_for_having_no_work_is_idle_all_the_same():
+    nothing = plan()
+    nothing.sweep_reason = ""
+    assert why_idle("expire_tombstones", nothing) == ""
+    assert why_idle("expire_tombstones", plan(sweep="s")) is None
+    assert why_idle("ingest", nothing) is None
