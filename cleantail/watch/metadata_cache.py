@@ -366,7 +366,7 @@ class MetadataCache:
         if self._clock() - at_s < LOCATIONS_LIVE_S:
             return locations
         if self._away is not None and self._clock() - self._away[0] < ERRORS_LIVE_S:
-            raise self._away[1]
+            raise self._away[1].with_traceback(None)
         try:
             locations = metadata_locations(self._open(), self._platform)
         except OutsideError as e:  # a page asks several times, and each answer may take the catalog's whole timeout

@@ -5,6 +5,7 @@ import threading
 import pytest
 
 from cleantail.config.topic import Topic
+from cleantail.errors import OutsideError
 from cleantail.lake.records.reader_state import set_position
 from cleantail.watch import metadata_cache
 from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache
@@ -119,3 +120,27 @@ def test_a_position_that_is_none_makes_the_topics_of_its_namespace_unreadable(or
     cache, topics = MetadataCache(orders_table.platform), [orders_table.topic]
     found = cache.with_namespaces(topics, cache.observe(topics, 20))
     assert "namespace property cleantail.reader.x is not a reader's position" in found["orders"].error
+
+
+def test_a_catalog_out_of_reach_is_tried_again_after_a_while_and_not_at_each_question_of_a_page(
+    orders_table, clock, monkeypatch
+):
+    """Each question would wait for the catalog's whole timeout."""
+    tries = []
+
+    def away(*_):
+        tries.append(clock.now_s)
+        raise OutsideError("the catalog cannot be reached")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(metadata_cache, "metadata_locations", away)
+        cache, topics = MetadataCache(orders_table.platform, clock), [orders_table.topic]
+        for ask in (lambda: cache.summaries(topics, 0), lambda: cache.totals(0), lambda: cache.rounds(topics[0])):
+            with pytest.raises(OutsideError, match="cannot be reached"):
+                ask()
+        clock.now_s = ERRORS_LIVE_S
+        with pytest.raises(OutsideError):
+            cache.observe(topics, 0)
+    assert tries == [0, ERRORS_LIVE_S]
+    clock.now_s += ERRORS_LIVE_S
+    assert cache.observe(topics, WAIT_S)["orders"].error == ""

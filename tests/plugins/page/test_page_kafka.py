@@ -19,7 +19,14 @@ from cleantail.config.topic import Topic
 from cleantail.kafka.table_position import write_look
 from cleantail.lake.evaluate import read_facts
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition
-from cleantail.watch.source_watch import ANSWERS_LIVE_S, LISTED_LIVE_S, SourceWatch, TableEnds
+from cleantail.watch.source_watch import (
+    ANSWERS_LIVE_S,
+    BEFORE_LIVES_S,
+    LISTED_LIVE_S,
+    NO_ANSWER_YET,
+    SourceWatch,
+    TableEnds,
+)
 from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.exposition import samples_of
 from cleantail_airflow.page.page_content import Content
@@ -224,6 +231,23 @@ def test_a_list_asks_once_a_minute_shows_the_last_answer_meanwhile_and_shares_th
     held.set()
     assert watch.lags(tables, NOW_MS, 30) == first
     assert sorted(asked) == ["orders", "orders", "others", "others"]
+    now_s[0] += BEFORE_LIVES_S
+    held.clear()
+    assert set(watch.lags(tables, NOW_MS, 0).values()) == {
+        NO_ANSWER_YET
+    }  # what was true three minutes ago is not shown
+    held.set()
+
+
+def test_an_error_that_nobody_foresaw_is_an_unknown_lag_of_one_topic_without_its_text(site: Site) -> None:
+    site.topic("orders", source={"kafka": {"bootstrap.servers": "127.0.0.1:1", "topic": "prod.orders"}})
+
+    def settings_of(_: Topic) -> dict[str, str]:
+        raise ValueError("hunter2")
+
+    watch = SourceWatch(settings_of)
+    found = watch.lags([(find_topic("orders", site.config), TableEnds())], NOW_MS, 30)
+    assert found == {"orders": "its source cannot be asked: ValueError"}
 
 
 def test_a_client_that_met_trouble_is_not_asked_again(site: Site, tmp_path: Path) -> None:
