@@ -101,9 +101,11 @@ def test_headers_are_words_too_and_the_first_few():
 
 
 def test_the_body_says_until_when_an_answer_is_awaited_and_where_to_look():
-    text = body(
-        checked(), Question(1_700_000_000_000, "https://airflow/cleantail/topics/orders", "https://airflow/docs", "")
+    question = Question(
+        1_700_000_000_000, "https://airflow/cleantail/topics/orders", "https://airflow/docs", "", "0d98"
     )
+    text = body(checked(), question)
+    assert "checksum of this round: `0d98`" in text
     assert "**Answer until 2023-11-14 22:13:20 UTC.** Without an answer by then the round counts as rejected" in text
     assert "[The topic's page](https://airflow/cleantail/topics/orders)" in text
     assert "[Data Docs of its checks](https://airflow/docs)" in text
