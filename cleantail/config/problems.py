@@ -143,7 +143,9 @@ def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema)
     best = inner[0] if inner else nearest(key, known_keys)
     if why := parent.get("x-brokers-only", {}).get(key):
         return Problem(key_text(key_path), "a config of Kafka's brokers, which Cleantail does not have", why)
-    listed = f"known: {', '.join(known_keys)}" if len(known_keys) <= _LISTED_KEYS else "docs/configs.md lists all"
+    listed = (
+        f"known: {', '.join(known_keys)}" if len(known_keys) <= _LISTED_KEYS else "docs/configs.md lists the known ones"
+    )
     # the value may be a secret, and more people see errors than the file
     fact = f"unknown key (its value, {kind_of(value)}, is not shown)"
     return Problem(key_text(key_path), fact, listed, None, best)

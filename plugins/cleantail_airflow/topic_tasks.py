@@ -58,7 +58,7 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
     if reconciling:  # also reconcile
         publish >> next(task for task in tasks if task.task_id == EXPIRE_TOMBSTONES)
         reconciling[-1] >> tasks[-1]
-    with _group("when_needed", "Only on request or if needed: rollback, a red outcome, alerts"):
+    with _group("when_needed", "Only on request or if needed: rollback, a failed outcome, alerts"):
         rollback = RollbackOperator(task_id="rollback", **_on_spark(topic, config_dir))
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
         alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **_of_topic(topic, config_dir))

@@ -356,7 +356,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         ),
         pytest.param(
             "config: {min.compaction.lags.ms: 5}",
-            "config.min.compaction.lags.ms: unknown key (its value, a number, is not shown): docs/configs.md lists all "
+            "config.min.compaction.lags.ms: unknown key (its value, a number, is not shown): docs/configs.md lists the known ones "
             "(did you mean min.compaction.lag.ms?)",
             id="unknown config",
         ),
