@@ -100,7 +100,7 @@ COMMANDS = (
 def app() -> None:
     """Compact Kafka changelogs in Iceberg tables from the command line, with the same code that the DAGs run.
 
-    Words such as round, horizon and blocked are in docs/glossary.md, and in the UI under Words.
+    Words such as round, horizon and blocked are in docs/glossary.md, and in the UI under Words, at the end of a page.
 
     Exit codes: 0 success, also if nothing was due; 1 a check failed; 2 wrong input, configuration or table, or nothing
     to prove; 3 conflict; 4 something outside failed (catalog, disk, network, Java); 5 a round waits for approval; 130

@@ -19,7 +19,7 @@ GLOSSARY = {
     "blocked": "A partition is not published after a failed check or a rejection. Other partitions are.",
     "resolved": "What an alert reported is no longer so.",
     "evidence": "The table that records what every round checked, removed and published.",
-    "saved": "Bytes that readers no longer read. They leave the disk when a reclaim rewrites the files.",
+    "reclaim": "The rewrite of files with many deleted records, and the removal of old snapshots and orphan files.",
     "file mark": "A table property for each ingested file, so that no file is ingested twice.",
     "group, pack": "Topics that share a DAG; those of them that share a Spark application in a run.",
 }
