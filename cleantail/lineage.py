@@ -235,9 +235,9 @@ def told_source(topic: Topic) -> LineageDataset | None:
     return replace(dataset, columns=columns, snapshot_id=position.snapshot_id if position else None)
 
 
-def recorded_checks(platform: Platform, topic: str, round_id: str, kind: str) -> tuple[CheckResult, ...]:
+def recorded_checks(topic: Topic, round_id: str, kind: str) -> tuple[CheckResult, ...]:
     """Return the last checks of a round from the evidence, passed ones included."""
-    rows = evidence_of_round(kept_catalog(platform), platform, topic, round_id, kind)
+    rows = evidence_of_round(kept_catalog(topic.platform), topic, round_id, kind)
     return tuple(check for row in last_check(rows) for check in checks_of(row))
 
 

@@ -6,7 +6,6 @@ that the format a script reads does not depend on the numbers.
 
 from __future__ import annotations
 
-import os
 import sys
 import textwrap
 from collections.abc import Sequence
@@ -47,12 +46,12 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
 
     now_ms = clock(now)
     if topic:
-        call.output.show(Status(with_lags([status_of(call.topic(topic), now_ms)], os.environ, now_ms), now_ms))
+        call.output.show(Status(with_lags([status_of(call.topic(topic), now_ms)], now_ms), now_ms))
         return 0
     with call.output.progress() as progress:
         progress("reading metadata")
         readable, broken = status_of_all(call.config, call.platform, now_ms, progress.counting)
-    call.output.show(Status(with_lags(readable, os.environ, now_ms), now_ms, broken))
+    call.output.show(Status(with_lags(readable, now_ms), now_ms, broken))
     return ConfigError.exit_code if broken else 0
 
 

@@ -81,9 +81,9 @@ READ_COLUMNS = (
 )
 
 
-def evidence_of_round(catalog: Catalog, platform: Platform, topic: str, round_id: str, kind: str) -> list[EvidenceRow]:
+def evidence_of_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> list[EvidenceRow]:
     """Return the round's rows: findings of its checks, and its outcome. Empty if the evidence lacks the round."""
-    return _evidence(catalog, platform, {"topic": topic, "round": round_id, "kind": kind})
+    return _evidence(catalog, topic.platform, {"topic": topic.topic, "round": round_id, "kind": kind})
 
 
 def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -> list[EvidenceRow]:
@@ -106,7 +106,7 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
 
 def recorded_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> CheckedRound:
     """Return the last check of the round that a task names. Raises HeldError as `recorded` does."""
-    return recorded(topic, round_id, kind, evidence_of_round(catalog, topic.platform, topic.topic, round_id, kind))
+    return recorded(topic, round_id, kind, evidence_of_round(catalog, topic, round_id, kind))
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,7 @@ def answered_round(topic: Topic, reference: RoundReference, kind: str) -> Answer
     Raises HeldError if the round differs from the task's reference, or waits for an answer.
     """
     catalog = open_catalog(topic.platform)
-    evidence = evidence_of_round(catalog, topic.platform, topic.topic, reference.round, kind)
+    evidence = evidence_of_round(catalog, topic, reference.round, kind)
     checked = recorded(topic, reference.round, kind, evidence)
     last = last_compaction(topic, evidence) if kind == COMPACT else None
     of_round = evidence

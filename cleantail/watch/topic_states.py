@@ -198,12 +198,12 @@ LAGS_WITHIN_S = 6.0
 """Maximum wait of `status` for the sources of all topics."""
 
 
-def with_lags(statuses: Sequence[TopicStatus], env: Mapping[str, str], now_ms: int) -> list[TopicStatus]:
+def with_lags(statuses: Sequence[TopicStatus], now_ms: int) -> list[TopicStatus]:
     """Return the statuses with how far each table is behind its source, by the logins of the environment."""
 
     def settings(topic: Topic) -> Mapping[str, str]:
         assert topic.source.kafka is not None, "SourceWatch queries only topics with a source in Kafka"
-        return settings_of_environment(topic.source.kafka, env)
+        return settings_of_environment(topic.source.kafka, topic.platform.env)
 
     with SourceWatch(settings) as watch:
         lags = watch.lags([(status.topic, status.ends) for status in statuses], now_ms, LAGS_WITHIN_S)

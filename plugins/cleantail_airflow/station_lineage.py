@@ -160,7 +160,7 @@ def _commits(ended: EndedJob, report: JobReport) -> bool:
 def _checks(station: str, topic: Topic, round_id: str | None) -> tuple[CheckResult, ...]:
     if round_id is None or station not in KINDS:
         return ()
-    return recorded_checks(topic.platform, topic.topic, round_id, KINDS[station])
+    return recorded_checks(topic, round_id, KINDS[station])
 
 
 def _source(station: str, topic: Topic, files: list[Path] | tuple[()]) -> tuple[LineageDataset, ...]:

@@ -31,7 +31,7 @@ from urllib.parse import quote
 from jinja2 import Environment
 
 from cleantail.codec import Codec
-from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.home.home_folder import FOLDER, GENERATOR, HEAD_CHARS, make_folder, results_of, site_of
 from cleantail.human import counted
@@ -319,13 +319,12 @@ logger = logging.getLogger("cleantail.expectations")
 class DocsStore:
     """The folder of one topic's Data Docs in a store."""
 
-    platform: Platform
-    topic: str
+    topic: Topic
 
     @classmethod
-    def of(cls, platform: Platform, topic: str) -> DocsStore | None:
+    def of(cls, topic: Topic) -> DocsStore | None:
         """Return the topic's folder, or None if the platform has no store."""
-        return cls(platform, topic) if platform.data_docs else None
+        return cls(topic) if topic.platform.data_docs else None
 
     @property
     def index(self) -> str:
@@ -336,7 +335,7 @@ class DocsStore:
         try:
             self._copy(site, list(written))
         except Exception as error:  # any error of the store's client; its text is not safe to log
-            logger.warning("Data Docs were not copied to %s: %s", self.platform.data_docs, type(error).__name__)
+            logger.warning("Data Docs were not copied to %s: %s", self.topic.platform.data_docs, type(error).__name__)
 
     def _copy(self, site: Path, written: list[Path]) -> None:
         # 1. the pages, so that the index never lists a missing one
@@ -348,20 +347,20 @@ class DocsStore:
         newest = sorted(pages.values(), key=lambda listed: listed.path.split("/")[-2], reverse=True)[:NEWEST]
         self._write(LIST, _LIST_JSON.text(tuple(newest)))
         # 3. the index
-        self._write("index.html", page(index_content(self.topic, newest)))
+        self._write("index.html", page(index_content(self.topic.topic, newest)))
 
     def _listed(self) -> tuple[ListedPage, ...]:
-        text = read_document(self.platform, self._address(LIST))
+        text = read_document(self.topic.platform, self._address(LIST))
         try:
             return _LIST_JSON.value(text or "[]", LIST)
         except TableError:  # incomplete, from a killed driver
             return ()
 
     def _write(self, name: str, text: str) -> None:
-        write_document(self.platform, self._address(name), text)
+        write_document(self.topic.platform, self._address(name), text)
 
     def _address(self, name: str) -> str:
-        return f"{(self.platform.data_docs or '').rstrip('/')}/{self.topic}/{name}"
+        return f"{(self.topic.platform.data_docs or '').rstrip('/')}/{self.topic.topic}/{name}"
 
 
 _WRITING: dict[Path, threading.Thread] = {}

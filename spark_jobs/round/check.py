@@ -97,7 +97,7 @@ def measured_round(
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch, iceberg)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as pool:
-        store = DocsStore.of(table.platform, table.topic.topic)
+        store = DocsStore.of(table.topic)
         opening = pool.submit(Auditor, table.platform.home, table.topic, rules, kind, store)  # a slow import
         loaded = iceberg if len(units) == 1 else None  # the catalog's credentials for files may be short-lived
         measure = measure or partial(measure_unit, table, expiring=kind == EXPIRE, iceberg=loaded)

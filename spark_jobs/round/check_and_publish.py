@@ -66,7 +66,7 @@ def _checked_before(run: Run, request: CheckRequest) -> CheckedRound | None:
 
     The task `publish` completes its publication."""
     topic = run.table.topic
-    evidence = evidence_of_round(open_catalog(topic.platform), topic.platform, topic.topic, request.round, COMPACT)
+    evidence = evidence_of_round(open_catalog(topic.platform), topic, request.round, COMPACT)
     last = last_compaction(topic, evidence)
     if last is None or {unit.branch for unit in last.checked.units} != set(request.branches):
         return None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from urllib.parse import urlparse
@@ -117,7 +116,7 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
     whole, platform = file.read_bytes(), two.platform()
     damage(file)
     try:
-        content, now_ms = Content(two.config, os.environ), int(time.time() * 1000)
+        content, now_ms = Content(two.config), int(time.time() * 1000)
         content.cache.summaries([two.find(name) for name in ASKED], 30)
         rows = {row.name: row for row in content.all_topics(ASKED, now_ms, {}).listing.rows}
         assert file.name in str(rows["damage-hurt"]) and "broken" not in str(rows["damage-well"])
@@ -164,7 +163,7 @@ def test_a_damaged_evidence_table_hides_no_topic_and_is_named(two, spark, kind):
         for command in ("status", "plan", "read", "latest", "check"):
             code, _, err = two.run(command, *([] if command == "status" else ["damage-hurt"]))
             assert code in (0, 2) and "Traceback" not in err, (command, err)
-        content = Content(two.config, os.environ)
+        content = Content(two.config)
         rows = content.all_topics(ASKED, now_ms, {}).listing.rows
         assert {row.name for row in rows} == set(ASKED)
         shown = content.one_topic("damage-hurt", now_ms)

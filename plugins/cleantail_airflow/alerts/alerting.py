@@ -21,7 +21,6 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail.config.alert_channels import Alert
-from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule, parts_of
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.lake.evaluate import log_states, read_facts
@@ -64,10 +63,10 @@ def run_url(context: Context) -> str:
     return f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}"
 
 
-def place_of(topic: str, platform: Platform, context: Context) -> Place:
+def place_of(topic: Topic, context: Context) -> Place:
     """Return where the topic's page and this task's run are in the UI."""
-    dag_id, run_id = dag_id_of(topic, platform.dag_prefix), context["ti"].run_id
-    return Place(base_of(context), topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
+    dag_id, run_id = dag_id_of(topic.topic, topic.platform.dag_prefix), context["ti"].run_id
+    return Place(base_of(context), topic.topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def began_ms(context: Context) -> int:
@@ -194,7 +193,7 @@ def read_logs(topic: Topic, now_ms: int) -> tuple[tuple[LogState, ...] | None, t
 
 def tell(topic: Topic, book_store: BookStore, failures: Iterable[Failure], context: Context) -> list[str]:
     """Send every channel of the topic what it has not received. Returns the channels that were not reached."""
-    place, red = place_of(topic.topic, topic.platform, context), list(failures)
+    place, red = place_of(topic, context), list(failures)
 
     def message(alert: Alert, notification: Notification) -> Message:
         message = message_of(notification, red, place)

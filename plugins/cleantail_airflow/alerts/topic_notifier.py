@@ -37,7 +37,7 @@ class TopicNotifier(BaseNotifier):
         """Send the text with a link. Raises ConfigError if the configuration has no such topic."""
         folder = Path(self.config).absolute()
         topic = find_topic(self.topic, folder)
-        place = place_of(topic.topic, topic.platform, context)
+        place = place_of(topic, context)
         task = context["ti"].task_id
         message = Message(
             topic=topic.topic,

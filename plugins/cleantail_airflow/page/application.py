@@ -177,7 +177,7 @@ def asked(
 def build_app() -> FastAPI:
     """Return the application for the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
-    app.state.content = content = Content(config_dir(os.environ), os.environ, client_settings)
+    app.state.content = content = Content(config_dir(os.environ), client_settings)
     # Airflow's UI loads the menu's icon at its first page, so tables are read before a user opens our pages
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(with_headers)

@@ -85,9 +85,8 @@ class Configured:
 class Configuration:
     """Caches the configuration until a file is added, changed or removed. Thread-safe."""
 
-    def __init__(self, config_dir: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, config_dir: Path) -> None:
         self._config_dir = config_dir
-        self._env = env
         self._lock = threading.RLock()
         self._stamps: tuple[Any, ...] = ()
         self._defaults: Any = None
@@ -113,7 +112,7 @@ class Configuration:
 
     def _read(self) -> Configured:
         prefix = dag_prefix(self._config_dir)
-        scanned = scan_topics(self._config_dir, self._env)
+        scanned = scan_topics(self._config_dir)
         topics = {t.topic if isinstance(t, Topic) else f.stem: (f, t) for f, t in scanned}
         group_of, runs_in = {}, {}
         for name, (file, topic) in topics.items():
@@ -128,7 +127,7 @@ class Configuration:
     def _groups(self) -> Groups:
         """Return each group, or the error of its file. Returns none if the defaults are broken: topics report that."""
         try:
-            scanned = list(scan_groups(self._config_dir, self._env))
+            scanned = list(scan_groups(self._config_dir))
         except ConfigError:
             return NO_GROUPS
         return {group.group if isinstance(group, TopicGroup) else file.stem: group for file, group in scanned}

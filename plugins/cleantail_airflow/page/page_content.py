@@ -77,13 +77,12 @@ class NoConfigurationError(ConfigError):
 class Content:
     """The content of the pages for one configuration. Changed files are read again."""
 
-    def __init__(self, config_dir: Path, env: Mapping[str, str], kafka_settings: SettingsOf | None = None) -> None:
-        """`kafka_settings` returns the login of a topic's brokers. The default reads it from `env`."""
-        self._sources = SourceWatch(kafka_settings or (lambda topic: _kafka_settings(topic, env)))
+    def __init__(self, config_dir: Path, kafka_settings: SettingsOf | None = None) -> None:
+        """`kafka_settings` returns the login of a topic's brokers. The default reads it from the environment."""
+        self._sources = SourceWatch(kafka_settings or _kafka_settings)
         self._config_dir = config_dir
-        self._env = env
         self._lock = threading.RLock()
-        self._configuration = Configuration(config_dir, env)
+        self._configuration = Configuration(config_dir)
         self._defaults: Any = None
         self._platform: Platform | None = None
         self._cache: MetadataCache | None = None
@@ -107,7 +106,7 @@ class Content:
         _ = self.configured
         with self._lock:
             if self._platform is None:
-                self._platform = load_platform(self._config_dir, self._env)
+                self._platform = load_platform(self._config_dir)
             return self._platform
 
     @property
@@ -290,6 +289,6 @@ def _saved_bytes(cache: MetadataCache, configured: Configured) -> dict[str, Save
     return saved_bytes(_totals(cache, FREED_WITHIN_S), configured.topics)
 
 
-def _kafka_settings(topic: Topic, env: Mapping[str, str]) -> Mapping[str, str]:
+def _kafka_settings(topic: Topic) -> Mapping[str, str]:
     assert topic.source.kafka is not None, "SourceWatch queries only topics with a source in Kafka"
-    return settings_of_environment(topic.source.kafka, env)
+    return settings_of_environment(topic.source.kafka, topic.platform.env)

@@ -140,8 +140,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
         """Return deadline, links and mark of the round. The time to answer begins now."""
         from cleantail_airflow.alerts.alerting import place_of
 
-        platform = loaded_topic(self.topic, self.config_dir).platform
-        place, timeout = place_of(self.topic, platform, context), self.response_timeout or timedelta()
+        topic = loaded_topic(self.topic, self.config_dir)
+        place, timeout = place_of(topic, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
         records = place.records(checked.round, checked.kind)
         return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))

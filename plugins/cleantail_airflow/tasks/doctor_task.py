@@ -218,7 +218,7 @@ def _dags(config_dir: Path) -> Iterator[Finding]:
     from cleantail_airflow.page.dag_states import dags_of
 
     try:
-        configured, _ = Configuration(config_dir, os.environ).now()
+        configured, _ = Configuration(config_dir).now()
         usable = [name for name, (_, topic) in configured.topics.items() if isinstance(topic, Topic)]
         states = dags_of(configured, usable)
     except ConfigError:

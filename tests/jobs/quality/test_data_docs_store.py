@@ -10,14 +10,17 @@ import pytest
 
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Catalog, Platform
+from cleantail.config.topic import Topic
 from spark_jobs.quality.data_docs import LIST, DocsStore, page
 from tests.jobs.catalog_sites import SECRET, STORE_LOGIN, s3_gateway
+
+COPIED = Topic(topic="copied", table="cleantail.copied")
 
 
 @pytest.fixture
 def store(tmp_path: Path) -> DocsStore:
     platform = Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path, data_docs=f"file://{tmp_path}/store/")
-    found = DocsStore.of(platform, "copied")
+    found = DocsStore.of(COPIED.on(platform))
     assert found is not None
     return found
 
@@ -59,7 +62,7 @@ def test_a_store_that_cannot_be_written_fails_nothing(
 
 
 def test_without_the_setting_there_is_no_store(tmp_path: Path) -> None:
-    assert DocsStore.of(Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path), "copied") is None
+    assert DocsStore.of(COPIED.on(Platform(catalog=Catalog(), home=tmp_path, config_dir=tmp_path))) is None
 
 
 def test_on_s3_the_login_of_the_warehouse_opens_the_store_and_a_wrong_one_fails_nothing(
@@ -76,7 +79,7 @@ def test_on_s3_the_login_of_the_warehouse_opens_the_store_and_a_wrong_one_fails_
             ("two", "20260102T000000.000000Z", STORE_LOGIN),
             ("refused", "20260103T000000.000000Z", STORE_LOGIN | {"CLEANTAIL_S3_SECRET_ACCESS_KEY": "wrong"}),
         ):
-            store = DocsStore.of(platform, login, "copied")
+            store = DocsStore.of(COPIED.on(platform.with_env(login)))
             assert store is not None
             store.copy(*site_with(tmp_path / driver, f"round-{driver}", time))
     folder = tmp_path / "s3" / "lake" / "docs" / "copied"  # the gateway's objects are plain files

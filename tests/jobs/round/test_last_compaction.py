@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from random import Random
 
 import pytest
@@ -65,7 +64,7 @@ def test_a_scrape_has_every_metric_of_a_topic_after_its_rounds(workshop):
         workshop.ok("compact", topic, "--now", NOW + first, "--force")
         if not first:
             workshop.ok("reclaim", topic, "--now", NOW)
-    content = Content(workshop.config, os.environ)
+    content = Content(workshop.config)
     content.cache.summaries([workshop.find(topic)], 30)
     content.cache.totals(30)
     found = {s.metric.name: s.value for s in samples_of(content, [topic], NOW + HOUR, {}, {}) if topic in s.labels}

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import load_platform
+from cleantail.config.topic import Topic
 from cleantail.home.home_folder import site_of
 from cleantail_airflow.alerts.alerting import place_of
 from tests.airflow_environment import BASE_URL
@@ -31,6 +32,7 @@ from tests.plugins.page.test_page import (  # noqa: F401
 from tests.plugins.page.test_page_airflow import run_row
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
+ORDERS = Topic(topic="orders", table="cleantail.orders")
 PREFIX = "cleantail_"
 DAG = f"{PREFIX}orders"
 PAGE = f"/cleantail/topics/{DAG}"
@@ -164,7 +166,7 @@ def test_messages_lead_to_the_page_of_the_prefixed_dag(site: Site) -> None:
         log_url = f"{BASE_URL}/dags/{DAG}/runs/r1/tasks/alert"
 
     (site.config / "defaults.yaml").write_text(json.dumps({"platform": {"dag_prefix": PREFIX}}))
-    place = place_of("orders", load_platform(site.config), {"ti": Task()})  # type: ignore[typeddict-item]
+    place = place_of(ORDERS.on(load_platform(site.config)), {"ti": Task()})  # type: ignore[typeddict-item]
     assert place.page(3) == f"{BASE_URL}{PAGE}#log-3"
     assert place.data_docs == f"{BASE_URL}{PAGE}/docs/index.html"
     assert place.topic == "orders"

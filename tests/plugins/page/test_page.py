@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -116,7 +115,7 @@ def orders(site: Site, tmp_path: Path, server: Any) -> OrdersTable:
     table.set_properties(**{"cleantail.partition.0": HELD.as_json()})
     table.table.manage_snapshots().create_branch(table.table.current_snapshot().snapshot_id, BRANCH).commit()
     tell(table, evidence_row())
-    page.FASTAPI_APPS[0]["app"].app.state.content = Content(site.config, os.environ)  # type: ignore[attr-defined]
+    page.FASTAPI_APPS[0]["app"].app.state.content = Content(site.config)  # type: ignore[attr-defined]
     return table
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import pytest
@@ -60,7 +59,7 @@ def test_a_result_of_another_version_is_not_shown_and_breaks_nothing(browser: An
 
 @pytest.mark.parametrize("path", [TOPICS, f"{TOPICS}/orders"])
 def test_without_a_configuration_page_and_tab_say_what_to_set_and_where(browser: Any, path: str) -> None:  # noqa: F811
-    mount.FASTAPI_APPS[0]["app"].app.state.content = Content(NO_CONFIG, os.environ)  # type: ignore[attr-defined]
+    mount.FASTAPI_APPS[0]["app"].app.state.content = Content(NO_CONFIG)  # type: ignore[attr-defined]
     answer = browser("ann").get(path)
     assert (answer.status_code, WITHOUT_CONFIG in answer.text) == (200, True)
     assert (

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import load_platform
+from cleantail.config.topic import Topic
 from cleantail.home.home_folder import site_of
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
 from cleantail.rounds.stations import TopicOutcome
@@ -35,6 +36,7 @@ from tests.plugins.page.test_page import (  # noqa: F401
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
 
+ORDERS = Topic(topic="orders", table="cleantail.orders")
 PAGES = "/cleantail/topics"
 GROUP = "small"
 RUN = "/dags/small/runs/"
@@ -340,7 +342,7 @@ def test_messages_lead_to_the_topics_page_and_the_groups_task(site: Site) -> Non
         run_id, dag_id, task_id = "r1", GROUP, "check_quality"
         log_url = f"{BASE_URL}/dags/{GROUP}/runs/r1/tasks/check_quality/mapped/0"
 
-    place = place_of("orders", load_platform(site.config), {"ti": Task()})  # type: ignore[typeddict-item]
+    place = place_of(ORDERS.on(load_platform(site.config)), {"ti": Task()})  # type: ignore[typeddict-item]
     assert place.base == BASE_URL
     assert place.page(3) == f"{BASE_URL}{PAGES}/orders#log-3"
     assert place.data_docs == f"{BASE_URL}{PAGES}/orders/docs/index.html"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -42,7 +41,7 @@ def sink(site: Site, tmp_path: Path) -> Any:
 
 
 def test_list_page_and_metrics_say_how_many_snapshots_a_table_is_behind(site: Site, sink: Any) -> None:
-    content, second_ms = Content(site.config, os.environ), sink.metadata.snapshots[1].timestamp_ms
+    content, second_ms = Content(site.config), sink.metadata.snapshots[1].timestamp_ms
     now_ms = second_ms + 300_000
     page = content.one_topic("orders", now_ms)
     values = by_name(page) | {"released": None, "may_release": False, "root": "", "ui": "", "dag_id_of": str}
@@ -69,7 +68,7 @@ def until_read(content: Content, now_ms: int) -> list[Any]:
 
 def test_a_source_table_that_is_gone_is_an_unknown_lag_and_hides_nothing(site: Site, sink: Any) -> None:
     sink.catalog.drop_table("sinks.orders")
-    page = Content(site.config, os.environ).one_topic("orders", 1_700_000_000_000)
+    page = Content(site.config).one_topic("orders", 1_700_000_000_000)
     values = by_name(page) | {"released": None, "may_release": False, "root": "", "ui": "", "dag_id_of": str}
     text = text_of(TEMPLATES.get_template("topic.html").render(**values))
     assert "The lag is unknown: table cleantail.sinks.orders of source.table does not exist." in text
