@@ -1,5 +1,8 @@
-"""The report of a Spark job: the one JSON object that every job of a topic writes, and that tasks, metrics and lineage
-read."""
+"""The report of a Spark job, as tasks, metrics and lineage read it.
+
+Each job of a topic writes its own type of result as one JSON object. A field has the same name and meaning in all of
+them, so JobReport parses any of them.
+"""
 
 from __future__ import annotations
 
