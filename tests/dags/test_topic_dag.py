@@ -120,7 +120,7 @@ def test_the_docs_name_every_task_and_every_resolved_setting(dag: Any) -> None:
     for task in dag.task_ids:
         assert f"`{task}`" in dag.doc_md
     assert "| **segment.ms** | `1` | topic YAML |" in dag.doc_md
-    assert "| delete.retention.ms | `86400000` = 1 d | built-in default |" in dag.doc_md
+    assert "| delete.retention.ms | `86400000` = 1d | built-in default |" in dag.doc_md
     assert "| table | `cleantail.orders` | built-in default |" in dag.doc_md
     assert "Its asset is `x-cleantail://orders`." in dag.doc_md
 
