@@ -90,7 +90,7 @@ CHECK_RESULTS_JSON: Codec[tuple[CheckResult, ...]] = Codec(tuple[CheckResult, ..
 def checks_text(passed: int, total: int, partitions: int) -> str:
     """Return `20 of 20 checks passed (10 rules on 2 partitions)`: each rule is checked on each partition."""
     is_even = partitions > 1 and total and total % partitions == 0
-    rules = f" ({counted(total // partitions, 'rule')} on {partitions} partitions)" if is_even else ""
+    rules = f" ({counted(total // partitions, 'rule')} on {counted(partitions, 'partition')})" if is_even else ""
     return f"{passed} of {counted(total, 'check')} passed{rules}"
 
 
