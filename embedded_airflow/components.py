@@ -19,7 +19,7 @@ from typing import NoReturn
 import psutil  # comes with Airflow, as setproctitle does
 from setproctitle import getproctitle, setproctitle
 
-from cleantail.home.process import end_process, seldom_look_for_garbage
+from cleantail.home.process import end_process
 
 COMMAND_LINE = "airflow.__main__"
 TASKS = (
@@ -43,7 +43,6 @@ def find_title() -> None:
 def preload() -> None:
     """Imports what all components import: Airflow's command line, as the environment is now, then our plugin. Python
     need not look through all of it for garbage, in the components and in the tasks that the scheduler forks."""
-    seldom_look_for_garbage()
     import_module(COMMAND_LINE)
     import_module("cleantail_airflow.plugin")
     gc.freeze()

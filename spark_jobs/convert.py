@@ -56,7 +56,6 @@ from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, history
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import described_file
-from spark_jobs.iceberg.jvm.manifest_threads import committing
 from spark_jobs.iceberg.log_files import all_of
 from spark_jobs.iceberg.tables import branch_name, created_at_s
 
@@ -429,7 +428,7 @@ def _publish(
         now = int(table.currentSnapshot().snapshotId())
         if now != base:
             _require_unchanged(jvm, table, base, entries, change)
-        delta = committing(transaction.newRowDelta(), table).validateFromSnapshot(now).validateDeletedFiles()
+        delta = transaction.newRowDelta().validateFromSnapshot(now).validateDeletedFiles()
         replay(jvm, delta, change, by_position=True)
         with_summary(delta, _summary(done)).commit()
         if table.refs().containsKey(branch):

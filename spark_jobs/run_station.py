@@ -67,8 +67,7 @@ from cleantail.rounds.stations import (
 )
 from cleantail.sources.source_files import require_readable
 from spark_jobs.iceberg import executor_watch
-from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
-from spark_jobs.iceberg.session import begin_session
+from spark_jobs.iceberg.session import start_session
 
 if TYPE_CHECKING:
     from spark_jobs.round.run import Run
@@ -94,19 +93,10 @@ class Job:
     now_ms: int
     arguments: argparse.Namespace
 
-    def begin_session(self, work: str, workers: bool = True) -> Callable[[], SparkSession]:
-        """Start the session for the work in the background, and return a function that waits for it (iceberg.session).
-
-        Raises the errors of require_usable before a JVM starts. spark-submit has already started one: there they are
-        raised while the session starts.
-        """
-        submitted = SUBMITTED in os.environ
-        if not submitted:
-            require_usable(self.topic)
-        session = begin_session(self.topic.platform, f"cleantail {work} {self.topic.topic}", workers=workers)
-        if submitted:
-            require_usable(self.topic)
-        return session
+    def session(self, work: str) -> Callable[[], SparkSession]:
+        """Return a function that starts the session for the work. Raises the errors of require_usable."""
+        require_usable(self.topic)
+        return partial(start_session, self.topic.platform, f"cleantail {work} {self.topic.topic}")
 
 
 def _with_ok(codec: Codec[Any], result: Any) -> Document:
@@ -284,20 +274,20 @@ def _ingest(job: Job) -> Document:
     if given.file:
         require_readable(given.file)
         files = [require_inside(file, platform) for file in given.file]
-        session = job.begin_session("ingest")
+        session = job.session("ingest")
         from spark_jobs.round.intake.ingest import ingest_files
 
         encoding = given.encoding or topic.source.encoding
         appended = ingest_files(session(), topic, files, encoding, _silent, given.any_topic)
         return dict(INGEST_RESULT_JSON.plain(appended))
     if topic.source.table is not None:
-        session = job.begin_session("ingest")
+        session = job.session("ingest")
         from spark_jobs.round.intake.source_table_reading import read_source_table
 
         of_table = read_source_table(session(), topic, job.now_ms, _silent)
         return dict(TABLE_INGEST_RESULT_JSON.plain(of_table))
     settings = _client_settings(job)
-    session = job.begin_session("ingest")
+    session = job.session("ingest")
     from spark_jobs.round.intake.kafka_reading import read_topic
 
     return dict(KAFKA_INGEST_RESULT_JSON.plain(read_topic(session(), topic, settings, job.now_ms, _silent)))
@@ -305,7 +295,7 @@ def _ingest(job: Job) -> Document:
 
 def _convert_deletes(job: Job) -> Document:
     """Convert the deletes that a sink wrote by values into deletion vectors (position deletes in format version 2)."""
-    session = job.begin_session("convert-deletes")
+    session = job.session("convert-deletes")
     from cleantail.adopt.equality_deletes import CONVERTED_JSON
     from spark_jobs.convert import convert_deletes
 
@@ -318,7 +308,7 @@ def _compact(job: Job) -> Document:
 
     requested = parsed_unit(job.arguments.unit)
     _require_run_clock(job.arguments, job.topic.platform, requested.now_ms)
-    session = job.begin_session("compact")
+    session = job.session("compact")
     from spark_jobs.round.make import compact_requested
 
     staged = compact_requested(session, job.topic, requested, int(time.time() * 1000))
@@ -331,7 +321,7 @@ def _check_quality(job: Job) -> Document:
     With --publish, also publish what passed, unless the round waits for a person.
     """
     request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
-    session = job.begin_session("check_quality")
+    session = job.session("check_quality")
     from spark_jobs.round.check_and_publish import check_and_publish
 
     checked = check_and_publish(_round_run(job, session), request, job.arguments.publish)
@@ -341,7 +331,7 @@ def _check_quality(job: Job) -> Document:
 def _publish(job: Job) -> Document:
     """Publish what passed its check: delete files, checkpoints, horizons and log ends in one commit on `main`."""
     reference = REFERENCE_JSON.value(job.arguments.round, "--round")
-    session = job.begin_session("publish", workers=False)
+    session = job.session("publish")
     from spark_jobs.round.check_and_publish import publish_recorded
 
     result = publish_recorded(session, job.topic, reference, job.arguments.kind)
@@ -353,7 +343,7 @@ def _reconcile(job: Job) -> Document:
     from cleantail.kafka.source_topic import SourceTopic
 
     source = SourceTopic.of(job.topic, _client_settings(job))
-    session = job.begin_session("reconcile")
+    session = job.session("reconcile")
     from spark_jobs.round.run import reconcile_round
 
     result = reconcile_round(_round_run(job, session), source, job.now_ms, wait=True)
@@ -364,7 +354,7 @@ def _expire_tombstones(job: Job) -> Document:
     """Expire the tombstones that are past their horizon: a round of its own, checked and published."""
     request = EXPIRY_REQUEST_JSON.value(job.arguments.round, "--round")
     _require_run_clock(job.arguments, job.topic.platform, request.now_ms)
-    session = job.begin_session("expire_tombstones")
+    session = job.session("expire_tombstones")
     from spark_jobs.round.run import expire_round
 
     result = expire_round(_round_run(job, session), request.now_ms, request.partitions, request.fresh_from)
@@ -373,7 +363,7 @@ def _expire_tombstones(job: Job) -> Document:
 
 def _reclaim(job: Job) -> Document:
     """Reclaim space when it is due: rewrite files with many deleted records, merge small ones, expire snapshots."""
-    session = job.begin_session("reclaim")
+    session = job.session("reclaim")
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.reclaim import reclaim_topic
 
@@ -387,8 +377,7 @@ def _rollback(job: Job) -> Document:
 
     given = job.arguments
     asked = AskedRollback(given.to, given.by, given.request, given.asked_ms)
-    begin_session = partial(job.begin_session, "rollback", workers=False)
-    return dict(ROLLBACK_RESULT_JSON.plain(undo_once(asked, job.topic, job.now_ms, begin_session)))
+    return dict(ROLLBACK_RESULT_JSON.plain(undo_once(asked, job.topic, job.now_ms, job.session("rollback"))))
 
 
 def _target(text: str) -> int | None:
@@ -410,7 +399,7 @@ def _run_pack(arguments: argparse.Namespace) -> Document:
     _require_run_clock(arguments, platform, request.now_ms)
     file = arguments.client_settings
     clients = CLIENTS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else {}
-    session = begin_session(platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
+    session = partial(start_session, platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
     from spark_jobs.quality.judge import preload
     from spark_jobs.run.pack_run import run_pack
 

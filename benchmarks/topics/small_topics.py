@@ -13,7 +13,6 @@ from benchmarks.harness.lake import Lake
 from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Times, Value
 from benchmarks.harness.shape import FIRST_TIMESTAMP_MS
-from cleantail.home.process import seldom_look_for_garbage
 
 TOPICS, PARTITIONS, RECORDS, KEYS = 100, 6, 100, 50
 """Topics of which only the later half counts: the code of a round is compiled while the first are done. Records are
@@ -58,7 +57,6 @@ def measure(lake: Lake) -> dict[str, list[float]]:
     do, and writes files as a pack of so many topics does."""
     from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 
-    seldom_look_for_garbage()
     set_permissions_without_processes(lake.session())
     watch = Stopwatch()
     for number in range(TOPICS):
@@ -104,7 +102,6 @@ def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
 
 def measure_packs(lake: Lake) -> list[float]:
     """Returns seconds by pack, a topic's share of them."""
-    seldom_look_for_garbage()
     return [_one_pack(lake, pack) for pack in range(PACKS)]
 
 

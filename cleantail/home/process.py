@@ -1,8 +1,4 @@
-"""Start and end of a process that does one piece of work: the command line, or a Spark job.
-
-Some libraries import large modules if these are installed, and work without them. So a process can hide modules:
-PyArrow imports pandas at the first call, and Great Expectations imports Spark Connect.
-"""
+"""Start and end of a process that does one piece of work: the command line, or a Spark job."""
 
 from __future__ import annotations
 
@@ -14,45 +10,12 @@ import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from importlib.abc import MetaPathFinder
 from typing import Any, NoReturn
 
 from cleantail.errors import printable
 
-RARELY = (50_000, 10, 10)
-"""Thresholds of Python's garbage collector. With the default it runs many times while Great Expectations and PyIceberg
-are imported, and finds nothing."""
 NOT_WRITTEN = 120
 """Exit code if the output could not be written, as Python's own."""
-
-
-class _LeftOut(MetaPathFinder):
-    def __init__(self, names: tuple[str, ...]) -> None:
-        self._names = names
-
-    def find_spec(self, name: str, path: object = None, target: object = None) -> None:
-        """Raise ModuleNotFoundError for a hidden module. For all others Python asks the next finder."""
-        if name in self._names:
-            raise ModuleNotFoundError(f"{name} is left out here", name=name)
-
-
-def leave_out(*names: str) -> None:
-    """Hide modules from this process and its forks. A module that is imported already stays."""
-    sys.meta_path = [_LeftOut(names), *sys.meta_path]
-
-
-@contextmanager
-def without(*names: str) -> Iterator[None]:
-    """Hide modules from imports during the block, in all threads. A module that is imported already stays.
-
-    The list of finders is replaced, not changed: another thread may be iterating over it.
-    """
-    finder = _LeftOut(names)
-    sys.meta_path = [finder, *sys.meta_path]
-    try:
-        yield
-    finally:
-        sys.meta_path = [other for other in sys.meta_path if other is not finder]
 
 
 @contextmanager
@@ -71,14 +34,8 @@ def uncollected() -> Iterator[None]:
 
 def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
     """Run `main` with the arguments of the process, and end the process with the returned exit code."""
-    seldom_look_for_garbage()
     keep_logs_printable()
     end_process(main(sys.argv[1:]))
-
-
-def seldom_look_for_garbage() -> None:
-    """Let the garbage collector run rarely, in this process and its forks."""
-    gc.set_threshold(*RARELY)
 
 
 def keep_logs_printable(*loggers: str) -> None:

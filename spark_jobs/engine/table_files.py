@@ -51,7 +51,6 @@ from spark_jobs.iceberg.file_columns import Layout, layout_of
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import DescribedFiles, schema_json
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
 from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -239,12 +238,12 @@ def new_data_files(
     """Return Iceberg's `DataFile` of each new file, with the metrics that the table's properties require. `written`:
     Iceberg's partition by the spec, and its files."""
     partition_json = static(table.jvm, "org.apache.iceberg.SingleValueParser", "toJson")
-    sorted_by = [int(number) for number in ask(each(iceberg.sortOrder().fields()), "sourceId")]
+    sorted_by = [int(field.sourceId()) for field in each(iceberg.sortOrder().fields())]
     metrics = FileMetrics.of(schema_json(table.jvm, iceberg.schema()), texts(iceberg.properties()), sorted_by)
     described = DescribedFiles(table.jvm, iceberg, int(spec.specId()))
     order_id, partition_type = _order_id(table, iceberg), spec.partitionType()
     by_partition = list(written)
-    partitions = answers((partition_json, (partition_type, partition)) for partition, _ in by_partition)
+    partitions = [partition_json(partition_type, partition) for partition, _ in by_partition]
     common = {"content": "data", "file-format": "parquet", "sort-order-id": order_id}
     return described.data_files(
         common | {"partition": json.loads(partition)} | _described(file, metrics)

@@ -53,8 +53,6 @@ from spark_jobs.iceberg.iceberg_reads import (
 )
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
-from spark_jobs.iceberg.jvm.manifest_threads import committing
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
 
 T = TypeVar("T")
 Load = Callable[[], Any]
@@ -162,7 +160,7 @@ def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool)
     """
     if not metadata.propertyAsBoolean(DELETES_OLD_METADATA, False):
         return
-    before, after = (list(map(str, ask(list(each(log.previousFiles())), "file"))) for log in (start, metadata))
+    before, after = ([str(entry.file()) for entry in each(log.previousFiles())] for log in (start, metadata))
     require_inner_log(str(iceberg), str(metadata.location()), before)
     for path in sorted({*before} - {*after}) if reads else ():
         try:
@@ -329,14 +327,17 @@ def _drop(iceberg: Any, transaction: Any, branches: Iterable[str]) -> None:
     there = iceberg.refs()
     if gone := [branch for branch in dict.fromkeys(branches) if there.containsKey(branch)]:
         refs = transaction.manageSnapshots()
-        answers((refs.removeBranch, (branch,)) for branch in gone)
+        for branch in gone:
+            refs.removeBranch(branch)
         refs.commit()
 
 
 def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
     update = transaction.updateProperties()
-    answers((update.set, (key, value)) for key, value in properties.items())
-    answers((update.remove, (key,)) for key in removed)
+    for key, value in properties.items():
+        update.set(key, value)
+    for key in removed:
+        update.remove(key)
     update.commit()
 
 
@@ -353,7 +354,8 @@ def require_same_main(jvm: Any, transaction: Any) -> None:
 
 
 def with_summary(update: Any, summary: Mapping[str, str]) -> Any:
-    answers((update.set, (key, value)) for key, value in summary.items())
+    for key, value in summary.items():
+        update.set(key, value)
     return update
 
 
@@ -476,15 +478,17 @@ def drop_files(load: Load, paths: Collection[str]) -> None:
         # not by path: for a text py4j calls another method of that name, which returns nothing
         files = files_with_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId()))
         delete = transaction.newDelete()
-        answers((delete.deleteFile, (file,)) for file, _ in files if str(file.location()) in paths)
+        for file, _ in files:
+            if str(file.location()) in paths:
+                delete.deleteFile(file)
         delete.commit()
 
     send(load, stage)
 
 
 def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mapping[str, str]) -> None:
-    append = committing(append, transaction.table())
-    answers((append.appendFile, (file,)) for file in files)
+    for file in files:
+        append.appendFile(file)
     with_summary(append, summary).commit()
 
 
@@ -512,7 +516,7 @@ def stage_deletes(
     def stage(iceberg: Any, transaction: Any) -> None:
         _create_branch(iceberg, transaction, branch, base_snapshot_id)
         rest = _register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
-        delta = committing(transaction.newRowDelta(), iceberg).toBranch(branch).validateFromSnapshot(base_snapshot_id)
+        delta = transaction.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
         _add(delta, rest)
         with_summary(delta, summary).commit()
         if properties:
@@ -545,7 +549,7 @@ def publish_deletes(
     if table.topic.columns is None:
         branch_changes = [change.of_partitions(partitions) for change in branch_changes]
     change = reduce(_joined, branch_changes, BranchChange((), (), 0)) if partitions else BranchChange((), (), 0)
-    by_position = "PARQUET" in ask(ask(change.added, "format"), "toString")
+    by_position = "PARQUET" in [file.format().toString() for file in change.added]
 
     def stage(iceberg: Any, transaction: Any) -> None:
         if before is not None:
@@ -564,7 +568,7 @@ def publish_deletes(
             since = now if by_position else since
         if partitions:
             rest = _register_once(table.jvm, iceberg, transaction, change, since)
-            delta = committing(transaction.newRowDelta(), iceberg).validateFromSnapshot(since).validateDeletedFiles()
+            delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
             replay(table.jvm, delta, rest, by_position)
             with_summary(delta, summary).commit()
         _drop(iceberg, transaction, branches)
@@ -612,9 +616,7 @@ def _register_once(
     removed, added = _deletes_of(iceberg, since, paths), _by_data_file(jvm, change.added, paths)
     at_once = [path for path in removed if format_version(iceberg) >= VECTORS_VERSION]
     for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
-        rewrite = (
-            committing(operations.newRewrite(), iceberg).validateFromSnapshot(since).dataSequenceNumber(sequence_number)
-        )
+        rewrite = operations.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
             path = str(file.location())
@@ -691,15 +693,19 @@ def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> Non
     referenced, once = jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
     _add(delta, change)
     # the transaction itself has removed and added each file that is kept once
-    answers((referenced.add, (path,)) for path in data_files_of(jvm, change.added) if path not in once)
+    for path in data_files_of(jvm, change.added):
+        if path not in once:
+            referenced.add(path)
     delta.validateDataFilesExist(referenced)
     if by_position:
         delta.validateNoConflictingDeleteFiles()
 
 
 def _add(delta: Any, change: BranchChange) -> None:
-    removed = ((delta.removeDeletes, (file,)) for file in change.removed)
-    answers([*removed, *((delta.addDeletes, (file,)) for file in change.added)])
+    for file in change.removed:
+        delta.removeDeletes(file)
+    for file in change.added:
+        delta.addDeletes(file)
 
 
 # 6. rewrites and rollbacks
@@ -720,14 +726,17 @@ def replace_files(
     changed since the base. `load`: of a side table.
     """
     replaced, added = list(old), list(new)
-    paths = map(str, ask([file for file, _ in replaced], "location"))
+    paths = [str(file.location()) for file, _ in replaced]
     require_own_deletes(table.jvm, zip(paths, (deletes for _, deletes in replaced), strict=True))
 
     def stage(iceberg: Any, transaction: Any) -> None:
-        rewrite = committing(transaction.newRewrite(), iceberg).validateFromSnapshot(base_snapshot_id)
+        rewrite = transaction.newRewrite().validateFromSnapshot(base_snapshot_id)
         rewrite = rewrite if sequence_number is None else rewrite.dataSequenceNumber(sequence_number)
-        gone = (each for file, deletes in replaced for each in (file, *deletes))
-        answers([*((rewrite.deleteFile, (file,)) for file in gone), *((rewrite.addFile, (file,)) for file in added)])
+        for file, deletes in replaced:
+            for gone in (file, *deletes):
+                rewrite.deleteFile(gone)
+        for file in added:
+            rewrite.addFile(file)
         with_summary(rewrite, summary).commit()
 
     return texts(send(load or table, stage).currentSnapshot().summary())

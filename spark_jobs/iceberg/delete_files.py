@@ -33,7 +33,6 @@ from cleantail.lake.position_deletes import PATH_ID, VECTOR_MAGIC, positions_of_
 from spark_jobs.iceberg.file_columns import FIELD_ID
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions, FileFacts
 from spark_jobs.iceberg.jvm.java_json import DescribedFiles
-from spark_jobs.iceberg.jvm.many_calls import answers, facts_of
 from spark_jobs.iceberg.jvm.static_members import static
 
 PART_BYTES = 8 << 20
@@ -156,8 +155,11 @@ def _field(name: str, kind: pa.DataType, number: int) -> pa.Field:
 
 def _content(table: Any, path: str, start: int, length: int) -> bytes:
     stream = table.io().newInputFile(path).newStream()
-    _, content, _ = answers([(stream.seek, (start,)), (stream.readNBytes, (length,)), (stream.close, ())])
-    return bytes(content)
+    try:
+        stream.seek(start)
+        return bytes(stream.readNBytes(length))
+    finally:
+        stream.close()
 
 
 def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
@@ -200,9 +202,13 @@ def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
 def _write(output_files: Any, content: Iterable[bytes]) -> str:
     """Write a new file, and return its location."""
     output = output_files.newOutputFile().encryptingOutputFile()
-    [(stream, location)] = facts_of([output], "create", "location")
-    answers([*((stream.write, (part,)) for part in content), (stream.close, ())])
-    return str(location)
+    stream = output.create()
+    try:
+        for part in content:
+            stream.write(part)
+    finally:
+        stream.close()
+    return str(output.location())
 
 
 def _described(lost: Lost, file_format: str, location: str, size: int) -> FileFacts:

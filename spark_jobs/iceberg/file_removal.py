@@ -20,7 +20,6 @@ from cleantail.lake.storage_locations import files_outside, location_of, surely_
 from spark_jobs.iceberg.commits import Load, conflict, require_same_main, send
 from spark_jobs.iceberg.iceberg_reads import listed_by_io, texts
 from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.many_calls import ask
 
 logger = logging.getLogger("cleantail.file_removal")
 T = TypeVar("T")
@@ -54,7 +53,7 @@ def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, locati
     before = [load() for _ in range(ACTION_TRIES)]
     if not may_delete_files(texts(before[0].properties())):
         return 0
-    there = {int(snapshot_id) for snapshot_id in ask(each(before[0].snapshots()), "snapshotId")}
+    there = {int(snapshot.snapshotId()) for snapshot in each(before[0].snapshots())}
 
     def stage(iceberg: Any, transaction: Any) -> None:
         expiry = transaction.expireSnapshots().expireOlderThan(max(older_than_ms, 0)).retainLast(1)
@@ -62,7 +61,7 @@ def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, locati
         if not transaction.currentMetadata().changes().isEmpty():
             require_same_main(_jvm(spark), transaction)
 
-    left = {int(s) for s in ask(each(send(load, stage).snapshots()), "snapshotId")}
+    left = {int(snapshot.snapshotId()) for snapshot in each(send(load, stage).snapshots())}
     if gone := there - left:
         expired = _with_next(before, lambda table: _files_of_expired(spark, table))
         _delete(spark, before[0], expired, location)

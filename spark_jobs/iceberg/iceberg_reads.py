@@ -28,10 +28,8 @@ from cleantail.rounds.rewritten_history import (
     may_be_rewritten,
     property_of_marks,
 )
-from spark_jobs.iceberg.jvm.java_collections import each, elements_of
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
-from spark_jobs.iceberg.jvm.manifest_threads import scanning
-from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
 from spark_jobs.iceberg.jvm.static_members import static
 
 SNAPSHOTS = "org.apache.iceberg.util.SnapshotUtil"
@@ -119,7 +117,6 @@ SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
 T = TypeVar("T")
 CHANGES = ("removedDeleteFiles", "addedDeleteFiles", "removedDataFiles", "addedDataFiles")
 """Methods of a snapshot that return what its own commit changed."""
-FACTS = ("snapshotId", "parentId", "timestampMillis", "operation", "summary")
 
 
 def iceberg_table(spark: SparkSession, name: str) -> Any:
@@ -132,7 +129,7 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
     properties = table.properties()
     if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
-        log = ask(list(each(table.operations().current().previousFiles())), "file")
+        log = [entry.file() for entry in each(table.operations().current().previousFiles())]
         require_inner_log(name, str(table.location()), [str(file) for file in log])
     require_data_alone(name, static(spark._jvm, "java.lang.String", "join")("\n", properties.keySet()).split("\n"))
     return table
@@ -165,7 +162,7 @@ class BranchChange:
     def deleted_records(self) -> dict[int, int]:
         counts: dict[int, int] = {}
         for files, sign in ((self.added, 1), (self.removed, -1)):
-            for partition, count in zip(partitions_of(files), ask(files, "recordCount"), strict=True):
+            for partition, count in zip(partitions_of(files), (file.recordCount() for file in files), strict=True):
                 counts[partition] = counts.get(partition, 0) + sign * int(count)
         return counts
 
@@ -184,15 +181,14 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
         raise ConflictError(f"branch {branch} is gone: another user has published the round, or dropped it")
     since, io = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head)), table.io()
     for snapshot in reversed(list(since)):
-        changes = answers((getattr(snapshot, change), (io,)) for change in CHANGES)
-        removed_deletes, added_deletes, *of_data = elements_of(changes)
+        removed_deletes, added_deletes, *of_data = (list(each(getattr(snapshot, change)(io))) for change in CHANGES)
         for name, file in zip(identities(removed_deletes), removed_deletes, strict=True):
             if added.pop(name, None) is None:
                 removed[name] = file
         added |= zip(identities(added_deletes), added_deletes, strict=True)
         for is_added, files in zip((False, True), of_data, strict=True):
-            for path, file in zip(ask(files, "location"), files, strict=True):
-                data_files.setdefault(str(path), []).append((is_added, file))
+            for file in files:
+                data_files.setdefault(str(file.location()), []).append((is_added, file))
     kept = tuple(KeptFile(steps[-1][1], _arrived(steps[-1][1])) for steps in data_files.values() if _is_kept(steps))
     changed = sum(len(steps) for steps in data_files.values() if not _is_kept(steps))
     return BranchChange(tuple(added.values()), tuple(removed.values()), changed, kept)
@@ -226,7 +222,7 @@ def identity(file: Any) -> tuple[str, int]:
 
 
 def identities(files: Sequence[Any]) -> list[tuple[str, int]]:
-    return [(str(location), int(offset or 0)) for location, offset in facts_of(files, "location", "contentOffset")]
+    return [(str(file.location()), int(file.contentOffset() or 0)) for file in files]
 
 
 def partition_of(file: Any) -> int:
@@ -235,7 +231,7 @@ def partition_of(file: Any) -> int:
 
 
 def partitions_of(files: Iterable[Any]) -> list[int]:
-    return [int(log) for log in ask(ask(files, "partition"), "get", 0)]
+    return [int(file.partition().get(0)) for file in files]
 
 
 def added_data_files(table: Any, branch: str) -> list[Any]:
@@ -251,19 +247,24 @@ def history(table: Any) -> Iterator[Commit]:
     """Yield the ancestry of `main`, newest first, until a snapshot has expired."""
     snapshot = table.currentSnapshot()
     while snapshot is not None:
-        [(number, parent, at_ms, operation, summary)] = facts_of([snapshot], *FACTS)
-        yield Commit(int(number), None if parent is None else int(parent), int(at_ms), str(operation), texts(summary))
+        parent = snapshot.parentId()
+        yield Commit(
+            int(snapshot.snapshotId()),
+            None if parent is None else int(parent),
+            int(snapshot.timestampMillis()),
+            str(snapshot.operation()),
+            texts(snapshot.summary()),
+        )
         snapshot = table.snapshot(parent) if parent is not None else None
 
 
 def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tuple[Any, list[Any]]]:
     """Return the data files of a snapshot, with the metrics of their columns, each with its delete files. `of`: an
     expression that prunes files."""
-    scan = scanning(table).useSnapshot(snapshot_id).includeColumnStats()
+    scan = table.newScan().useSnapshot(snapshot_id).includeColumnStats()
     tasks = (scan if of is None else scan.filter(of)).planFiles()
     try:
-        planned = list(each(tasks))
-        return list(zip(ask(planned, "file"), elements_of(ask(planned, "deletes")), strict=True))
+        return [(task.file(), list(each(task.deletes()))) for task in each(tasks)]
     finally:
         tasks.close()
 
@@ -275,10 +276,8 @@ def data_file_of(jvm: Any, delete: Any) -> str:
 
 
 def data_files_of(jvm: Any, deletes: Sequence[Any]) -> list[str]:
-    named = ask(deletes, "referencedDataFile")
     by_bounds = static(jvm, "org.apache.iceberg.util.ContentFileUtil", "referencedDataFileLocation")
-    others = iter(answers((by_bounds, (d,)) for d, name in zip(deletes, named, strict=True) if not name))
-    return [str(name or next(others)) for name in named]
+    return [str(delete.referencedDataFile() or by_bounds(delete)) for delete in deletes]
 
 
 def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) -> None:

@@ -10,7 +10,7 @@ that no column holds.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, cast
@@ -37,9 +37,7 @@ from spark_jobs.iceberg.file_columns import (
 )
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
 from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_task
-from spark_jobs.iceberg.jvm.java_collections import PORTION, each, elements_of
-from spark_jobs.iceberg.jvm.manifest_threads import scanning
-from spark_jobs.iceberg.jvm.many_calls import answers, ask, facts_of
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
 
@@ -103,11 +101,9 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
     """Return the data files of a snapshot, each with its delete files. Raises TableError if a file is partitioned by a
     dropped column."""
     to_json = static(jvm, "org.apache.iceberg.ScanTaskParser", "toJson")
-    tasks = scanning(table).useSnapshot(snapshot_id).includeColumnStats().planFiles()
+    tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
-        each_task = list(each(tasks))
-        portions = (each_task[first : first + PORTION] for first in range(0, len(each_task), PORTION))
-        return [planned for portion in portions for planned in _planned(to_json, portion)]
+        return [_planned(to_json, task) for task in each(tasks)]
     except UnsupportedOperationException as e:
         if UNKNOWN_TYPE not in str(e):
             raise
@@ -116,12 +112,10 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
         tasks.close()
 
 
-def _planned(to_json: Any, tasks: Sequence[Any]) -> Iterator[PlannedFile]:
-    texts = answers((to_json, (task,)) for task in tasks)
-    numbers = facts_of(ask(tasks, "file"), "dataSequenceNumber", "fileSequenceNumber")
-    for task, text, (of_data, of_file) in zip(tasks, texts, numbers, strict=True):
-        facts, deletes = facts_of_task(text)
-        yield PlannedFile(task, facts, deletes, (of_data, of_file))
+def _planned(to_json: Any, task: Any) -> PlannedFile:
+    facts, deletes = facts_of_task(to_json(task))
+    file = task.file()
+    return PlannedFile(task, facts, deletes, (file.dataSequenceNumber(), file.fileSequenceNumber()))
 
 
 def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
@@ -349,7 +343,7 @@ class SnapshotFiles:
         registrations = [(key, f) for key in by_key for f in (self._files[key], *self._again.get(key, ()))]
         last = [(key, f) for key, f in registrations if key in whole or f is self._files[key]]
         with_deletes = [(key, f.task) for key, f in last if f.delete_files]
-        lists = elements_of(ask([task for _, task in with_deletes], "deletes"))
+        lists = [list(each(task.deletes())) for _, task in with_deletes]
         deletes = [(key, delete) for (key, _), some in zip(with_deletes, lists, strict=True) for delete in some]
         for (key, delete), name in zip(deletes, identities([delete for _, delete in deletes]), strict=True):
             by_key[key][name] = delete

@@ -49,7 +49,6 @@ from spark_jobs.iceberg.iceberg_reads import added_data_files, files_with_delete
 from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
-from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, as_topic_table, topic_columns
@@ -355,7 +354,7 @@ class TopicTable:
         files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
         if self.topic.columns is None:
             files = [file for file, log in zip(files, partitions_of(files), strict=True) if log == partition]
-        arrived = ask(files, "dataSequenceNumber")
+        arrived = [file.dataSequenceNumber() for file in files]
         return [str(f.location()) for f, number in zip(files, arrived, strict=True) if int(number) > sequence_number]
 
     @property

@@ -4,76 +4,21 @@ A context in files reads and writes its data source, suite, validation and check
 several times the work of judging the measures of a round.
 
 great_expectations takes seconds to import, so it is imported on first use. `preload` starts the import while the JVM
-starts. SciPy and Altair are imported only if a topic's check uses them.
+starts.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import sys
 import threading
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from copy import copy
-from importlib import import_module
-from importlib.machinery import ModuleSpec
-from importlib.util import find_spec
-from types import ModuleType
 from typing import Any
 
-from cleantail.home.process import without
 from spark_jobs.quality.data_docs import subject
 from spark_jobs.quality.evaluation import RECORDS, Format
-
-# importlib.util.LazyLoader is not enough: any later `import` of such a module would load it.
-_loading = threading.RLock()
-
-
-@contextmanager
-def imported_when_used(*names: str) -> Iterator[None]:
-    """Replace these modules by stand-ins for the imports of the block, if they exist and are not imported yet.
-
-    A stand-in imports its module at the first access. After the block, other imports load the module at once.
-    """
-    stand_ins = [_StandIn(name, spec) for name in names if name not in sys.modules and (spec := _spec_of(name))]
-    sys.modules.update({stand_in.__name__: stand_in for stand_in in stand_ins})
-    try:
-        yield
-    finally:
-        with _loading:
-            for stand_in in stand_ins:
-                if sys.modules.get(stand_in.__name__) is stand_in:
-                    del sys.modules[stand_in.__name__]
-
-
-def _spec_of(name: str) -> ModuleSpec | None:
-    try:
-        return find_spec(name)
-    except ModuleNotFoundError:  # its package is not installed
-        return None
-
-
-class _StandIn(ModuleType):
-    """A module that imports the real one at the first access of an attribute other than name or spec."""
-
-    def __init__(self, name: str, spec: ModuleSpec) -> None:
-        super().__init__(name)
-        self.__spec__ = spec
-
-    def __getattr__(self, attribute: str) -> Any:
-        with _loading:
-            if sys.modules.get(self.__name__) is self:
-                del sys.modules[self.__name__]
-            module = import_module(self.__name__)
-        return getattr(module, attribute)
-
-
-SELDOM_USED = ("scipy.stats", "altair")
-"""Imports of Great Expectations for a few expectations and for charts of its own pages."""
-NOT_USED = "pyspark.sql.connect"
-"""Optional import of Great Expectations: Cleantail never uses a Spark Connect session."""
 
 
 def preload() -> None:
@@ -85,11 +30,7 @@ def imported() -> Any:
     """Return the module great_expectations."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
-    with ExitStack() as stack:
-        if "great_expectations" not in sys.modules:
-            stack.enter_context(imported_when_used(*SELDOM_USED))
-            stack.enter_context(without(NOT_USED))
-        import great_expectations
+    import great_expectations
 
     # Its log quotes Spark's messages, which quote values of records. The results have what matters.
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)

@@ -53,8 +53,7 @@ from spark_jobs.iceberg.file_removal import (
     require_own_files,
 )
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
-from spark_jobs.iceberg.jvm.java_collections import each, elements_of
-from spark_jobs.iceberg.jvm.many_calls import ask
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable, created_at_s
 from spark_jobs.round.evidence import append_reclaim
 from spark_jobs.round.released_logs import note_rewritten
@@ -209,7 +208,7 @@ def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     """Replace the old files by the new. Raises ConflictError, with the new files deleted, if another writer was
     faster."""
     tasks = [file.task for file in staged.old]
-    old = list(zip(ask(tasks, "file"), elements_of(ask(tasks, "deletes")), strict=True))
+    old = [(task.file(), list(each(task.deletes()))) for task in tasks]
     summary = {OPERATION: "reclaim"}
     try:
         made = replace_files(table, staged.new, old, staged.snapshot_id, kept_number(batch[0]), summary)

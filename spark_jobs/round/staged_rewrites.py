@@ -34,9 +34,8 @@ from spark_jobs.iceberg.iceberg_reads import (
     require_own_deletes,
     texts,
 )
-from spark_jobs.iceberg.jvm.java_collections import elements_of
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import schema_json
-from spark_jobs.iceberg.jvm.many_calls import ask
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import PlannedFile, by_path, planned_files
 from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable, branch_name
@@ -101,7 +100,7 @@ def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) 
     """Return the task that rewrites these files, which are in offset order.
 
     Raises RefusedError if the task does not support the table, ConflictError if a delete file covers other files."""
-    deletes = elements_of(ask([file.task for file in files], "deletes"))
+    deletes = [list(each(file.task.deletes())) for file in files]
     require_own_deletes(table.jvm, zip((file.path for file in files), deletes, strict=True))
     version = format_version(iceberg)
     _require_plain(iceberg, files)
@@ -254,7 +253,7 @@ def _by_task(table: TopicTable, batch: Sequence[Group], plan: Plan, old: Sequenc
         written = [file for one in rewritten for file in one.files]
         if refusal := rewritten[-1].refusal:
             raise RefusedError(refusal)
-        partitions = ask(ask([files[0].task for files in old], "file"), "partition")
+        partitions = [files[0].task.file().partition() for files in old]
         by_partition = [(of, one.files) for of, one in zip(partitions, rewritten, strict=True)]
         new = new_data_files(table, iceberg, iceberg.spec(), by_partition)
         in_order = iter(new)

@@ -71,18 +71,16 @@ class AskedRollback:
 
 
 def undo_once(
-    asked: AskedRollback, topic: Topic, now_ms: int, begin_session: Callable[[], Callable[[], SparkSession]]
+    asked: AskedRollback, topic: Topic, now_ms: int, session: Callable[[], SparkSession]
 ) -> RollbackResult | RepeatedRollback:
     """Run the requested rollback once, also if the task is repeated.
 
     1. If an earlier attempt did it, return its result without Spark.
-    2. Refuse a request whose result has left the table's history, and rounds newer than the request. The session starts
-       meanwhile.
+    2. Refuse a request whose result has left the table's history, and rounds newer than the request.
     3. Run the plan.
     """
     if done := done_already(topic, asked.request):
         return RepeatedRollback.of(done, changed_logs(topic))
-    session = begin_session()
     require_new(topic, asked.request)
     planned, logs = preview(topic, asked.to)
     require_meant(topic, planned, asked.asked_ms)

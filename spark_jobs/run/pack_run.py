@@ -29,7 +29,6 @@ from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.log.task_shares import one_of, parallelism
 from cleantail.rounds.pack_results import PASSED_OVER, PackOutcomes, PackRequest, PackResult
 from cleantail.rounds.stations import EVALUATE, TopicOutcome
-from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import make_active
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.evaluation import IN_PACKS_MS, LostCoresError
@@ -41,9 +40,6 @@ NO_CLIENTS: Mapping[str, Settings] = {}
 SIDE_BY_SIDE = 4
 """Maximum number of topics that run in parallel. The number of cores is another limit, because each topic takes time of
 the driver."""
-MANY = 10
-"""From this number of topics on, Java sets the permissions of the JVM's files, without a process for each
-(local_files)."""
 BATCH = 20
 """Number of topics that are checked together. Larger batches delay publication by more than they save."""
 
@@ -55,8 +51,6 @@ def run_pack(
 
     `clients`: topic -> the settings of its Kafka client.
     """
-    if len(request.topics) >= MANY:
-        set_permissions_without_processes(spark)
     outcomes = PackOutcomes(platform.home, request.outcomes)
     configured = find_topics(request.topics, platform.config_dir)
     for outcome in outcomes.published_last(BATCH):

@@ -28,7 +28,6 @@ from cleantail.sources.kcat import Record
 from cleantail_cli import main
 from spark_jobs.engine import compared_readers, tasks
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record
@@ -161,7 +160,6 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
     session = start_session(load_platform(config), "cleantail tests")
-    set_permissions_without_processes(session)  # as in a pack of many topics
     yield session
     session.stop()
 

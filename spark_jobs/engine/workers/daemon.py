@@ -41,10 +41,6 @@ def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]
 if __name__ == "__main__":
     # before any other import: `copy` imports Jython's package `org` if it exists, and a jar seems to have it
     leave_archives()
-    from cleantail.home.process import leave_out
-
-    leave_out("pandas")
-
     import duckdb  # noqa: F401  # which a task imports with its database
     import pyiceberg.io.pyarrow  # noqa: F401
     from pyspark import daemon

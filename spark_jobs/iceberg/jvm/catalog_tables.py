@@ -13,7 +13,6 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from spark_jobs.iceberg.jvm.many_calls import answers
 from spark_jobs.iceberg.jvm.static_members import static
 
 ICEBERG = "org.apache.iceberg"
@@ -61,7 +60,8 @@ class CatalogTable:
         spec = static(jvm, f"{ICEBERG}.PartitionSpec", "builderFor")(schema).identity(new.partitioned_by).build()
         order = static(jvm, f"{ICEBERG}.SortOrder", "builderFor")(schema).asc(new.ordered_by).build()
         builder = self._catalog().buildTable(self._identifier(), schema)
-        answers((builder.withProperty, (name, value)) for name, value in new.properties.items())
+        for name, value in new.properties.items():
+            builder.withProperty(name, value)
         try:
             builder.withPartitionSpec(spec).withSortOrder(order).create()
         except Py4JJavaError as e:

@@ -15,7 +15,6 @@ from py4j.java_gateway import JavaClass
 
 from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_file
 from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.many_calls import answers, ask
 from spark_jobs.iceberg.jvm.static_members import static
 
 ICEBERG = "org.apache.iceberg"
@@ -63,7 +62,7 @@ class DescribedFiles:
         files, made = list(described), list[Any]()
         for first in range(0, len(files), FILES_AT_ONCE):
             texts = [self._task(file, ()) for file in files[first : first + FILES_AT_ONCE]]
-            made += ask(answers((self._from_json, (text, True)) for text in texts), "file")
+            made += [self._from_json(text, True).file() for text in texts]
         return made
 
     def delete_files(self, files: Sequence[FileFacts]) -> list[Any]:

@@ -1,14 +1,12 @@
-"""Look up static methods and fields of Java classes once for each JVM. Py4J itself queries the JVM at each use."""
+"""Look up static methods and fields of Java classes by the full name of the class."""
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Any
 
 from py4j.java_gateway import JavaClass
 
 
-@cache
 def of_class(client: Any, class_name: str, name: str) -> Any:
     """Return a static method of a class, or the value of a constant.
 

@@ -32,8 +32,6 @@ from spark_jobs.engine.contradictions import all_candidates, contradictions_in, 
 from spark_jobs.iceberg.commits import append_to_branch
 from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
 from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.manifest_threads import scanning
-from spark_jobs.iceberg.jvm.many_calls import ask, facts_of
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import TopicTable, span_condition
 from spark_jobs.round.evidence import append_once
@@ -142,8 +140,7 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
     if records.once and not overlaps:
         return []
     records.stage(table, branch)
-    sizes = facts_of([*records.files, *there], "recordCount", "fileSizeInBytes")
-    few = are_few((int(count), int(size)) for count, size in sizes)
+    few = are_few((int(file.recordCount()), int(file.fileSizeInBytes())) for file in (*records.files, *there))
     return contradictions_in(_compared(table, branch, overlaps), few)
 
 
@@ -196,9 +193,9 @@ def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
     """Return the table's data files that may have offsets in the staged ranges, by Iceberg's manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return []
-    tasks = scanning(iceberg).filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
+    tasks = iceberg.newScan().filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
     try:
-        return ask(each(tasks), "file")
+        return [task.file() for task in each(tasks)]
     finally:
         tasks.close()
 
@@ -275,7 +272,7 @@ class NewRecords:
 
     @property
     def count(self) -> int:
-        return sum(int(count) for count in ask(self.files, "recordCount"))
+        return sum(int(file.recordCount()) for file in self.files)
 
     def stage(self, table: TopicTable, branch: str) -> None:
         """Commit files of tasks to a new branch, for Spark to read. Records that Spark wrote are already there."""

@@ -19,7 +19,6 @@ from cleantail.errors import HeldError, OutsideError
 from cleantail.home.home_folder import exclusive
 from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
 from spark_jobs import run_station
-from spark_jobs.iceberg.jvm import local_files
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.evaluation import IN_PACKS_MS, are_cores_lost
@@ -165,17 +164,6 @@ def test_a_topic_that_may_wait_for_a_person_is_passed_over(workshop, made, run):
     code, _, outcomes = run(asked)
     assert (code, outcomes[asked]["reason"][:30]) == (0, "its rounds may wait for approv")
     assert offsets(workshop, asked) == [0, 1, 2]
-
-
-@pytest.mark.parametrize("more", [0, 1])
-def test_a_pack_of_many_topics_writes_local_files_without_a_process_for_each(spark, run, more):
-    conf, files = spark._jsc.hadoopConfiguration(), spark._jvm.org.apache.hadoop.fs.FileSystem
-    files.getLocal(conf).close()  # the next one to ask gets that of the class path
-    try:
-        run(*(f"nobody-knows-{number}" for number in range(pack_run.MANY - 1 + more)), outcomes=f"packs/{more}.jsonl")
-        assert (files.getLocal(conf).getClass().getName() == local_files.NAME) is bool(more)
-    finally:
-        local_files.set_permissions_without_processes(spark)
 
 
 def test_only_what_was_asked_for_is_done(workshop, made, run):
