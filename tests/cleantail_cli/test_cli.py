@@ -219,7 +219,10 @@ def test_status_without_a_topic_is_that_of_all(run, project):
     (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
     code, out, _ = run("status", "--json", "--now", "7")
     none: dict[str, list[None]] = {"bills": [], "orders": []}
-    assert (code, json.loads(out)) == (0, {"now_ms": 7, "topics": none, "readers": none, "sources": {}, "broken": []})
+    assert (code, json.loads(out)) == (
+        0,
+        {"now_ms": 7, "topics": none, "readers": none, "sources": {}, "source_lags": {}, "broken": []},
+    )
 
 
 def test_status_of_all_goes_on_past_a_broken_file_and_says_so_at_the_end(run, project, orders_table):
