@@ -16,6 +16,8 @@ from cleantail.home.driver_process import with_own_python
 
 ROOT = INSTALLED_IN
 """The folder of the packages `cleantail` and `spark_jobs`."""
+PREFIX = "/cleantail"
+"""Where Airflow's API server serves the pages and the metrics."""
 JOB_FILE = ROOT / "spark_jobs" / "run_station.py"
 """The file that spark-submit runs, for every station."""
 NO_CONFIG = Path(f"/{CONFIG_VARIABLE} names no configuration")

@@ -45,9 +45,9 @@ from cleantail.watch.glossary import GLOSSARY
 from cleantail.watch.topic_list import Selection
 from cleantail_airflow.installation import config_dir
 from cleantail_airflow.kafka_connection import client_settings
+from cleantail_airflow.outcomes.configured_topics import Configured
+from cleantail_airflow.outcomes.dag_states import Examined, approvals_of, dag_states, dags_of, last_examination
 from cleantail_airflow.page import records_and_docs
-from cleantail_airflow.page.configured_topics import Configured
-from cleantail_airflow.page.dag_states import Examined, approvals_of, dag_states, dags_of, last_examination
 from cleantail_airflow.page.exposition import SCRAPER, Scraper, exposition
 from cleantail_airflow.page.page_access import (
     LOGGED_IN,

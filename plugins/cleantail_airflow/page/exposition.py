@@ -45,7 +45,7 @@ from cleantail.watch.metrics import (
 )
 from cleantail.watch.observed_table import TableSummary
 from cleantail.watch.topic_states import State
-from cleantail_airflow.page.dag_states import approvals_of, dags_of
+from cleantail_airflow.outcomes.dag_states import approvals_of, dags_of
 from cleantail_airflow.page.page_content import Content
 from cleantail_airflow.page.page_values import row_of
 

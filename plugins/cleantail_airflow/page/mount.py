@@ -10,11 +10,12 @@ import threading
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
+from cleantail_airflow.installation import PREFIX
+
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
-PREFIX = "/cleantail"
 HREF = PREFIX.removeprefix("/")
 """Relative to the UI's base address, which may have a path."""
 

@@ -25,7 +25,7 @@ from airflow.utils.session import create_session
 from fastapi import Depends, HTTPException, Request, status
 
 from cleantail.errors import ConfigError
-from cleantail_airflow.page.configured_topics import Configured
+from cleantail_airflow.outcomes.configured_topics import Configured
 
 User = Annotated[BaseUser, Depends(get_user)]
 LOGGED_IN = Depends(get_user)

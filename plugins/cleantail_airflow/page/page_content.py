@@ -29,7 +29,7 @@ from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import NO_CONFIG, WITHOUT_CONFIG
-from cleantail_airflow.page.configured_topics import Configuration, Configured
+from cleantail_airflow.outcomes.configured_topics import Configuration, Configured
 from cleantail_airflow.page.page_values import (
     PARTITIONS_SHOWN,
     Charts,

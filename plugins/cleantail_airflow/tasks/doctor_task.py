@@ -37,8 +37,8 @@ from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailEx
 from cleantail_airflow.alerts.channels import channel_label, deliver
 from cleantail_airflow.alerts.messages import Message
 from cleantail_airflow.catalog_login import with_login
+from cleantail_airflow.installation import PREFIX
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.page.mount import PREFIX
 from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.spark_job import spark_connection
 
@@ -214,8 +214,8 @@ def _pool() -> str:
 
 def _dags(config_dir: Path) -> Iterator[Finding]:
     """Yield a finding for each topic: Airflow has its DAG, the DAG has no import error, and is not paused."""
-    from cleantail_airflow.page.configured_topics import Configuration
-    from cleantail_airflow.page.dag_states import dags_of
+    from cleantail_airflow.outcomes.configured_topics import Configuration
+    from cleantail_airflow.outcomes.dag_states import dags_of
 
     try:
         configured, _ = Configuration(config_dir).now()

@@ -183,7 +183,7 @@ def test_all_dags_are_read_with_two_queries(airflow_db: Any) -> None:
     from airflow.settings import engine
     from sqlalchemy import event
 
-    from cleantail_airflow.page.dag_states import dag_states
+    from cleantail_airflow.outcomes.dag_states import dag_states
 
     for number in range(30):
         dag_row(f"topic{number}")
@@ -206,7 +206,7 @@ def test_a_run_that_is_cleared_and_ends_well_is_no_longer_failed(airflow_db: Any
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from cleantail_airflow.page.dag_states import dag_states
+    from cleantail_airflow.outcomes.dag_states import dag_states
 
     dag_row("orders")
     run_row("orders", "r1", "failed", ("evaluate", -1))

@@ -176,7 +176,7 @@ def test_the_failure_of_a_pack_is_that_of_the_topics_which_it_did_not_do(
     failed: tuple[tuple[str, int], ...],
     states: dict[str, str],
 ) -> None:
-    from cleantail_airflow.page.dag_states import topics_in_groups
+    from cleantail_airflow.outcomes.dag_states import topics_in_groups
 
     ended("r1", plan=plan, results=results, failed=failed)
     found = topics_in_groups({GROUP: (GROUP, ["orders", "bills", "salaries"])})
@@ -185,7 +185,7 @@ def test_the_failure_of_a_pack_is_that_of_the_topics_which_it_did_not_do(
 
 
 def test_a_run_for_one_topic_says_nothing_of_the_others(grouped: OrdersTable, ended: Callable[..., None]) -> None:
-    from cleantail_airflow.page.dag_states import topics_in_groups
+    from cleantail_airflow.outcomes.dag_states import topics_in_groups
 
     ended("r1", results=RED_BILLS, failed=(("ingest", 0),))
     ended("r2", "success", conf={"topic": "orders"}, plan=None)
@@ -205,7 +205,7 @@ def test_any_number_of_topics_and_groups_takes_four_queries_and_none_for_what_is
     from airflow.settings import engine
     from sqlalchemy import event
 
-    from cleantail_airflow.page import dag_states
+    from cleantail_airflow.outcomes import dag_states
 
     ended("r9", results=RED_BILLS, failed=(("ingest", 0),))
     dag_states._kept.clear()
