@@ -93,7 +93,8 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
             ]
     first, *others = topics.values()
     assert [evidence_of(operations, other) for other in others] == [evidence_of(operations, first)] * 2
-    assert [workshop.read(other) for other in others] == [workshop.read(first)] * 2
+    kept = [[{**row, "topic": ""} for row in workshop.read(topic)] for topic in topics.values()]
+    assert kept == [kept[0]] * 3 != [[]] * 3
     states = [
         [log["state"] for log in workshop.json("status", t, "--now", NOW + 300_000)["topics"][t]]
         for t in topics.values()
