@@ -53,11 +53,7 @@ def run(options: Options) -> Table:
 
 
 def measure(lake: Lake) -> dict[str, list[float]]:
-    """Returns seconds by station, of each topic of the later half. The process looks for garbage as our applications
-    do, and writes files as a pack of so many topics does."""
-    from spark_jobs.iceberg.jvm.local_files import set_permissions_without_processes
-
-    set_permissions_without_processes(lake.session())
+    """Return seconds by station, of each topic of the later half."""
     watch = Stopwatch()
     for number in range(TOPICS):
         say(f"topic {number} of {TOPICS}")
