@@ -91,7 +91,7 @@ test-services: setup ## real Postgres, S3 and Spark standalone, and the main job
 	$(BIN)/python deploy/check_services.py
 	$(BIN)/python deploy/check_catalogs.py
 
-test-compose: setup ## docker-compose.yaml in containers, each killed once (30 min); installs Docker's engine if none answers
+test-compose: setup ## docker-compose.yaml in containers, each killed once (about 30 min); installs Docker's engine if none answers
 	$(BIN)/python -m tests.compose
 
 test-versions: setup ## the wheel in clean environments with the oldest and the newest Airflow and Spark of its ranges

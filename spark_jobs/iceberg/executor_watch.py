@@ -73,9 +73,11 @@ def _look(session: SparkSession, watch: Watch) -> None:
         try:
             jobs = len(context.statusTracker().getActiveJobIds())
             executors = int(context.getExecutorMemoryStatus().size()) - 1  # minus the driver
-        except Exception as error:  # the session has ended, or does not answer
-            logger.debug("the watch of executors ends: Spark does not answer (%s)", type(error).__name__)
-            return
+        except Exception as error:
+            if session.sparkContext._jsc is None:  # the session has been stopped
+                return
+            logger.warning("the watch of executors got no answer from Spark: %s", type(error).__name__)
+            continue
         if (reason := watch.error(jobs, executors, time.monotonic())) is not None:
             _end(reason)
 

@@ -1,4 +1,4 @@
-"""docker-compose.yaml, run for real: `make test-compose`. At most 30 minutes on 2 cores; leaves nothing behind.
+"""docker-compose.yaml, run for real: `make test-compose`. About 30 minutes on 2 cores; leaves nothing behind.
 
 The working tree is copied, and the copy differs in this: the topic sensor-readings is in a group, both topics that are
 run are due at once, no DAG has a schedule, and stand-in images have no digest. The commands are those of the header of
@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
 import sys
 import tempfile
 import time
@@ -178,6 +177,12 @@ class Platform:
             time.sleep(6)  # spark-submit has begun
             say(f"{dag}: {station} runs")
             for service in services:
+                if self.states(dag, run_id).get(station) == "success":  # the kill before took longer than the task
+                    self.ended(dag, run_id)
+                    self.produce(topic)
+                    run_id = self.trigger(dag)
+                    until(RUN_S, lambda: self.states(dag, run_id).get(station) == "running", f"{station} runs", every=1)  # noqa: B023
+                    time.sleep(6)
                 self.kill(service)
         self.ended(dag, run_id)
         self.compare()
@@ -211,6 +216,7 @@ def checkout_of(work: Path, stand_ins: list[str]) -> Path:
 
 def check(engine: Engine, platform: Platform, parts: list[str]) -> None:
     platform.up()
+    platform.shell("docker compose run --rm cleantail status", timeout=300)
     say(f"memory, idle: {memory(engine)}")
     secrets_in_image(engine, platform)
     with ThreadPoolExecutor(2) as both:  # the two Spark applications that the workers have room for
@@ -284,14 +290,19 @@ def memory(engine: Engine) -> str:
 
 
 def secrets_in_image(engine: Engine, platform: Platform) -> None:
-    """Searches all layers of the image, and its history, for each secret of .env."""
-    patterns = platform.checkout / ".patterns"
-    patterns.write_text("".join(f"{value}\n" for value in platform.secrets().values()))
-    search = f"docker save {IMAGE} | grep --text --quiet --fixed-strings --file '{patterns}'"
-    code = subprocess.run(["bash", "-c", search], env=engine.env).returncode
+    """Searches all layers of the image, and its history, for each secret of .env, and for a text that must be there."""
+    patterns, known = platform.checkout / ".patterns", "cleantail.executors.lost.ms"
+    patterns.write_text("".join(f"{text}\n" for text in (known, *platform.secrets().values())))
+    search = (
+        f"set -o pipefail; docker save {IMAGE} | tar --extract --to-command 'gzip --decompress --stdout --force' "
+        f"| grep --text --only-matching --fixed-strings --file '{patterns}' | sort --unique"
+    )
+    found = run(["bash", "-c", search], env=engine.env).split()
     patterns.unlink()
-    if code != 1:
-        raise Failed(f"a secret of .env is in the image: grep ended with {code}")
+    if found != [known]:
+        raise Failed(
+            f"{len(set(found) - {known})} secrets of .env are in the image; {known} was found: {known in found}"
+        )
     say("no secret of .env is in a layer or in the history of the image")
 
 
@@ -320,6 +331,11 @@ def main() -> int:
 
 
 def scenario(engine: Engine, work: Path, parts: list[str]) -> None:
+    of_platform = ["--quiet", "--filter", "label=com.docker.compose.project=cleantail"]
+    if engine.docker("ps", "--all", *of_platform).strip() or engine.docker("volume", "ls", *of_platform).strip():
+        raise Failed(
+            "this engine has containers or volumes of a platform named cleantail. The test would delete its data"
+        )
     engine.pull_or_replace(ROOT / "deploy/Dockerfile", ROOT / "docker-compose.yaml")
     say(f"stand-ins, made by recipes of tests/compose/engine.py: {', '.join(engine.stand_ins) or 'none'}")
     checkout = checkout_of(work, engine.stand_ins)

@@ -131,13 +131,17 @@ class Engine:
         self.stand_ins: list[str] = []
         self._installed: list[str] = []
         self.env = dict(os.environ)
-        self.is_own = subprocess.run(["docker", "info"], capture_output=True).returncode != 0
+        self.is_own = not shutil.which("docker") or _quiet(["docker", "info"]) != 0
         self._daemon: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Engine:
-        if self.is_own:
-            self._install()
-            self._start([])
+        try:
+            if self.is_own:
+                self._install()
+                self._start([])
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -145,6 +149,9 @@ class Engine:
             self._stop()
             _quiet(["ip", "netns", "del", NAMESPACE])
             _quiet(["umount", str(self.work / "exec/netns/default")])  # dockerd leaves it mounted
+            for group in Path("/sys/fs/cgroup").glob("*/docker"):
+                with contextlib.suppress(OSError):
+                    group.rmdir()
             if not self.keep:
                 shutil.rmtree(self.work / "data", ignore_errors=True)
                 if self._installed:
@@ -207,9 +214,9 @@ class Engine:
         if missing := [p for p in PACKAGES if _quiet(["dpkg", "--status", p])]:
             self.say(f"packages are installed until the end: {' '.join(missing)}")
             quiet = {**self.env, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+            self._installed = missing
             run(["apt-get", "update", "-q"], env=quiet)
             run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing], env=quiet)
-            self._installed = missing
         plugins = self.work / "docker" / "cli-plugins"
         if not plugins.exists():
             plugins.mkdir(parents=True)
@@ -243,7 +250,10 @@ class Engine:
     def _stop(self) -> None:
         if self._daemon is not None:
             self._daemon.send_signal(signal.SIGTERM)
-            self._daemon.wait(timeout=120)
+            try:
+                self._daemon.wait(timeout=120)
+            except subprocess.TimeoutExpired:
+                self._daemon.kill()
             self._daemon = None
 
     # --- stand-ins
@@ -315,5 +325,8 @@ def _quiet(command: list[str], env: dict[str, str] | None = None) -> int:
 def _go(module: str, into: Path) -> Path:
     """Builds a Go program and returns its file."""
     into.mkdir(exist_ok=True)
-    run(["go", "install", module], env={**os.environ, "GOBIN": str(into), "GOFLAGS": "-modcacherw"})
+    run(
+        ["go", "install", module],
+        env={**os.environ, "GOBIN": str(into), "GOFLAGS": "-modcacherw", "GOMODCACHE": str(into / "modules")},
+    )
     return into / module.partition("@")[0].rpartition("/")[2]
