@@ -334,7 +334,13 @@ def _said(command: list[str], env: Mapping[str, str]) -> str:
     """Return what a program prints. Raises OutsideError if it cannot be run."""
     try:
         done = subprocess.run(
-            command, env=dict(env), capture_output=True, text=True, errors="replace", timeout=PROCESS_WITHIN_S
+            command,
+            env=dict(env),
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=PROCESS_WITHIN_S,
         )
     except (OSError, subprocess.TimeoutExpired) as e:
         raise OutsideError(f"{command[0]} cannot be run: {getattr(e, 'strerror', None) or type(e).__name__}") from None

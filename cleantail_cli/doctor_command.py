@@ -77,6 +77,7 @@ def _with_airflow(config: Path, send_test: bool) -> list[Finding]:
             env={**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"},
             capture_output=True,
             text=True,
+            encoding="utf-8",
             errors="replace",
             timeout=AIRFLOW_WITHIN_S,
         )

@@ -35,6 +35,7 @@ RULE_MODULES = [
     "own_namespace",
     "reader_state",
     "evaluate",
+    "reclaim_plan",
     "run_plan",
     "rules",
     "incidents",

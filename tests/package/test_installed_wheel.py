@@ -128,7 +128,7 @@ def test_without_extras_there_are_the_rules_and_the_command_line(base: CleanEnvi
     assert not [
         name for name in ("pyspark", "airflow", "great_expectations") if (base.folder / "links" / name).exists()
     ]
-    assert "Spark's jars" in base.run("cleantail", "--help").stdout
+    assert "jars that Spark needs" in base.run("cleantail", "--help").stdout
     checked = json.loads(base.run("cleantail", "check-config", "--config", str(config), "--json").stdout)
     assert (checked["ok"], [each["topic"] for each in checked["topics"]]) == (True, [TOPIC])
     missing = base.run("cleantail", "jars", check=False)

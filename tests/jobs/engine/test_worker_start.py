@@ -33,18 +33,6 @@ def test_what_opens_files_and_databases_is_imported_before_workers_are_forked(sp
     assert asked_of_a_worker(spark, imported) == ["duckdb", "pyiceberg.io.pyarrow"]
 
 
-def test_no_worker_imports_pandas_whatever_pyarrow_is_asked_for(spark):
-    def imported(_):
-        import sys
-
-        import pyarrow as pa
-
-        length = len(pa.array([1, None, 2]))  # PyArrow looks for pandas first
-        return length, "pandas" in sys.modules
-
-    assert asked_of_a_worker(spark, imported) == (3, False)
-
-
 def test_a_worker_that_spark_lets_go_of_ends_quietly_and_one_that_fails_does_not():
     def worker(error, _):
         raise error

@@ -128,7 +128,9 @@ def test_a_vector_that_is_not_what_its_metadata_say_is_named(tmp_path, positions
     blob = vector_blob(BitMap64(positions))
     (tmp_path / "v.puffin").write_bytes(b"PFA1" + blob)
     deletes = DeletedPositions(str(tmp_path / "v.puffin"), 4, len(blob), count)
-    with pytest.raises(TableError, match=f"v.puffin at 4 has {len(positions)} positions?, its metadata say {count}"):
+    with pytest.raises(
+        TableError, match=f"v.puffin at 4 has {len(positions)} positions?, but its metadata say {count}"
+    ):
         read_deletes_in_task(load_file_io({}, str(tmp_path)), (deletes,), file_of("f"))
 
 

@@ -233,8 +233,8 @@ def test_the_pinned_records_stay_though_snapshots_expire(kafka, workshop, table_
 
 def test_the_branch_of_a_restore_that_nobody_ends_goes_after_a_week():
     day_s, stem = 86_400, pin_stem("cluster", "topic", "id")
-    assert created_at_s(f"{stem}_1700000000") == 1_700_000_000 + 6 * day_s  # others go after a day
-    assert created_at_s("ct_round_u0_1700000000") == 1_700_000_000
+    assert created_at_s(f"{stem}_1700000000000000000") == 1_700_000_000 + 6 * day_s  # others go after a day
+    assert created_at_s("ct_round_u0_1700000000000000000") == 1_700_000_000
 
 
 def test_branches_that_are_made_in_one_second_have_names_of_their_own():

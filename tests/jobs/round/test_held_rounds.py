@@ -92,11 +92,11 @@ def test_a_branch_that_a_killed_run_left_goes_a_day_after_nobody_can_answer_for_
     topic = workshop.topic(name, {"cleantail.approval.timeout.ms": "7d"}, publish=publish)
     ingest(workshop, topic, f"{name}.jsonl", (0, "a", "x"))
     table, now_s = table_of(topic), int(time.time())
-    old = {days: f"ct_round_u0_{now_s - days * 86_400}" for days in (2, 7, 9)}
-    for branch in (*old.values(), f"ct_round_u0_{now_s - 3600}", "audit_2020"):
+    old = {days: f"ct_round_u0_{(now_s - days * 86_400) * 10**9}" for days in (2, 7, 9)}
+    for branch in (*old.values(), f"ct_round_u0_{(now_s - 3600) * 10**9}", "audit_2020"):
         table.create_branch(branch, None)
     table.drop_stale_branches()
-    left = {f"ct_round_u0_{now_s - 3600}", "audit_2020", *(old[days] for days in kept)}
+    left = {f"ct_round_u0_{(now_s - 3600) * 10**9}", "audit_2020", *(old[days] for days in kept)}
     assert set(branches(table)) == left
 
 

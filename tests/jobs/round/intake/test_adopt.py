@@ -174,7 +174,7 @@ def test_where_one_log_fails_its_check_those_that_share_files_with_it_wait_for_t
     }
     file.write_text(file.read_text() + f"config: {{segment.ms: 1}}\nchecks: [{json.dumps(check)}]\n")
     _, planned, _ = workshop.run("plan", "pg.public.orders", "--now", NOW)
-    assert "1 task for all logs, which share files" in " ".join(planned.split())
+    assert "1 task for all, because they share files" in " ".join(planned.split())
     code, out, _ = workshop.run("compact", "pg.public.orders", "--now", NOW, "--json")
     result = json.loads(out)["compacted"]
     assert (code, result["published"], result["held_back"]) == (1, [], [0, 1])

@@ -71,5 +71,5 @@ def test_reclaim_refuses_what_a_branch_is_at_by_its_name(workshop, stuck, table_
     iceberg = table.load()
     remove(iceberg.snapshot("mine").manifestListLocation())
     code, _, err = workshop.run("reclaim", topic)
-    assert code == 2 and "cannot be read" in err and "Branch or tag mine is at it" in err
+    assert code == 2 and "cannot be read" in err and "Branch or tag mine points to it" in err
     assert "mine" in {str(name) for name in each(table.load().refs().keySet())}
