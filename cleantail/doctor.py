@@ -17,7 +17,7 @@ import shutil
 import socket
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -96,7 +96,7 @@ class Access:
 
 
 def checked(part: str, of: str, next_step: str, check: Callable[..., str], *args: Any) -> Finding:
-    """Return what the check found. Only the type of an unexpected error is named: its text may have a secret."""
+    """Return the result of the check. Only the type of an unexpected error is named: its text may have a secret."""
     try:
         return Finding(part, of, OK, check(*args))
     except NotExaminedError as e:
@@ -115,12 +115,7 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
 
 def examine(config_dir: Path, env: Mapping[str, str] = os.environ, access: Access = Access()) -> Iterator[Finding]:
     """Yield the finding of each check, in the order of a run's needs. Broken files do not hide others."""
-    topics: list[Topic] = []
-    yield from _configuration(config_dir, env, topics)
-    try:
-        platform: Platform | None = load_platform(config_dir, env)
-    except ConfigError:
-        platform = None
+    platform, topics = yield from _configuration(config_dir, env)
     if platform is None:
         yield Finding("catalog", "", UNKNOWN, "without a configuration the rest is not known")
     else:
@@ -132,9 +127,12 @@ def examine(config_dir: Path, env: Mapping[str, str] = os.environ, access: Acces
     yield checked("pyspark", "", "pip install 'cleantail[spark]', with pyspark-client in the same version", _pyspark)
 
 
-def _configuration(config_dir: Path, env: Mapping[str, str], topics: list[Topic]) -> Iterator[Finding]:
-    """Yield where the files are wrong, without values, and add the usable topics to `topics`."""
+def _configuration(
+    config_dir: Path, env: Mapping[str, str]
+) -> Generator[Finding, None, tuple[Platform | None, list[Topic]]]:
+    """Yield where the files are wrong, without values. Return the platform, None if it is broken, and usable topics."""
     step = "correct the file; `cleantail check-config` shows all of its errors"
+    platform: Platform | None = None
     try:
         platform = load_platform(config_dir, env)
         scanned = [*scan_topics(config_dir, env)]
@@ -144,17 +142,17 @@ def _configuration(config_dir: Path, env: Mapping[str, str], topics: list[Topic]
         text = "\n".join(e.locations) if config_dir.is_dir() else f"{config_dir.absolute()} is not a directory"
         missing = "`cleantail init` writes one; --config or CLEANTAIL_CONFIG names another"
         yield Finding("configuration", "", WRONG, text, step if config_dir.is_dir() else missing, e.exit_code)
-        return
+        return platform, []
     broken = [(file, error) for file, error in (*files, *groups) if isinstance(error, ConfigError)]
     for file, error in broken:
         yield Finding("configuration", file.name, WRONG, "\n".join(error.locations), step, error.exit_code)
-    topics += [topic for _, topic in files if isinstance(topic, Topic)]
     if not files:
         text = f"{config_dir / 'topics'} has no topic"
         yield Finding("configuration", "", WRONG, text, "`cleantail init TOPIC` writes one", ConfigError.exit_code)
     elif not broken:
         of = f" and {counted(len(groups), 'group')}" if groups else ""
         yield Finding("configuration", "", OK, f"{counted(len(files), 'topic')}{of} in {config_dir.absolute()}")
+    return platform, [topic for _, topic in files if isinstance(topic, Topic)]
 
 
 # ---- state, catalog and store
@@ -331,7 +329,7 @@ def _java(env: Mapping[str, str]) -> str:
 
 
 def _said(command: list[str], env: Mapping[str, str]) -> str:
-    """Return what a program prints. Raises OutsideError if it cannot be run."""
+    """Return the output of a program. Raises OutsideError if it cannot be run."""
     try:
         done = subprocess.run(
             command,

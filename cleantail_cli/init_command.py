@@ -101,7 +101,6 @@ def init(
     Existing files are kept and listed. The exit code is 2 if all files exist already. `cleantail doctor` then names
     what is missing.
     """
-
     if sum(each is not None for each in (kafka, table, path)) > 1:
         raise CleantailError("give one of --kafka, --table and --path: a topic has one source")
     config = call.config.absolute()
@@ -165,7 +164,7 @@ class Initial:
         for file, new in self.files.items():
             page.line(f"{file}: {'written' if new else 'exists already and is kept'}")
         page.line("next:")
-        page.line("  1. name your catalog in defaults.yaml; its login belongs into the environment")
+        page.line("  1. name your catalog in defaults.yaml; its login belongs in the environment")
         page.line(f"  2. set CLEANTAIL_CONFIG={self.config} for scheduler, workers and API server")
         page.line("  3. run `cleantail doctor` until nothing is wrong")
         page.line(f"  4. unpause the DAG: airflow dags unpause {self.topic}")

@@ -13,8 +13,8 @@ Names in the catalog. Every name has at most one owner.
    A claim to a side table or view is as good as that to the table. `default_table` makes no name of (a) and (b) that is
    a side table's of another. Equal claims leave the name to neither file until one of them changes: the order of the
    files is unknown.
-4. Names that differ only in case are one name. If the catalog keeps the case, two topics whose names make their tables
-   are still two.
+4. Names that differ only in case are one name. Exception: a catalog that keeps the case has
+   two default tables for two topics that differ so.
 5. A table that a topic reads (source.table, in the same catalog) must not be a topic's table. Rounds remove records of
    a topic's table, which a read would take for changes by a sink.
 

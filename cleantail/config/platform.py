@@ -252,7 +252,7 @@ class PlatformSettings(Model):
     @model_validator(mode="after")
     def _expectations_have_names_of_their_own(self) -> Self:
         if name := class_problem(self.expectations):
-            allowed = "a class whose name no core expectation and no other own one has"
+            allowed = "a class with a name that no other expectation has"
             raise cross_field_error("expectations", name, allowed)
         return self
 

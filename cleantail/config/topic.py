@@ -171,7 +171,7 @@ class Topic(TopicDefaults):
     def dag_name(self) -> str:
         """The group, or the topic itself.
 
-        A topic whose rounds may wait for a user has its own DAG, so that no other topic waits.
+        If its rounds may wait for a user, a topic has its own DAG. So no other topic waits.
         """
         return self.topic if self.group is None or self.waits_for_people else self.group
 

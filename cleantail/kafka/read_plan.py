@@ -309,8 +309,9 @@ def plan_read(
     known = position.next_offsets if position is not None else table_ends
     if missing := sorted(set(known) - set(broker.logs)):
         raise SourceError(
-            f"topic {broker.topic} no longer has partition {missing[0]}, of which the table has offsets up to "
-            f"{known[missing[0]]}; it has {len(broker.logs)}. {_ANOTHER_TABLE}; nothing was appended"
+            f"topic {broker.topic} no longer has partition {missing[0]}. The table has its offsets up to "
+            f"{known[missing[0]]}; the topic has {counted(len(broker.logs), 'partition')}. {_ANOTHER_TABLE}; nothing "
+            "was appended"
         )
     for partition, offset in sorted(known.items()):
         _require_reachable(partition, offset, broker)

@@ -216,7 +216,7 @@ def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: in
         raise _refused(
             target,
             "retention.ms",
-            f"the broker would delete the restored records, of which the oldest is of {instant(oldest_ms)} UTC: set "
+            f"the broker would delete the restored records: the oldest is of {instant(oldest_ms)} UTC. Set "
             "it to -1 during the restore",
         )
     if now_ms - oldest_ms > target.number("message.timestamp.before.max.ms"):

@@ -66,7 +66,7 @@ def needs_s3(platform: Platform) -> bool:
 
 
 def needs_mysql(platform: Platform) -> bool:
-    """Return whether a catalog is in MySQL, whose driver is in a separate jar."""
+    """Return whether a catalog is in MySQL: its driver is in a separate jar."""
     return any(catalog.type == "mysql" for catalog in _catalogs(platform))
 
 

@@ -321,7 +321,7 @@ _stores: WeakKeyDictionary[Catalog, tuple[float, dict[str, dict[str, str]]]] = W
 
 
 def store_properties(table: Table) -> dict[str, str]:
-    """Return what a process needs to open a table's files, like file_io_properties."""
+    """Return the properties with which a process opens a table's files, as file_io_properties does."""
     kept = {k: v for k, v in table.io.properties.items() if isinstance(v, str) and k.startswith(OF_FILES)}
     kind = type(table.io)
     limit = {DELETES_PROPERTY: str(most_delete_bytes(table.io))}

@@ -146,7 +146,7 @@ def columns_in(group: Any) -> Iterator[Any]:
 
 
 CACHED_FILES = 100_000
-"""Maximum number of files whose content is cached."""
+"""Maximum number of cached files."""
 _parts_by_file: dict[tuple[str, str, int, str | None], tuple[Part, ...]] = {}
 
 

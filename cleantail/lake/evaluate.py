@@ -218,7 +218,7 @@ def _share_files(files: Sequence[DataFile]) -> bool:
 def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:
     """Return the work on each log, most urgent first. Logs with only retention due come last.
 
-    Of these, logs whose round a user has rejected are left out.
+    Such a log is left out after a user has rejected its round.
     """
     starts = {s.partition: r.log_start_offset for s, r in zip(logs, work.retentions, strict=True)}
     by_partition = {s.partition: s for s in logs}

@@ -31,7 +31,7 @@ def folder_of(exchange: str, identity: Sequence[object]) -> str:
 
 
 def file_io(platform: Platform, address: str) -> FileIO:
-    """Return what opens files at an address in a store, with the store's login."""
+    """Return the file IO for an address in a store, with the store's login."""
     from pyiceberg.io import load_file_io
 
     return load_file_io({k: v for k, v in pyiceberg_properties(platform).items() if k.startswith(OF_FILES)}, address)

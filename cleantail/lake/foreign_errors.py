@@ -117,7 +117,7 @@ _OF_FILES = (
     "org.sqlite.",
     "software.amazon.",
 )
-"""Java's exceptions whose messages are about files, hosts and tables, even if raised in a task of Spark."""
+"""Java's exceptions with messages about files, hosts and tables, even if a task of Spark raised them."""
 _OF_DRIVER = (
     *_OF_FILES,
     "java.lang.Illegal",

@@ -1,6 +1,6 @@
 """Adapter: facts about files in manifests, which PyIceberg 0.12 does not read.
 
-These are delete files, each with the data file whose records it deletes, and the row lineage of data files
+These are delete files, each with its data file, and the row lineage of data files
 (cleantail.log.adopted_table).
 
 A data file's first row id is in its manifest entry, or follows from the manifest's first row id in the manifest list.
@@ -152,7 +152,7 @@ def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile | 
 
 MANIFEST_READERS = 8
 CACHED_FILES = 100_000
-"""Maximum number of files whose lineage is cached."""
+"""Maximum number of files with cached lineage."""
 Lineages = Mapping[str, Lineage]
 NO_LINEAGES: Lineages = {}
 _manifests: dict[tuple[str, int | None], Lineages] = {}
@@ -160,7 +160,7 @@ _spans_by_file: dict[str, Spans] = {}
 
 
 def lineages_where_needed(table: Table, snapshot: Snapshot | None) -> Lineages:
-    """Return lineages_of an adopted table whose offsets are made of row lineage. Empty for any other table."""
+    """Return lineages_of an adopted table if its offsets are made of row lineage. Empty for any other table."""
     return lineages_of(table, snapshot) if _makes_offsets(table) else NO_LINEAGES
 
 

@@ -8,7 +8,7 @@ Therefore:
 1. A FileIO is built from the properties of the catalog alone. With a REST catalog, it also uses what the server sends
    with the table: configuration and credentials of the store.
 2. The server cannot name code: such properties are dropped, and the platform's own settings stay.
-3. A table whose properties name code that a writer would load cannot be committed to (`require_data_alone`).
+3. No commit is made to a table if its properties name code that a writer would load (`require_data_alone`).
 
 This module also limits what PyIceberg reads of a table's metadata, because a table's writer also writes these files.
 

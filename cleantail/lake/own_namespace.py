@@ -198,7 +198,7 @@ def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: It
 
 
 def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
-    """Remove releases of logs whose states were written again, so that none applies to the new state.
+    """Remove the releases of logs with a new state, so that none applies to it.
 
     A cleared task has its round's clock, and may leave a quarantine with the same times. A release that a user has
     given meanwhile stays. An error here never fails a round that was published.
@@ -229,7 +229,7 @@ BY_CHARS = 40
 
 
 def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
-    """Lift the quarantine of one log and return what it was. Nothing else of the log's state changes.
+    """Lift the quarantine of one log and return what it was. The rest of its state stays.
 
     `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError if the table
     or partition does not exist, OvertakenError if rounds were faster every time.

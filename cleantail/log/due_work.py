@@ -217,14 +217,14 @@ def _count_past_size(all_segments: tuple[Segment, ...], segments: list[Segment],
 
 
 @dataclass(frozen=True, slots=True)
-class ReconcileDecision:
-    """Whether a run reconciles, and why."""
+class UpkeepDecision:
+    """Whether a run reconciles or reclaims, and why."""
 
     due: bool = False
     reason: str = NO_SOURCE
 
 
-def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool) -> ReconcileDecision:
+def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool) -> UpkeepDecision:
     """Decide whether a run compares a topic with Kafka, to remove keys that are gone there (semantics.md 3.12).
 
     1. A topic that is not read from Kafka has nothing to compare with.
@@ -238,17 +238,17 @@ def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool) -> Re
     """
     # 1. the source
     if topic.source.kafka is None:
-        return ReconcileDecision()
+        return UpkeepDecision()
     # 2. a user's trigger
     if asked:
         why = "the run was triggered with reconcile" if logs else "the table has no records yet"
-        return ReconcileDecision(bool(logs), why)
+        return UpkeepDecision(bool(logs), why)
     # 3. the need
     needed = [log.forgotten for log in logs if log.forgotten and not log.forgotten.hindrance]
     if not needed:
-        return ReconcileDecision(reason="no reconciliation is needed: every deletion was read in time")
+        return UpkeepDecision(reason="no reconciliation is needed: every deletion was read in time")
     # 4. the config
     if topic.config.cleantail_reconcile != NEEDED:
         way = "cleantail.reconcile is trigger: trigger a run with reconcile"
-        return ReconcileDecision(reason=f"a reconciliation is needed, and {way} ({needed[0].text})")
-    return ReconcileDecision(True, needed[0].text)
+        return UpkeepDecision(reason=f"a reconciliation is needed, and {way} ({needed[0].text})")
+    return UpkeepDecision(True, needed[0].text)

@@ -21,7 +21,7 @@ from typing import Any
 from cleantail.codec import Codec
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.log.due_work import NO_SOURCE, ReconcileDecision, Retention
+from cleantail.log.due_work import NO_SOURCE, Retention, UpkeepDecision
 from cleantail.log.horizons import Reader, ReaderHold
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState
@@ -35,13 +35,7 @@ Group = Sequence[DataFile]
 
 
 @dataclass(frozen=True, slots=True)
-class ReclaimDecision:
-    due: bool
-    reason: str
-
-
-@dataclass(frozen=True, slots=True)
-class ReclaimPlan(ReclaimDecision):
+class ReclaimPlan(UpkeepDecision):
     """Groups of files that are rewritten into one each (in offset order), the number of snapshots past their
     retention, and the branches of failed rounds past theirs (cleantail.lake.reclaim_plan)."""
 
@@ -65,8 +59,8 @@ class RunPlan:
     units: tuple[WorkUnit, ...]
     sweep: ExpiryRequest | None
     sweep_reason: str
-    reclaim: ReclaimDecision
-    reconcile: ReconcileDecision = ReconcileDecision()
+    reclaim: UpkeepDecision
+    reconcile: UpkeepDecision = UpkeepDecision()
     records: int | None = None
 
     @property

@@ -22,7 +22,7 @@ from cleantail_airflow.catalog_login import with_login
 
 
 class CleanUpToSensor(BaseSensorOperator):
-    """Waits until the clean point of each partition in `offsets` has reached its offset: below it, keys are unique.
+    """Waits until the first dirty offset of each partition in `offsets` has reached its offset: keys below are unique.
 
     It reads the table's metadata, without Spark. `offsets` maps partitions to offsets, also as a JSON text, so that a
     template can take them from another task. The XCom is that of the topic's asset: {"topic", "snapshot_id",

@@ -80,7 +80,7 @@ def test_every_class_has_a_name_of_its_own(project, names, wrong):
     if wrong is None:
         assert load_platform(config, {}).expectations == tuple(names)
     else:
-        with pytest.raises(ConfigError, match="a class whose name no core expectation and no other own one has"):
+        with pytest.raises(ConfigError, match="a class with a name that no other expectation has"):
             load_platform(config, {})
 
 

@@ -84,7 +84,7 @@ def test_an_added_partition_is_read_from_its_beginning():
             "topic orders of cluster c is not the topic that the table was read from, orders of cluster c0: a copy of",
         ),
         (position(3, topic_id="", cluster_id="c0"), broker((0, 9, 9)), SourceError, "orders of cluster c0: a copy of"),
-        (position(3, 4), broker((0, 9, 9)), SourceError, "no longer has partition 1, of which the table has offsets up to 4"),
+        (position(3, 4), broker((0, 9, 9)), SourceError, "no longer has partition 1. The table has its offsets up to 4"),
         (position(10), broker((0, 9, 9)), SourceUnreachableError, "partition 0 ends at offset 9, and the table has offsets up to 10"),
         (position(3), broker((5, 9, 9)), SourceError, "offsets 3 to 4 were deleted in Kafka before they were read"),
         (position(3), broker((0, 9, 9), (2, 9, 9)), SourceError, "partition 1: offsets 0 to 1 were deleted in Kafka"),

@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from cleantail.log.due_work import ReconcileDecision
+from cleantail.log.due_work import UpkeepDecision
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.rounds.run_plan import NewInput, due_topic
 from tests.cleantail.lake.test_evaluate import NOW_MS, facts, log, planned, topic
@@ -51,5 +51,5 @@ def test_a_reclaim_reads_the_files_that_it_rewrites():
 
 def test_a_reconciliation_and_a_conversion_read_the_table_whole():
     clean = planned(facts(log(0) + log(1), {0: CLEAN, 1: CLEAN}))
-    assert read_bytes(replace(clean, reconcile=ReconcileDecision(True, "asked for"))) == 600
+    assert read_bytes(replace(clean, reconcile=UpkeepDecision(True, "asked for"))) == 600
     assert read_bytes(clean, 0, converts=True) == 600

@@ -13,7 +13,7 @@ from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
 from cleantail.lake.evaluate import evaluate_topic, log_states, plan_run, read_facts
 from cleantail.lake.table_metadata import TableFacts
-from cleantail.log.due_work import ReconcileDecision
+from cleantail.log.due_work import UpkeepDecision
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.work_units import UNIT_BYTES, PartitionWork, round_name
@@ -379,7 +379,7 @@ def test_a_plan_knows_how_many_records_the_table_has():
 def test_what_a_reconciliation_waits_for_is_said_of_topics_that_have_one():
     plan = planned(facts(log(0)))
     assert "reconcile" not in plan.table()
-    assert replace(plan, reconcile=ReconcileDecision(reason="asked for")).table().endswith("\n  reconcile: asked for")
+    assert replace(plan, reconcile=UpkeepDecision(reason="asked for")).table().endswith("\n  reconcile: asked for")
 
 
 def test_a_plan_travels_as_json():
