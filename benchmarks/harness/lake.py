@@ -87,7 +87,7 @@ class Lake:
         (folder / f"{name}.yaml").write_text(json.dumps({"topic": name, "config": dict(config), **more}))
 
     def topic(self, name: str) -> Topic:
-        return find_topic(name, self.config)
+        return find_topic(name, self.config, self.platform.env)
 
     def table(self, name: str) -> TopicTable:
         from spark_jobs.iceberg.tables import TopicTable

@@ -43,8 +43,7 @@ def run(options: Options) -> Table:
     notes = (
         f"{TOPICS} topics of {PARTITIONS} partitions, one after another in one application; the later half is counted. "
         f"Each has a first round over {PARTITIONS * RECORDS} records, which is not measured. Then a file of as many "
-        "comes, every key twice, and is compacted. As in a pack of ten topics or more, the JVM starts no process for "
-        "each file that it writes.",
+        "comes, every key twice, and is compacted.",
         f"A pack has {PACKED} such topics, as spark_jobs/run_pack.py does them: side by side where there are cores, "
         f"and checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the "
         "first of which is not counted. A reclaim, which would rewrite files with many hidden records, is off.",
