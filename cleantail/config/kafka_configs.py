@@ -249,7 +249,8 @@ class KafkaConfigs(Configs):
     cleantail_reclaim_min_merge_files: int = config(
         "cleantail.reclaim.min.merge.files",
         8,
-        "Least number of small neighbouring files that are merged, up to segment.bytes.",
+        "Least number of neighbouring files that are merged, up to segment.bytes. A file above 128 KiB waits until its "
+        "neighbours together have twice its bytes.",
         low=2,
         high=INT_MAX,
     )

@@ -2,7 +2,8 @@
 
 1. Neighbouring files of one log are grouped as Kafka groups segments, up to segment.bytes (semantics.md 1.4.3).
 2. A group is rewritten if the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or if it has
-   cleantail.reclaim.min.merge.files files or more.
+   cleantail.reclaim.min.merge.files files or more. A large file is a group of its own, until the others of its group
+   have twice its bytes. So a record is rewritten some ten times at most, and a log has some twenty files.
 3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
    number, by which the next round knows what arrived. A file that is registered twice waits for the round that keeps it
    once.
@@ -30,6 +31,8 @@ from cleantail.rounds.run_plan import Group, ReclaimPlan
 _SNAPSHOTS = "cleantail.snapshot.retention.ms"
 BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20
 """Maximum that groups in one task rewrite together."""
+ALWAYS_MERGED_BYTES = 128 << 10
+"""A file up to this size is never large: to rewrite it costs less than to open one more."""
 WAIT_PARTS = 10
 """Snapshots expire late by one part in this many of their retention, so that several go together."""
 
@@ -75,7 +78,18 @@ def rewrite_groups(files: Sequence[DataFile], configs: KafkaConfigs) -> list[tup
             groups[-1].append(file)
         else:
             groups.append([file])
-    return [tuple(g) for g in groups if _worth_rewriting(g, configs)]
+    parts = (part for group in groups for part in _without_large(group))
+    return [tuple(part) for part in parts if _worth_rewriting(part, configs)]
+
+
+def _without_large(group: Sequence[DataFile]) -> list[Sequence[DataFile]]:
+    """Split a group at its largest file, unless the others have twice its bytes (rule 2)."""
+    largest = max(range(len(group)), key=lambda n: group[n].live_bytes)
+    others = sum(file.live_bytes for file in group) - group[largest].live_bytes
+    if len(group) == 1 or group[largest].live_bytes <= max(ALWAYS_MERGED_BYTES, others // 2):
+        return [group]
+    before, after = group[:largest], group[largest + 1 :]
+    return [part for side in (before, [group[largest]], after) if side for part in _without_large(side)]
 
 
 def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:

@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.lake.reclaim_plan import (
+    ALWAYS_MERGED_BYTES,
     BATCH_BYTES,
     BATCH_RECORDS,
     resolve_reclaim,
@@ -81,6 +82,48 @@ def test_a_file_is_rewritten_when_its_deleted_share_is_above_the_ratio(deleted, 
 def test_one_dead_file_takes_its_small_neighbours_along():
     files = [data_file(0, 9, path="a"), data_file(10, 19, path="b", deleted_records=9)]
     assert groups(files, cleantail_reclaim_deleted_ratio=0.3, cleantail_reclaim_min_merge_files=8) == [["a", "b"]]
+
+
+KIB = 1 << 10
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        pytest.param([128, 1, 1], [3], id="a small file is never large"),
+        pytest.param([129, 1, 1], [2], id="a large one stays as it is"),
+        pytest.param([400, 400, 400], [3], id="the others have twice its bytes"),
+        pytest.param([400, 400, 399], [], id="the others have less"),
+        pytest.param([1, 1, 900, 1, 1], [2, 2], id="those before and after it"),
+        pytest.param([900, 300, 1, 1], [2], id="one after the other"),
+    ],
+)
+def test_a_large_file_is_not_rewritten_with_few_small_ones(sizes, expected):
+    files = [data_file(n, path=str(n), size_bytes=size * KIB) for n, size in enumerate(sizes)]
+    assert ALWAYS_MERGED_BYTES == 128 * KIB
+    assert [len(group) for group in groups(files)] == expected
+
+
+def test_a_dead_file_does_not_take_a_large_neighbour_along():
+    files = [data_file(0, path="a", size_bytes=1 << 29), data_file(10, 19, path="b", deleted_records=9)]
+    assert groups(files, cleantail_reclaim_deleted_ratio=0.3, cleantail_reclaim_min_merge_files=8) == [["b"]]
+
+
+@pytest.mark.parametrize("size", [4 * KIB, 100 * KIB], ids=["60 records a run", "a larger topic"])
+def test_a_log_has_few_files_and_a_record_is_rewritten_few_times(size):
+    """The records of all runs stay alive: the worst case. A year of 35,000 runs has 20 files of 4 KiB a run, and
+    rewrites a record 6.9 times."""
+    files, written, most, runs = [], 0, 0, 1_500
+    for run in range(runs):
+        files.append(data_file(run, path=str(run), size_bytes=size))
+        most = max(most, len(files))
+        for merged in rewrite_groups(files, configs()):
+            first = files.index(merged[0])
+            whole = sum(file.size_bytes for file in merged)
+            written += whole
+            files[first : first + len(merged)] = [replace(merged[0], upper_offset=run, size_bytes=whole)]
+    assert most <= 20
+    assert written / (runs * size) < 6
 
 
 def test_files_of_one_first_offset_are_ordered_by_end_and_path():
