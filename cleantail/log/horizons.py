@@ -11,9 +11,9 @@ tombstones in entries: each is a span of offsets with one horizon. An expiry rem
    (semantics.md 3.9). Without a registered reader nothing waits.
 4. This very run did not set its horizon. A tombstone takes at least two cleanings, also with delete.retention.ms 0.
 
-A reader's position is the next offset that it will read, as Kafka's committed offsets are. If the cap lets a tombstone
-go that a reader has not read, the reader is left behind, and an alert reports it. The ledger counts tombstones by
-entry. If a reader is inside an entry, all of the entry's tombstones count, as an upper limit.
+A reader's position is the next offset that it will read, as Kafka's committed offsets are. After the cap an expiry
+removes tombstones that a reader has not read. The reader is then left behind, and an alert reports it. The ledger
+counts tombstones by entry. If a reader is inside an entry, all of the entry's tombstones count, as an upper limit.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def due_spans(
 
 
 def _end(horizon: Horizon, now_ms: int, hold_offset: int | None, hold_cap_ms: int) -> int:
-    """Return the offset (exclusive) up to which readers let an entry's tombstones go."""
+    """Return the offset (exclusive) up to which no reader blocks an entry's tombstones."""
     return horizon.end_offset if past_readers(horizon, now_ms, hold_offset, hold_cap_ms) else hold_offset or 0
 
 
@@ -155,7 +155,7 @@ class ReaderHold:
     """A reader's position in one log, and the tombstones past their horizon that wait for it.
 
     `behind` counts the offsets from its position to the log end. `at_most`: some of the `tombstones` may be below its
-    position. `until_ms` (Unix ms) is when the cap lets the last of them go, or None if none waits.
+    position. `until_ms` (Unix ms) is when the cap ends the wait of the last of them, or None if none waits.
     """
 
     name: str

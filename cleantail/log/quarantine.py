@@ -1,4 +1,4 @@
-"""Logs in quarantine: how they get in and out, and the branch that keeps a failed round. Pure.
+"""Logs in quarantine: how they enter and leave it, and the branch that keeps a failed round. Pure.
 
 1. A failed check puts a log into quarantine (`after_failure`), and so does a rejection
    (cleantail.rounds.approval.after_rejection).

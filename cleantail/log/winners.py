@@ -15,7 +15,7 @@ Versions by the other strategies:
    headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
 3. By `order` the version is a whole number in the adopted table's column of that name. Null is no version (semantics.md
    3.13).
-4. A version that is there and cannot be ranked by is unusable: a check counts and reports it.
+4. A version that exists but cannot be compared is unusable: a check counts and reports it.
 
 Rounds, checks and Python readers compare columns. The `latest` view and the side table of deleted versions compare in
 Spark SQL, with the same result: a test runs both on the same records. That SQL contains nothing of a configuration

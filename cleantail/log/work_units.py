@@ -4,7 +4,7 @@ A round is made of work units, one Spark application each (docs/architecture.md,
 
 1. A large partition is a separate unit: it fills an application.
 2. Small partitions are packed together in their order, because a JVM takes longer to start than their work takes.
-3. A unit holds numbers and identifiers that Cleantail made, and nothing of a record: it travels through XCom.
+3. A unit holds numbers and identifiers that Cleantail made, and nothing of a record, because it is in an XCom.
 
 In a group's DAG one application takes a pack of topics (`pack_topics`).
 """

@@ -9,7 +9,8 @@ the number of broken files in its name:
 
     doctor = doctor_dag("/etc/cleantail/config")
 
-Airflow shows an import error of a file only if the file has no DAG. So a second file makes one of what is broken:
+Airflow shows an import error of a file only if the file has no DAG. So a second file turns broken YAML into an import
+error:
 
     from cleantail_airflow import refuse_broken_topics
 

@@ -1,6 +1,6 @@
 """Notify the channels of a topic when something is wrong, and when it is over.
 
-1. These tasks notify: the task that sees a failed check, `evaluate` if a deadline was missed, `approve` when it asks
+1. These tasks notify: the task in which a check fails, `evaluate` if a deadline was missed, `approve` when it asks
    and when it is answered, and `alert` at the end of a run.
 2. Each task locks the topic's book of incidents (channels) and enters the conditions that it finds.
 3. What the book has and a channel has not received is sent (cleantail.watch.incidents decides what is due). The book

@@ -201,15 +201,15 @@ def tell_channels(
     channels, unreached = _channels(alerts), list[str]()
     for alert, listener in channels:
         for notification in due_notifications(book_store.load(), listener):
-            # 1. The book notes that this message is being sent.
+            # 1. Record in the book that this message is being sent.
             by = uuid.uuid4().hex
             book_store.save(before_sending(book_store.load(), listener, notification, by))
-            # 2. The message is sent. After a failure this channel gets no more messages from this task.
+            # 2. Send the message. After a failure this channel gets no more messages from this task.
             if not _delivered(alert, message(alert, notification), context, platform):
                 unreached.append(channel_label(alert))
                 book_store.save(without_answer(book_store.load(), listener, notification, by))
                 break
-            # 3. The book notes that the message was sent.
+            # 3. Record in the book that the message was sent.
             book_store.save(after_sending(book_store.load(), listener, notification, by))
     book_store.save(without_settled(book_store.load(), [listener for _, listener in channels]))
     return list(dict.fromkeys(unreached))

@@ -42,7 +42,7 @@ class TopicNotifier(BaseNotifier):
         message = Message(
             topic=topic.topic,
             event=Event.RUN_FAILED.value,
-            state="open",  # for good: the notifier does not learn when the failure is over
+            state="open",  # never resolved: no later call reports that the failure is over
             headline=f"{context['ti'].dag_id}: {task}",
             reason=self.text,
             task=task,

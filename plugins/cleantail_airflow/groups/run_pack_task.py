@@ -59,7 +59,7 @@ class RunPackOperator(SparkJobOperator):
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
         super().execute(context)
-        assert self.result is not None, "received has kept it, or has raised"
+        assert self.result is not None, "received() stores the result or raises"
         return dict(PACK_RESULT_JSON.plain(self.result.in_short()))
 
     def arguments(self, context: Context) -> list[str]:

@@ -129,7 +129,7 @@ def _channel(alert: Alert, topic: str, platform: Platform, context: Context | No
         except AirflowNotFoundException:
             raise CleantailError(f"Airflow has no connection {alert.conn_id}") from None
     if not send_test:
-        return f"{label} is there; `--send-test` sends a message"
+        return f"{label} exists; `--send-test` sends a message"
     try:
         deliver(alert, _test_message(topic), context or Context(), platform)
     except CleantailError:
@@ -165,7 +165,7 @@ def _base_url() -> str:
 
 
 def _answer_of_page(check: Any, context: Context | None) -> str:
-    """Ask the API server for /metrics. A worker need not reach it: then a task says nothing."""
+    """Ask the API server for /metrics. A worker need not reach it: then a task has no finding."""
     try:
         return str(check(f"{_base_url()}{PREFIX}/metrics"))
     except OSError as e:
@@ -189,7 +189,7 @@ def _page_with_token(url: str) -> str:
     if status in (401, 403):
         raise CleantailError(f"{url} refuses the token of {TOKEN_VARIABLE} in this environment")
     if status == 503:
-        return f"{url} takes the token, and cannot reach the catalog"
+        return f"{url} accepts the token, and cannot reach the catalog"
     if status != 200:
         raise OutsideError(f"{url} answered {status}")
     return f"{url} takes the token"
@@ -241,8 +241,8 @@ def _dag(dag_id: str, state: Any) -> str:
     if not state.exists:
         raise CleantailError(f"Airflow has no DAG {dag_id}")
     if state.paused:
-        raise CleantailError(f"DAG {dag_id} is paused: nothing runs, also if it is triggered")
-    return f"DAG {dag_id} is there and not paused"
+        raise CleantailError(f"DAG {dag_id} is paused: nothing runs, even if it is triggered")
+    return f"DAG {dag_id} exists and is not paused"
 
 
 def main(argv: Sequence[str]) -> int:

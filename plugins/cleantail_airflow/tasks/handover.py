@@ -50,7 +50,7 @@ class DriverHook(SparkSubmitHook):
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """End the process of an earlier try on this machine, and start the driver.
 
-        If a worker is killed, its spark-submit and driver go on without it.
+        If a worker is killed, its spark-submit and driver keep running.
         """
         if self.note is not None and (pid := end_earlier(self.note)):
             self.log.warning("process %s of an earlier try of this task was still running, and was ended", pid)

@@ -173,7 +173,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     def skip(self, reason: str) -> NoReturn:
         self.reason = reason
-        self.log.info("skipped: %s", reason)  # Airflow's own line with the reason is folded away in the UI
+        self.log.info("skipped: %s", reason)  # the UI folds Airflow's own line with the reason
         raise AirflowSkipException(reason)
 
     def _connection(self) -> Any:

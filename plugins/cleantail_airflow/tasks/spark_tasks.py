@@ -128,7 +128,7 @@ class CompactOperator(CleantailSparkOperator):
 
 
 class CheckQualityOperator(CleantailSparkOperator):
-    """Checks the branches of all units. Red partitions fail the task; green ones are published anyway.
+    """Checks the branches of all units. Failed partitions fail the task; the others are published anyway.
 
     `publishes`: its application also publishes what passed, unless the round waits for approval. The task `publish`
     then shows the result from the evidence and the table.
