@@ -1,7 +1,7 @@
 """All errors that Cleantail raises on purpose. Any other exception that escapes is a defect.
 
-A job and the command line exit with an error's `exit_code`: 2 for input, configuration or table, 3 for a conflict, 4
-for an outside failure (disk, network, Java) that may pass, 5 for a decision that a person has to make.
+A job and the command line exit with an error's `exit_code`: 2 for input, configuration or table; 3 for a conflict; 4
+for an outside failure (disk, network, Java) that may pass; 5 for a decision that a person has to make.
 """
 
 from __future__ import annotations

@@ -109,8 +109,11 @@ def _counted_back(offset: int, end: int) -> int:
 
 
 def _windows(files: Sequence[DataFile], start: int, end: int | None, limit: int | None) -> list[tuple[int, int | None]]:
-    """Return [start, end) as windows to read one after another. The first one has `limit` records by the metadata of
-    the log's files: a large log is not read whole for a few of its records."""
+    """Return [start, end) as windows to read one after another.
+
+    The first one has `limit` records by the metadata of the log's files, so that a large log is not read whole for a
+    few records.
+    """
     found = 0
     for file in sorted(files, key=lambda f: f.upper_offset):
         if limit is not None and file.lower_offset >= start and (found := found + file.live_records) >= limit:

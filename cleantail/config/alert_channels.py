@@ -32,25 +32,25 @@ MEANING = {
     Event.CHECK_FAILED: "a check failed, and partitions are blocked",
     Event.RUN_FAILED: "a task failed for another reason than a failed check, crashed or was lost",
     Event.DEADLINE_MISSED: (
-        "a run did not clean dirty records that had passed max.compaction.lag.ms when it began. Or they had passed it "
-        "already when the previous scheduled run was to begin"
+        "dirty records had passed max.compaction.lag.ms when a run began, and the run did not clean them. Or they had "
+        "passed it already when the previous scheduled run was due"
     ),
     Event.QUARANTINED: "a partition is blocked",
     Event.HOLD_CAP: "a round removed tombstones that a registered reader had not read",
     Event.APPROVAL: "a round waits for a person's approval",
     Event.GAP: (
         "Kafka deleted records before they were read, a source table was changed, or the table cannot hold a record; "
-        "ingestion continued behind it. Over after a day"
+        "ingestion continued after it. The incident ends after a day"
     ),
     Event.RECONCILE: (
         "Kafka's log cleaner may have removed deletions before they were read. Deleted keys are then alive in the "
-        "table. Over when a reconciliation is published"
+        "table. The incident ends when a reconciliation is published"
     ),
     Event.REWRITTEN: (
         "another program removed the last round or the last ingestion from the table's history (a rollback, or CREATE "
-        "OR REPLACE TABLE). Logs are then cleaned from their starts. Over after a day"
+        "OR REPLACE TABLE). Logs are then cleaned from their starts. The incident ends after a day"
     ),
-    Event.ERASURE: "a tombstone is still there cleantail.erasure.grace.ms after it was due",
+    Event.ERASURE: "a tombstone was not removed within cleantail.erasure.grace.ms after it was due",
 }
 """Event -> when it occurs."""
 

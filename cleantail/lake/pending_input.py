@@ -1,6 +1,6 @@
 """Adapter: input that a topic's source has and its table lacks: files, or changes of a source table. Only metadata.
 
-A table that Cleantail has made or adopted cannot be a source: its rounds remove records, and a read would take that for
+A table that Cleantail has made or adopted cannot be a source. Its rounds remove records, and a read would treat that as
 changes by a sink.
 
 A topic may continue from another source only if its positions make that safe. A read of a table starts in an empty

@@ -9,7 +9,7 @@
    once.
 4. Snapshots expire after cleantail.snapshot.retention.ms, except the current one. None expires if the table's
    gc.enabled is false, because files would be deleted. They expire together, once the oldest of them is past its time
-   by a tenth of the retention: to find what may be deleted costs more than a round of a small topic.
+   by a tenth of the retention. The search for files that may be deleted costs more than a round of a small topic.
 5. Branches of failed rounds are dropped after cleantail.failed.branch.retention.ms.
 6. Small groups share a Spark task and a commit, because both cost more than to rewrite few records. A commit gives all
    new files one sequence number, so groups share it only if their files keep the same number.

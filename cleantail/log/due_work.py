@@ -1,4 +1,4 @@
-"""What is due in the logs of one topic, and why the rest is not: the one answer for a run, the plan and the page. Pure.
+"""What is due in the logs of one topic, and why the rest is not. A run, the plan and the page use this answer. Pure.
 
 Only work that a run would do counts as due. In the order of `resolve_due_work`:
 

@@ -42,7 +42,7 @@ def after_failure(
 
     1. `branch` keeps what the round would have published.
     2. The pause before the next try doubles with each failure, up to an hour. `backoff_ms` is the first pause.
-    3. If only retention failed in a log that a failed check blocks already, the quarantine keeps its kind: the
+    3. If only retention failed in a log that a failed check blocks already, the quarantine keeps its kind. So a
        compaction or expiry that passes lifts it.
     4. A rejection is not a failed check: after it the doubling starts from the beginning.
     """

@@ -41,7 +41,7 @@ class PartitionWork:
     source_end          and up to here; None before it has read them
     records             in the log's files, deleted ones included: what tasks are sized by
     hold_offset         an expiry leaves tombstones from here on for a reader; None if no reader blocks any
-    hold_cap_ms         and it does so at most this long beyond their horizon
+    hold_cap_ms an expiry waits for that reader at most this long beyond their horizon
     fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
     """
 

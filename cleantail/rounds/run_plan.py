@@ -6,8 +6,8 @@ facts that led to it, for the process that evaluated the topic: a log's state, d
 An upper bound of what a run reads of one topic is estimated from metadata, before anything is ingested:
 
 1. An ingestion reads what is new, and a round may read that again.
-2. A round reads its log from the log start. With what is new, a log may become due that is not yet: if the dirty
-   ratio would exceed its minimum with all of it in this log, or if an unread record may be overdue.
+2. A round reads its log from the log start. New input may make a log due that is not due yet. That is so if the dirty
+   ratio would exceed its minimum with all new input in this log, or if an unread record may be overdue.
 3. An expiry reads the logs that lose tombstones, a reclaim the files that it rewrites, and a reconciliation or a
    conversion the whole table.
 """

@@ -6,7 +6,7 @@ read with surrogate escapes. `cleantail read` writes such a field as base64, and
 `payload_encoding` or `headers_encoding` = "base64".
 
 With `-s` kcat decodes Avro. If it cannot decode a key or payload, the field is null, and `key_error` or `payload_error`
-has the reason: such a line is not a record. A key or payload that is Avro's null is not a record either: in Kafka it
+has the reason. Such a line is not a record. A key or payload that is Avro's null is not a record either: in Kafka it
 has bytes and is not a tombstone. Both are refused, or left out by `cleantail.unholdable.policy`.
 
 A line that names another topic than the one being read is refused. A line without `topic` is accepted.

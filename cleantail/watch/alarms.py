@@ -3,7 +3,7 @@
 1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a failed check or a user's answer.
 2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and the run that should have
    cleaned them did not.
-3. ERASURE: a tombstone is still there cleantail.erasure.grace.ms after it was due.
+3. ERASURE: a tombstone was not removed within cleantail.erasure.grace.ms after it was due.
 4. HOLD_CAP: a round removed tombstones that a registered reader had not read (semantics.md 3.9).
 5. GAP: Kafka deleted records before they were read, a source table was changed, or the table cannot hold a record.
    Lasts a day, because nothing brings the records back.

@@ -1,8 +1,8 @@
 """What another policy would have done: replays the real appends of a topic through the real triggers. Pure.
 
 1. Every tick of the schedule is a run. The functions that decide real runs resolve the log at that time, and decide.
-2. If real rounds covered the same offsets, the number of dropped records is known: it does not depend on how many
-   rounds it takes to get from one first dirty offset to another.
+2. If real rounds covered the same offsets, the number of dropped records is known: it does not depend on the number of
+   rounds between two first dirty offsets.
 3. Otherwise it is estimated from the share of records that real rounds dropped.
 """
 

@@ -40,10 +40,10 @@ says so, and all later tasks are skipped, except `alert` if there is something t
 ## When a task is red
 - `ingest`: a line of a file is not a record, or names another topic (`source.topic`). Nothing of the run was appended.
   The log names file and line: correct or remove the file, then clear the task. From Kafka: the message names the
-  problem of the topic (it is missing, access is denied, it was recreated, records were deleted before they were read,
-  a partition does not answer). Nothing of the current portion was appended. Brokers that do not answer are tried
-  again. From a table: the message names the snapshot that removed records or is gone, or the column, partition and
-  offset of what is not a record.
+  problem of the topic (it is missing, access is denied, it was recreated, records were deleted before they were read, a
+  partition does not answer). Nothing of the current portion was appended. Brokers that do not answer are tried again.
+  From a table: the message names the snapshot that removed records or is gone, or the column, partition and offset of
+  an invalid record.
 - `convert_deletes`: the deletes cannot be read, or Spark finds other records deleted. The message names the file.
   Nothing was changed. Or other writers changed the table at every try: clear the task.
 - `evaluate`: catalog or table cannot be used. Nothing was changed. The log names which; clear the task when it can be
@@ -72,10 +72,11 @@ Spark applications at once, over all topics, as `log.cleaner.threads` in `config
 
 ## A round waits for approval
 Open **Browse → Required Actions**, or the tab of the task `approve`. It shows the deadline, the reason, the counts by
-partition, a sample of the records that would be removed with the offset that stays in their place, and links to page
-and Data Docs. **Approve** publishes exactly what was shown; records appended since then are untouched. **Reject**, or
-no answer in time, drops the round; the partitions rest for `cleantail.approval.pause.ms` or until they are released.
-The topic's next runs wait behind it; other topics do not. If no approval was needed, the task is skipped, never green.
+partition, and links to page and Data Docs. It also shows a sample of the records that would be removed, each with the
+offset that replaces it. **Approve** publishes exactly what was shown; records appended since then are untouched.
+**Reject**, or no answer in time, drops the round; the partitions rest for `cleantail.approval.pause.ms` or until they
+are released. The topic's next runs wait behind it; other topics do not. If no approval was needed, the task is skipped,
+never green.
 
 ## By hand
 **Trigger** takes `force` (ignore the dirty ratio, never the bounds), `partition` (only this one), `now_ms` (another

@@ -137,8 +137,9 @@ def to_buckets(
     shared: SharedDirtyPart,
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
 ) -> Iterator[tuple[int, Message]]:
-    """Read a share's files, and yield messages to the buckets: records that pass the filter, remembered ranks, and to
-    the first bucket the share's own result.
+    """Read a share's files, and yield messages to the buckets: records that pass the filter, and remembered ranks.
+
+    The first bucket also gets the share's own result.
 
     `read` returns the records with a key (batches of schema_of), and a function that returns the share's result after
     they are read.

@@ -90,9 +90,9 @@ def _with_next(tables: Iterable[Any], action: Callable[[Any], T]) -> T:
 def past_unreadable(load: Load, older_than_ms: int, action: Callable[[], T]) -> T:
     """Return the action's result. If a metadata file is missing, remove unreadable snapshots, and run the action again.
 
-    Two kinds of snapshots are removed and named in a warning: those that no branch or tag leads to, and those older
-    than `older_than_ms` that are not the head of one. Raises the action's error if there are none, and TableError if
-    the head of a branch or tag is unreadable.
+    Two kinds of snapshots are removed and named in a warning. No branch or tag leads to the first kind. The second kind
+    is older than `older_than_ms` and not the head of a branch or tag. Raises the action's error if there are none, and
+    TableError if the head of a branch or tag is unreadable.
     """
     try:
         return action()

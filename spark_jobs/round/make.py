@@ -9,7 +9,7 @@ A reconciliation removes keys that are alive in the table but gone at the broker
 1. The part of the table that was read from Kafka is compared with all current records of the brokers. gone_keys defines
    when a key is gone.
 2. Records of the active segment, and those within min.compaction.lag.ms, are removed like all others (semantics.md
-   3.12): the broker's own readers could see them, and a later tombstone, for as long as its configs promise.
+   3.12). The broker's own readers could see them, and a later tombstone, for as long as its configs guarantee.
 3. Tombstones stay until their horizon, also those of removed keys.
 """
 

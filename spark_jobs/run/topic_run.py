@@ -1,9 +1,9 @@
 """Run one topic, station by station, in a running Spark application: the whole algorithm.
 
-`TopicRun` takes a topic through its stations. A pack of a group's DAG does so for many topics in one application,
-and `cleantail compact` for one topic in its own process, without `ingest`, `reconcile` and `reclaim`: these are
-commands of their own. In a topic's DAG each station is a task with its own application (spark_jobs/run_station.py).
-All call the same rounds (spark_jobs.round.run).
+`TopicRun` takes a topic through its stations. A pack of a group's DAG does so for many topics in one application.
+`cleantail compact` does so for one topic in its own process, without `ingest`, `reconcile` and `reclaim`, which are
+commands of their own. In a topic's DAG each station is a task with its own application (spark_jobs/run_station.py). All
+call the same rounds (spark_jobs.round.run).
 
 1. `ingest`: append the files that the table does not have yet, or the new records of Kafka or of a source table. In
    an adopted table, convert deletes by values.

@@ -5,7 +5,7 @@
   work are packed by bytes and count, the most urgent first. Topics that cannot be evaluated appear in a separate pack,
   *cannot be evaluated*, and do not stop the others.
 - `run_pack`, one Spark application per pack: does all that is due for each of its topics: ingest, compact, check,
-  publish, reconcile, expire tombstones, reclaim. If a topic fails, its work ends and the next topic goes on. After a
+  publish, reconcile, expire tombstones, reclaim. If a topic fails, its work ends and the next topic begins. After a
   crash the task is tried again; what was published is not repeated.
 - `ingest`, `compact`, `check_quality`, `publish`, `reconcile`, `expire_tombstones`, `reclaim`: show, pack by pack,
   what happened to the topics at this station. The log has a line for each topic. A station with nothing to do is

@@ -154,7 +154,7 @@ class RunPackOperator(SparkJobOperator):
     def _send_metrics(self, topics: Sequence[TopicOutcome]) -> None:
         """Send the outcomes that no earlier try has sent, and store what was sent below CLEANTAIL_HOME.
 
-        If that file cannot be written, the task goes on, and the next try sends the metrics again.
+        If that file cannot be written, the task continues, and the next try sends the metrics again.
         """
         from cleantail_airflow.outcomes.run_metrics import send_outcome
 

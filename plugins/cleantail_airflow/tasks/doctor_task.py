@@ -1,5 +1,7 @@
-"""Examine an installation from within Airflow: what `cleantail doctor` checks, with Airflow's connections, and what
-only Airflow has: alert channels, the plugin in the API server, the pool, and the DAGs.
+"""Examine an installation from within Airflow.
+
+The checks are those of `cleantail doctor`, with Airflow's connections. Others are only possible with Airflow: of alert
+channels, the plugin in the API server, the pool, and the DAGs.
 
 It runs as the task of the DAG `cleantail_doctor`, on a worker, and as the process that `cleantail doctor` starts, which
 reads connections as Airflow's servers do:
