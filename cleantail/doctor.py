@@ -1,7 +1,7 @@
 """Examine everything that a run needs, part by part. Changes nothing.
 
-A check returns what it found, or raises an error with what is wrong. `examine` runs every check, also after one that
-failed. What only Airflow has (connections, channels, DAGs) is examined by `cleantail_airflow.tasks.doctor_task`.
+A check returns what it found, or raises an error with what is wrong. `examine` runs every check, even after one failed.
+What only Airflow has (connections, channels, DAGs) is examined by `cleantail_airflow.tasks.doctor_task`.
 
 1. A SQL catalog is opened without creating its tables. A missing SQLite file is not created.
 2. The store is reached through each topic's table. If the warehouse has no tables, only its existence is checked. The
@@ -117,7 +117,7 @@ def examine(config_dir: Path, env: Mapping[str, str] = os.environ, access: Acces
     """Yield the finding of each check, in the order of a run's needs. Broken files do not hide others."""
     platform, topics = yield from _configuration(config_dir, env)
     if platform is None:
-        yield Finding("catalog", "", UNKNOWN, "without a configuration the rest is not known")
+        yield Finding("catalog", "", UNKNOWN, "without a configuration nothing else can be checked")
     else:
         yield checked("state", "", "", _state, platform)
         yield from _lake(platform, topics, access)

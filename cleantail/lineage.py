@@ -2,7 +2,7 @@
 
 A table is named by its location (`s3://bucket`, `warehouse/ns/table`), as OpenLineage's agent for Spark does, and by
 its catalog name. A topic in Kafka is named by its first broker (`kafka://host:9092`, `orders`), a file by its path
-(`file`, `/landing/a.jsonl`). So lineage of other tools meets ours. No name contains a login.
+(`file`, `/landing/a.jsonl`). So lineage of other tools uses the same names. No name contains a login.
 
 A branch of a table is the table itself at another snapshot. Only the `told_…` functions and `recorded_checks` read the
 catalog.

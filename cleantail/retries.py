@@ -4,7 +4,7 @@
    valid (OvertakenError).
 2. A round whose base has changed is void (ConflictError). It is planned, compacted and checked again.
 3. Pauses are random and grow with the tries, so that two writers that met do not meet again.
-4. Brokers that start up, or do not know a topic yet, are asked again at even intervals for a bounded time.
+4. Brokers that start up, or do not have a topic yet, are queried again at even intervals for a bounded time.
 5. After the last try the caller gets the error of that try.
 """
 

@@ -230,7 +230,7 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
-    """Return (problems, what could not be checked): is there a risk to delete files of other tables?"""
+    """Return (problems, what could not be checked): why files of other tables might be deleted."""
     from cleantail.lake import neighbours
     from cleantail.lake.metadata_guards import require_data_alone
     from cleantail.lake.storage_locations import OwnFolders, oldest_own_file_ms, require_safe_commits

@@ -32,14 +32,14 @@ TOPICS: dict[str, dict[str, Any]] = {
     "plain": {"checks": [NUMBERS]},
     "versions": {"config": {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 86_400_000}},
 }
-"""Each takes ways of its own through the code: records are read by a topic's own check, versions are remembered."""
+"""Each runs code that the other does not: a topic's own check reads records, and versions are remembered."""
 RECORDS, KEYS = 300, 40
 DUMP_WITHIN_S = 180
 WITHIN_S = 600
 
 
 def make_archive(archive: Path, work: Path) -> None:
-    """Runs the topics in this process and ends its JVM. Raises CalledProcessError, and leaves nothing half done."""
+    """Run the topics in this process and end its JVM. Raises CalledProcessError, and leaves no partial archive."""
     from pyspark import SparkContext
 
     half = archive.with_name(f".{archive.name}.half")
@@ -48,7 +48,7 @@ def make_archive(archive: Path, work: Path) -> None:
     for first in (0, RECORDS):
         for topic in TOPICS:
             _run_topic(config, work, topic, first)
-        for name, value in SMALL_RUN.items():  # what runs without generated code has classes of its own
+        for name, value in SMALL_RUN.items():  # runs without generated code load other classes
             if name.startswith("spark.sql"):
                 _session().conf.set(name, value)
     for topic in TOPICS:
@@ -108,7 +108,7 @@ def _lines(first: int) -> Iterator[str]:
 
 
 def make_archive_within(archive: Path, work: Path, seconds: float) -> int:
-    """Makes it in a process of its own, which is killed with all that it has started when its time is over."""
+    """Make the archive in a separate process. Kill that process and its descendants after `seconds`."""
     command = [sys.executable, "-m", "cleantail_cli.class_archive", "--jars", str(archive.parent), "--work", str(work)]
     process = subprocess.Popen(command, start_new_session=True)
     try:
@@ -132,7 +132,7 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="cleantail-classes-") as folder:
         work = options.work or Path(folder)
         jars = options.jars or jars_directory(load_platform(work).home, os.environ)
-        os.environ.pop(CONF_DIR_VARIABLE, None)  # of its files no archive can be made
+        os.environ.pop(CONF_DIR_VARIABLE, None)  # an archive cannot contain its files
         os.environ |= {JARS_VARIABLE: str(Path(jars).absolute()), "CLEANTAIL_HOME": str(work / "home")}
         archive = Path(os.environ[JARS_VARIABLE]) / CLASS_ARCHIVE
         if options.work is None:

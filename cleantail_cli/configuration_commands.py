@@ -34,7 +34,7 @@ def check_config(call: Invocation) -> int:
     """Validate the whole configuration.
 
     Prints every problem of every file; the exit code is 2 if there is one. Settings without effect give a warning.
-    Only files are read: `cleantail doctor` also asks the catalog, the brokers and Airflow.
+    Only files are read: `cleantail doctor` also checks the catalog, the brokers and Airflow.
     """
     from cleantail.config.claims import in_its_sources
     from cleantail.config.loading import scan_groups, scan_topics
@@ -166,7 +166,7 @@ class Configuration:
         for text in self.warnings:
             page.warning(text)
         if not self.errors:
-            page.line("only files were read; `cleantail doctor` also asks catalog, store, Kafka and Airflow")
+            page.line("only files were read; `cleantail doctor` also checks catalog, store, Kafka and Airflow")
 
     def _group_row(self, file: Path, group: TopicGroup | ConfigError) -> tuple[object, ...]:
         if isinstance(group, ConfigError):

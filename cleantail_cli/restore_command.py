@@ -38,7 +38,9 @@ if TYPE_CHECKING:
     click.option("--log", "log", is_flag=True, help="Every record of the archive, tombstones too (the default)."),
     click.option("--latest", "latest", is_flag=True, help="The latest record of every key, without tombstones."),
     parameters.as_of,
-    click.option("--partitions", type=NATURAL, metavar="N", help="Number of partitions, if the last have no record."),
+    click.option(
+        "--partitions", type=NATURAL, metavar="N", help="Number of partitions, if the last ones have no records."
+    ),
     examples=[
         "cleantail restore customer-cdc --bootstrap-server kafka:9092 --to customer-cdc-restored",
         "cleantail restore customer-cdc --bootstrap-server kafka:9092 --to customer-state --latest",

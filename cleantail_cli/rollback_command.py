@@ -241,7 +241,7 @@ def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], c
         source = "Kafka" if topic.source.kafka else "a table"
         of_readers.append(f"the source is {source}: the DAG's next run reads these offsets again, unless it is paused")
     return of_readers + [
-        f"{file} is still where source.path looks: the DAG's next run ingests it again; take it out of there"
+        f"{file} still matches source.path: the DAG's next run ingests it again; move it out of that folder"
         for file in come_again
     ]
 

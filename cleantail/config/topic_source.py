@@ -99,7 +99,7 @@ class KafkaSource(Model):
     )
     on_gap: Literal["fail", "continue"] = Field(
         default="fail",
-        description="What a read does if Kafka deleted records before they were read: fail, or continue behind the "
+        description="What a read does if Kafka deleted records before they were read: fail, or continue after the "
         "gap, with an evidence row and an alert.",
     )
     stall_timeout_ms: int = Field(
@@ -150,7 +150,7 @@ class TableSource(Model):
     on_change: Literal["fail", "continue"] = Field(
         default="fail",
         description="What a read does if snapshots removed or changed records, or expired before they were read: fail, "
-        "or continue behind them, with an evidence row and an alert.",
+        "or continue after them, with an evidence row and an alert.",
     )
     branch: BranchName = Field(default=MAIN, description="The branch of the table that is read.")
 

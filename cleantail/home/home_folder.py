@@ -1,7 +1,8 @@
 """CLEANTAIL_HOME on the disk: private folders and files, the paths of Data Docs, and locks between processes.
 
-Anyone who may read the folder can read catalog, tables, Data Docs, alerts and landed files, whatever Airflow permits.
-So Cleantail makes it for its owner only (0700). It keeps the mode of an existing folder, and warns if that is open.
+Anyone who may read the folder can read catalog, tables, Data Docs, alerts and landed files, even without any right in
+Airflow. So Cleantail makes it for its owner only (0700). It keeps the mode of an existing folder, and warns if that is
+open.
 
 A lock works between the processes of one machine, and is released when its process ends. Across machines the table's
 commits decide: each is a compare-and-swap, and a round that loses starts over.

@@ -4,7 +4,7 @@
    gone, or if a log is shorter than what was read of it. Otherwise records of one log would get the offsets of another.
 2. It begins at the table's position. It ends at the last stable offset, or at the high watermark if the YAML has
    read_uncommitted. A partition that was added is read from its beginning.
-3. If records were deleted before they were read, `on_gap` decides: an error, or the read continues behind the gap.
+3. If records were deleted before they were read, `on_gap` decides: an error, or the read continues after the gap.
 4. It is split into portions, each of which is one commit. Each portion is split into ranges of offsets, each read by
    one task.
 

@@ -38,7 +38,7 @@ WAIT_PARTS = 10
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
-    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate). Where the table's
+    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate). If the table's
     gc.enabled is false no snapshot expires: files would go with it.
 
     Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round knows

@@ -27,7 +27,7 @@ from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, UNDID, W
 from cleantail.rounds.rollback_plan import published_rounds
 
 OUTCOMES = {HELD_BACK: "a check failed", CHECKED: "not published yet", WITHDRAWN: "not published"}
-"""Outcome of a round that is not on `main` -> the words for it, where the outcome is not the word."""
+"""Outcome of a round that is not on `main` -> the words for it, if these differ from the outcome."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -226,9 +226,9 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
     if not TOPIC_NAME.fullmatch(name):
         raise ValueError(f'"topic" is not a name that Kafka allows: "{topic}" is allowed, or no "topic" at all')
     raise ValueError(
-        f'"topic" is "{name}": a record of another topic; "{topic}" is allowed, or no "topic" at all. Where the lines '
-        f"rightly say {name} (renamed, prefixed, mirrored), set source.topic: {name} in the topic's YAML, or for these "
-        "files alone --any-topic"
+        f'"topic" is "{name}": a record of another topic; "{topic}" is allowed, or no "topic" at all. If {name} is '
+        f"another name of this topic (renamed, prefixed, mirrored), set source.topic: {name} in the topic's YAML, or "
+        "for these files alone --any-topic"
     )
 
 

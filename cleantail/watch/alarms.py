@@ -173,7 +173,7 @@ def _gap(log: LogState, now_ms: int) -> Condition | None:
     if not log.gaps or now_ms - log.gaps[-1].at_ms >= GAP_TOLD_MS:
         return None
     gap = log.gaps[-1]
-    text = f"{gap.text}; ingestion continued behind them ({gap.config})"
+    text = f"{gap.text}; ingestion continued after them ({gap.config})"
     return Condition(Event.GAP, gap.subject, text, partition=gap.partition, occurrence=gap.occurrence)
 
 

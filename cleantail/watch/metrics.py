@@ -109,8 +109,8 @@ RECOPY_PERCENT = _gauge(
 MAX_BUFFER_UTILIZATION = _gauge(
     "max-buffer-utilization-percent",
     _TOPIC,
-    "Fill level of the largest offset map of the last compaction, in percent: its distinct dirty keys, divided by the "
-    "keys that fit into one thread's share of log.cleaner.dedupe.buffer.size. 100 if keys were spilled.",
+    "Fill level of the largest offset map of the last compaction, in percent. It is the number of distinct dirty keys, "
+    "divided by the keys that fit into one thread's share of log.cleaner.dedupe.buffer.size. 100 if keys were spilled.",
     kafka=True,
     sent_by="check_quality",
 )
@@ -166,9 +166,9 @@ SOURCE_LAG_SNAPSHOTS = _gauge(
 SOURCE_LAG_TIME = _gauge(
     "source-lag-secs",
     _TOPIC,
-    "Age of the oldest unread snapshot of a source table; of a topic in Kafka the time since the table last had all of "
-    "it, which no unread record has waited longer. 0 if nothing is unread. Absent while it is unknown, as before the "
-    "first read of Kafka.",
+    "Age of the oldest unread snapshot of a source table. For a topic in Kafka: time since the table last had all of "
+    "its records. Unread records have waited at most that long. 0 if nothing is unread. Absent while it is unknown, as "
+    "before the first read of Kafka.",
 )
 LAST_ROUND = _gauge("log-last-round-timestamp-seconds", _LOG, "Clock of the log's last published round, Unix seconds.")
 TOMBSTONES = _gauge("tombstones-pending", _LOG, "Live tombstones, due or not.", sent_by="evaluate")

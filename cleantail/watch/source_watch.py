@@ -205,7 +205,7 @@ class SourceWatch:
         except ImportError:
             return NO_CLIENT
         except Exception as e:  # of a driver, whose text may have secrets: one topic never hides the others
-            return f"its source cannot be asked: {type(e).__name__}"
+            return f"its source cannot be queried: {type(e).__name__}"
 
     def _brokers(self, key: tuple[tuple[str, str], ...], settings: Mapping[str, str]) -> Brokers:
         """Return the client of these settings. Topics of the same brokers share a connection."""

@@ -246,7 +246,7 @@ def test_an_error_that_nobody_foresaw_is_an_unknown_lag_of_one_topic_without_its
 
     watch = SourceWatch(settings_of)
     found = watch.lags([(find_topic("orders", site.config), TableEnds())], NOW_MS, 30)
-    assert found == {"orders": "its source cannot be asked: ValueError"}
+    assert found == {"orders": "its source cannot be queried: ValueError"}
 
 
 def test_a_client_that_met_trouble_is_not_asked_again(site: Site, tmp_path: Path) -> None:

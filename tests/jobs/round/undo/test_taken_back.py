@@ -297,7 +297,7 @@ def test_readers_that_are_past_it_and_files_that_would_come_again_are_named(work
     workshop.ok("reader", "set", topic, "behind", "--partition", 0, "--offset", 1)
     out = workshop.ok("rollback", topic, "--ingestion", "last")
     assert "reader cache is at offset 2 of partition 0" in out and "behind" not in out
-    assert f"{file} is still where source.path looks" in out
+    assert f"{file} still matches source.path" in out
 
 
 @pytest.mark.parametrize(
