@@ -76,7 +76,7 @@ def main() -> int:
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops all started processes too
     work = Path(tempfile.mkdtemp(prefix="cleantail-services-"))
-    work.chmod(0o711)  # Postgres runs as another user and needs the way through
+    work.chmod(0o711)  # Postgres runs as another user, which must be able to enter this folder
     try:
         check(work)
     except (Failed, NotStarted, subprocess.CalledProcessError) as error:
@@ -125,7 +125,7 @@ def check_rounds(work: Path, embedded: Side, services: Side) -> None:
 
 
 def check_reclaim(embedded: Side, services: Side, s3: Path) -> None:
-    """Check that files are rewritten, snapshots expire and orphans go, and that files next to the table stay."""
+    """Check that files are rewritten, snapshots expire, orphans are removed, and files next to the table stay."""
     tables = s3 / "cleantail" / "warehouse" / "cleantail"
     name = TOPIC.replace("-", "_")
     orphan = _old_file(tables / name / "data" / "orphan.parquet")

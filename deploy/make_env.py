@@ -26,7 +26,7 @@ def main(argv: list[str]) -> int:
     try:
         descriptor = os.open(ROOT / ".env", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        print(f"{ROOT / '.env'} is there already; nothing was changed", file=sys.stderr)
+        print(f"{ROOT / '.env'} exists already; nothing was changed", file=sys.stderr)
         return 1
     with os.fdopen(descriptor, "w") as stream:
         stream.write(filled((ROOT / ".env.example").read_text()))
