@@ -144,8 +144,8 @@ class LimitConfigs(Configs):
     ingest_max_ms: int = config(
         INGEST_MS,
         3_600_000,
-        "Time that all tasks together may read a topic of a group from its brokers in one run, and again for its "
-        "comparison: other topics of the pack wait. Appended records stay, and the next run continues there.",
+        "Maximum time to read a topic of a group from its brokers in one run, because other topics of the pack wait. A "
+        "comparison with Kafka has as much time again. Appended records stay, and the next run continues there.",
         low=1,
     )
     yaml_max_bytes: int = config(

@@ -7,8 +7,8 @@ For a topic in Kafka (SourcePosition, semantics.md 3.10):
 2. Under read_committed that is the last stable offset, so an open transaction bounds what is cleaned, as in Kafka.
 3. Under read_uncommitted the table also has records beyond the last stable offset. The position stores that offset, and
    no round goes beyond it.
-4. If the brokers may have dropped deletions before they were read (cleantail.kafka.read_plan), the position says so
-   until a reconciliation is published.
+4. If the brokers may have dropped deletions before they were read (cleantail.kafka.read_plan), the position records
+   that until a reconciliation is published.
 
 For a table that a sink fills (SnapshotPosition):
 
@@ -33,7 +33,7 @@ PROPERTY_SNAPSHOT_POSITION = "cleantail.source.table"
 """Table property: the SnapshotPosition as JSON."""
 POSITION_VERSION: Literal[1] = 1
 GAPS_KEPT = 100
-"""Number of gaps that a position keeps, the newest ones. The evidence has all of them."""
+"""Maximum number of gaps that a position keeps: the newest. The evidence has all of them."""
 SUBJECT = "source table"
 """The subject of an alert about a gap in a source table."""
 _NO_MORE = ConfigDict(extra="forbid")
@@ -42,7 +42,7 @@ PROPERTY_POSITION = "cleantail.source.kafka"
 HINDERED_REPORTED_MS = 86_400_000
 """How long possibly forgotten deletions are reported that no reconciliation can repair."""
 GAPS_SHOWN = 3
-"""Number of gaps among a log's warnings, the newest ones."""
+"""Maximum number of gaps among a log's warnings: the newest."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

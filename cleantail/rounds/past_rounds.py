@@ -2,8 +2,8 @@
 Pure.
 
 1. A check writes a row for each log. A round that is checked again counts as another round.
-2. What happens to a log that passed is a later row, and belongs to the log's last check. Rows never change, so what is
-   counted from them only rises.
+2. What happens to a log that passed is a later row, and belongs to the log's last check. Rows never change, so counters
+   over them never fall.
 3. A rollback's row names the rounds that it undid: the published ones that were checked before it.
 """
 

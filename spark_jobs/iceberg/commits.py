@@ -2,7 +2,7 @@
 
 1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
 2. It is sent once, and only onto the metadata on which it was staged. Iceberg's own `commit` and `commitTransaction`
-   send a change again after a refusal, and delete its manifests. Both are wrong if the first try was taken.
+   send a change again after a refusal, and delete its manifests. Both are wrong if the catalog accepted the first try.
 3. After any answer but success the table is loaded again and searched for the change's own mark: the ids of its
    snapshots. A change without snapshots has the references and properties that it sets as its mark. If the mark is
    found, the change was taken.

@@ -5,7 +5,7 @@ The evidence of the check defines what is published: the passed logs, their meas
 published (exit code 5).
 
 A log whose check failed is quarantined with its reason, and its branch is kept for a while. The other logs are
-published. Checkpoints outside their log are written back, for all logs. Appends to `main` meanwhile do not matter.
+published. Checkpoints outside their log are corrected, for all logs. Appends to `main` meanwhile do not conflict.
 If another writer rewrote or deleted files that the round read, the round starts over on the current table. After the
 last attempt (cleantail.retries.ROUNDS) the exit code is 3. A round is never published in part.
 

@@ -88,7 +88,8 @@ def compaction(table: TopicTable, now_ms: int, later_round: bool = False) -> Rou
     """Return the kind of round that removes superseded records and applies retention.
 
     1. The logs to clean were due at the start of the run, so the triggers are not evaluated again.
-    2. Logs with only retention due are never compacted, even if the round starts over: their quarantine pauses hold.
+    2. Logs with only retention due are never compacted, even if the round starts over: their quarantine pauses still
+       apply.
     3. A `later_round` of a run does not move log starts again.
     """
 
