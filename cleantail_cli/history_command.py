@@ -42,8 +42,8 @@ VALUE_CHARS = 60
 def history(call: Invocation, topic: str, limit: int, key: str | None, encoding: str) -> int:
     """List ingestions, rounds, rollbacks and other commits of a topic, newest first.
 
-    `read`, `latest` and `restore` accept a snapshot of the list as --as-of, `rollback` as --to, and that of an
-    ingestion as --ingestion. Events without a snapshot are rounds that were not published, were undone, or are older
+    `read`, `latest` and `restore` accept a snapshot of the list as --as-of. `rollback` accepts it as --to, and that of
+    an ingestion as --ingestion. Events without a snapshot are rounds that were not published, were undone, or are older
     than the kept snapshots. With --key it lists all records of a key that the kept snapshots have, and which round
     removed each.
     """

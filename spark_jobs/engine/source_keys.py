@@ -1,6 +1,6 @@
 """Read the brokers' keys, and compare them with the table's keys in buckets by a hash of the key.
 
-Only the number of tasks grows with a log. A bucket's database has a task's memory, and then goes to disk.
+Only the number of tasks grows with a log. A bucket's database has a task's memory, and then spills to disk.
 
 A log at a broker is not a snapshot. While it is read, the broker's cleaner may remove a record before the read
 reaches it, because its key was written again. So the log is read in passes. Each pass begins where the previous one

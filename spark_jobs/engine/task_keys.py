@@ -7,7 +7,7 @@
 Keys are compared byte by byte, never by a hash alone (semantics.md 3.11). Numbering a few in memory takes less time
 than opening a database.
 
-The database of a task is DuckDB in a folder of its own. It opens no other files, and goes to disk if keys do not fit
+The database of a task is DuckDB in a folder of its own. It opens no other files, and spills to disk if keys do not fit
 into its memory. It is closed with the task, because DuckDB returns memory to the system only then. The folder exists
 while the task runs, and other users cannot read it.
 """
@@ -124,7 +124,7 @@ its own folder."""
 
 @contextmanager
 def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
-    """Open a database that takes at most `memory_bytes`, and then goes to disk."""
+    """Open a database that takes at most `memory_bytes`, and then spills to disk."""
     import duckdb  # here, because most drivers import this module and open no database
 
     folder = Path(tempfile.mkdtemp(prefix="cleantail-"))  # only this user can read it

@@ -178,7 +178,7 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     data_files: dict[str, list[tuple[bool, Any]]] = {}
     head = table.snapshot(branch)
     if head is None:
-        raise ConflictError(f"branch {branch} is gone: another user has published the round, or dropped it")
+        raise ConflictError(f"branch {branch} is gone: another process has published the round, or dropped it")
     since, io = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head)), table.io()
     for snapshot in reversed(list(since)):
         removed_deletes, added_deletes, *of_data = (list(each(getattr(snapshot, change)(io))) for change in CHANGES)

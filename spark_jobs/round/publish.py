@@ -173,7 +173,8 @@ def _with_view(table: TopicTable, checked: CheckedRound, snapshot_id: int) -> Ro
 def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) -> None:
     """Raise ConflictError if a branch was dropped or changed, or a later round has published.
 
-    A checkpoint without its deletes, or an older one over a newer, would leave superseded records forever. `iceberg`:
+    A checkpoint without its deletes, or an older one in place of a newer one, would leave superseded records for ever.
+    `iceberg`:
     the table as loaded for the commit."""
     states = states_of_properties(texts(iceberg.properties()), table.name)
     for unit in checked.units:

@@ -183,7 +183,7 @@ def _cause_of(stations: TopicRun, error: BaseException) -> CleantailError | str:
     if isinstance(error, Py4JNetworkError) or not isinstance(error, Exception):
         raise error
     if is_gone(stations.spark):
-        raise OutsideError(f"Spark's JVM ended while the pack was at {stations.topic.topic}") from None
+        raise OutsideError(f"Spark's JVM ended during the work on topic {stations.topic.topic}") from None
     known = error if isinstance(error, CleantailError) else explained(error)
     if known is not None:
         return known
