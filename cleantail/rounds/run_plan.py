@@ -1,6 +1,6 @@
 """The plan of a run: what it does with one topic, and why.
 
-RunPlan is what a run goes by: `evaluate` writes it as an XCom, and the later tasks read it. EvaluatedTopic has the
+A run follows its RunPlan: `evaluate` writes it as an XCom, and the later tasks read it. EvaluatedTopic has the
 facts that led to it, for the process that evaluated the topic: a log's state, decisions, files.
 
 An upper bound of what a run reads of one topic is estimated from metadata, before anything is ingested:
@@ -84,8 +84,10 @@ RUN_PLAN_JSON: Codec[RunPlan] = Codec(RunPlan)
 
 @dataclass(frozen=True, slots=True)
 class PlannedLog:
-    """The state of a log and what was decided for it. `keyless`: what will become of its records without a key,
-    in words; empty if it has none."""
+    """The state of a log and what was decided for it.
+
+    `keyless`: what will happen to its records without a key, as text; empty if it has none.
+    """
 
     log: LogState
     decision: Decision
@@ -170,8 +172,11 @@ class EvaluatedTopic(RunPlan):
 
 @dataclass(frozen=True, slots=True)
 class NewInput:
-    """What a run brings into the table before its rounds. `bytes`: what its source has and its table has not, None
-    where that is nothing; `converts`: whether deletes by values are converted."""
+    """What a run brings into the table before its rounds.
+
+    `bytes`: what its source has and its table lacks, None if there is nothing. `converts`: whether deletes by values
+    are converted.
+    """
 
     bytes: int | None = None
     converts: bool = False

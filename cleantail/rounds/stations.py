@@ -24,7 +24,7 @@ EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
 ALERT_EARLY, APPROVE = "alert_early", "approve"
 APPROVE_RECONCILE, PUBLISH_RECONCILE = "approve_reconcile", "publish_reconcile"
 APPROVE_EXPIRY, PUBLISH_EXPIRY = "approve_expiry", "publish_expiry"
-"""Tasks that stand with a station if its round may wait for a user."""
+"""Tasks that a station also has if its round may wait for a user."""
 NOTHING_DUE = "nothing is due"
 FINAL = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of errors for which a retry does not help: bad input or configuration, or a pending decision of a user."""

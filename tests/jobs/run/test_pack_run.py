@@ -235,7 +235,7 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert run_station.main(["run_pack", *arguments, "--result", str(file)]) == OutsideError.exit_code
     told = json.loads(file.read_text())["error"]  # of topics side by side, by the one that came first
-    assert re.search("Spark's JVM ended while the pack was at pack-refused(-beside)?", told)
+    assert re.search("Spark's JVM ended during the work on topic pack-refused(-beside)?", told)
     kept = read_outcomes(workshop.platform().home, "packs/refused.jsonl")
     assert {topic: outcome.error for topic, outcome in kept.items()} == {first: BEGUN, second: BEGUN}
     # what it may have died of comes last
