@@ -1,8 +1,8 @@
 """Settings of a topic as they are in force: each value, where it comes from, its meaning, and warnings about it.
 
 A value comes from the topic's YAML, from defaults.yaml, or is the built-in default. The DAG's docs and the topic's page
-show these rows to users who may not read the files. So they show only the kind and the connection of an alert:
-receivers are personal addresses, and the path of a webhook may be its secret.
+show these rows to users who may not read the files. So they show only the kind and the connection of an alert.
+Receivers are personal addresses, and the path of a webhook may be its secret.
 
 `check-config` prints the warnings (`warnings_of`):
 

@@ -1,7 +1,8 @@
 """Plan the next read of a topic, decide whether to read at all, and find deletions that it may have missed. Pure.
 
-1. A read never guesses. It stops with an error before anything is read if the topic's id has changed, if a partition is
-   gone, or if a log is shorter than what was read of it. Otherwise records of one log would get the offsets of another.
+1. A read never guesses. It stops with an error before anything is read in three cases: the topic's id has changed, a
+   partition is gone, or a log is shorter than what was read of it. Otherwise records of one log would get the offsets
+   of another.
 2. It begins at the table's position. It ends at the last stable offset, or at the high watermark if the YAML has
    read_uncommitted. A partition that was added is read from its beginning.
 3. If records were deleted before they were read, `on_gap` decides: an error, or the read continues after the gap.
@@ -23,8 +24,8 @@ the last stable offset (semantics.md 1.2, 1.5). So a read can have missed one on
 Copies of a broker's segments have no time at which they were made. So a read after them counts as too late wherever it
 has holes. The same holds for earlier records without a time.
 
-A log that was never read counts from the time when its first read began: a deletion matters only to a key that is in
-the table. A cleaning may have been in progress then. CLEANING_MS are allowed for it, at most half of
+A log that was never read counts from the time when its first read began, because a deletion matters only to a key that
+is in the table. A cleaning may have been in progress then. CLEANING_MS are allowed for it, at most half of
 delete.retention.ms.
 """
 

@@ -15,9 +15,9 @@ only producer and first offset, so a scan is small. The scans of a partition's f
    later leader began. As in Kafka, the file with the higher leader epoch wins. If the epochs are equal, the longer file
    wins.
 2. Offsets that are in no file are missing, unless the broker's cleaner removed their records. Its checkpoint stores how
-   far it has cleaned. Beyond that, only a later batch with fewer records than offsets proves a cleaning: by a leader
-   that the replica was copied from, or by a broker that has not written its checkpoint yet. A warning names such
-   offsets. Without the checkpoint, a gap in a file also counts as cleaned.
+   far it has cleaned. Beyond that, only a later batch with fewer records than offsets proves a cleaning. The cleaner
+   was that of a leader from which the replica was copied, or of a broker that has not written its checkpoint yet. A
+   warning names such offsets. Without the checkpoint, a gap in a file also counts as cleaned.
 3. A log ends at the broker's high watermark if a checkpoint names it, else with its last batch. Below that, the first
    transaction without a marker is the last stable offset, where a read_committed consumer stops.
 

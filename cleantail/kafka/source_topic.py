@@ -4,7 +4,7 @@ A range is read to its end through confluent-kafka. Nothing is committed.
 
 1. The end of a range is detected by position: by a record at or behind it, or by the end of the partition. Under
    read_committed the latter is the last stable offset.
-2. Missing offsets in between are not an error: markers, aborted records, and records that the broker's cleaner has
+2. Missing offsets in between are not an error. Markers, aborted records, and records that the broker's cleaner has
    removed have offsets, but consumers never get them.
 3. A read without progress is an error. Progress is what librdkafka has fetched according to its statistics, not what
    it has returned, because it skips a long run of aborted records silently.

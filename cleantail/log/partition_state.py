@@ -5,8 +5,8 @@
 2. The ledger of horizons has one entry for each round: (end offset, horizon). A tombstone has the horizon of the first
    round whose end offset is above it (semantics.md 3.3).
 3. A horizon is set once. Entries are added, and none is moved if delete.retention.ms changes (semantics.md 1.5).
-4. A tombstone that arrives below the first dirty offset gets an entry of its own, because the current round is the
-   first that keeps it (semantics.md 1.5, 3.5).
+4. A tombstone that arrives below the first dirty offset gets an entry of its own. The current round is the first that
+   keeps it (semantics.md 1.5, 3.5).
 5. Entries without a live tombstone are dropped, except the last one, so that the ledger stays short.
 
 Records that the table cannot hold (cleantail.config.unholdable) are listed in a property of their own, by the ingestion

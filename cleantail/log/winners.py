@@ -18,7 +18,7 @@ Versions by the other strategies:
 4. A version that exists but cannot be compared is unusable: a check counts and reports it.
 
 Rounds, checks and Python readers compare columns. The `latest` view and the side table of deleted versions compare in
-Spark SQL, with the same result: a test runs both on the same records. That SQL contains nothing of a configuration
+Spark SQL, with the same result. A test runs both on the same records. That SQL contains nothing of a configuration
 except numbers, and the header's name as hexadecimal digits.
 
 numpy and pyarrow are imported inside functions: Airflow imports the kernel each time it parses a DAG file.

@@ -1,7 +1,7 @@
 """A topic's history for people: what happened to its table, newest first, and what of it can be undone. Pure.
 
 1. Each commit in `main`'s kept history is an event. Its snapshot can be read (`--as-of`) and gone back to (`--to`).
-2. A round that the evidence has and that history lacks is an event without a snapshot: it was not published, it was
+2. A round that the evidence has and that history lacks is an event without a snapshot. It was not published, it was
    undone, or its snapshot has expired.
 3. What undoes an event are options of `cleantail rollback`, decided as `rollback` decides.
 """

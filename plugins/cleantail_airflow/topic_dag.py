@@ -33,8 +33,8 @@ The grid shows the tasks in three groups, which open by a click: `round` (compac
 in Kafka, tombstones, space) and `when_needed` (rollback, outcome, alert). The names of the tasks do not contain the
 group.
 
-A skipped task had nothing to do: `evaluate` skips it without a process. If nothing is due, the run is green, its note
-says so, and all later tasks are skipped, except `alert` if there is something to send. The reason is in the log of
+A skipped task had nothing to do: `evaluate` skips it without a process. If nothing is due, the run is green and its
+note says so. All later tasks are skipped, except `alert` if there is something to send. The reason is in the log of
 `evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
 
 ## When a task is red
@@ -59,7 +59,7 @@ says so, and all later tasks are skipped, except `alert` if there is something t
   an approved round cannot be published as it was shown: nothing was published, and the next run asks again. Or the
   round has no valid approval, or an XCom contradicts the evidence: the message names which, and what to clear.
 - `reconcile`: as `check_quality`, for keys deleted in Kafka. Or the table cannot be compared with its topic, for
-  example because the topic has `delete` in its cleanup.policy: the message names the reason, and nothing was removed.
+  example because the topic has `delete` in its cleanup.policy. The message names the reason, and nothing was removed.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
 - `rollback`: the message names why nothing was undone: a snapshot has expired, or the user is not an approver of a
   topic with `publish: approve`.

@@ -1,8 +1,9 @@
 """Find the keys of a bucket that are alive in the table and gone at the brokers, and judge what a round has removed.
 
-A key is alive in the table if its last record below the round's end has a value. It is present at the brokers in
-two cases: they have any record of it from that end on, or their last record below it has a value. So a key that was
-written again meanwhile survives. If the table has not yet read a key's tombstone, that tombstone deletes the key later.
+A key is alive in the table if its last record below the round's end has a value. It is present at the brokers if they
+have any record of it from that end on. It is also present if their last record below the end has a value. So a key that
+was written again meanwhile survives. If the table has not yet read a key's tombstone, that tombstone deletes the key
+later.
 
 Records below the brokers' log start were cut off by retention or DeleteRecords, not deleted by key. A key whose last
 record lies there is kept, and counted.

@@ -6,9 +6,9 @@ A log at a broker is not a snapshot. While it is read, the broker's cleaner may 
 reaches it, because its key was written again. So the log is read in passes. Each pass begins where the previous one
 ended, and ends at the log end of the moment when it begins.
 
-If a pass misses a key that is alive all the while, that key was written again above the pass, and the next pass
-reads it. If nothing was written during a pass, it cannot miss a key. A log that is written continuously is read in
-PASSES passes. The last of them is short: it reads only what arrived during the one before.
+If a pass misses a key that stays alive, that key was written again above the pass, and the next pass reads it. If
+nothing was written during a pass, it cannot miss a key. A log that is written continuously is read in PASSES passes.
+The last of them is short: it reads only what arrived during the one before.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Query Airflow's database for the states of the DAGs that run topics, and for rounds that wait for a person.
 
-The number of queries does not depend on the number of topics: two for topics with DAGs of their own, four for groups,
-one for approvals. Permissions are not checked here: callers pass only what the viewer may see. The API server may read
-the database through Airflow's models. Tasks may not, and never call this.
+The number of queries does not depend on the number of topics. It is two for topics with DAGs of their own, four for
+groups, one for approvals. Permissions are not checked here: callers pass only what the viewer may see. The API server
+may read the database through Airflow's models. Tasks may not, and never call this.
 
 A group's run is red if any of its topics failed. What concerns one topic is in two XComs: the plan of `evaluate` and
 the reports of `run_pack`. They are read once for each ended run. If they were deleted or are in an XCom backend, the

@@ -1,6 +1,6 @@
 """The documents that a task and its Spark driver exchange, and how the driver is started.
 
-A driver on this machine (client mode) reads and writes files that only this user can read: other users can list the
+A driver on this machine (client mode) reads and writes files that only this user can read. Other users can list the
 arguments of a process, and Airflow stores those of a task. A driver on a cluster (deploy-mode cluster) cannot reach
 these files. Its documents are in platform.spark.exchange, under a name that all tries of the task share. So a next try
 that reattaches to the application finds its result.
