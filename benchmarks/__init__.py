@@ -1,6 +1,6 @@
 """What a round costs, against everything else that could do its work, measured side by side.
 
-    python -m benchmarks [NAME ...] [--records N] [--repetitions N] [--work DIR]     # or: make bench
+    python -m benchmarks [NAME ...] [--records N] [--repetitions N] [--runs N] [--work DIR]     # or: make bench
 
 | name | what it measures |
 |---|---|
@@ -21,6 +21,7 @@
 | in_airflow | a whole DAG run of a small topic under a real Airflow, and what that costs while nothing is to do |
 | small_logs | the same logs as a group's, cleaned by a broker with one cleaner thread |
 | small_topics | each station of a small topic, in an application that runs |
+| age | a run of a small topic as it grows old, `--runs N` of them: seconds, commits, metadata, files |
 | ingestion | records from a broker, against a bare consumer, and lines of kcat, against a bare parser |
 
 Each system runs in a process of its own, one after another, and repeats its work there. The first repetition is

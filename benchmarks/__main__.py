@@ -27,12 +27,22 @@ MODULES = {
         *("compare", "first_clean", "growth", "engine", "large", "standalone"),
         *("reclaim", "reading", "restore", "ingestion", "readers"),
     ),
-    "topics": ("groups", "startup", "in_airflow", "many_topics", "page", "evaluation", "small_logs", "small_topics"),
+    "topics": (
+        "groups",
+        "startup",
+        "in_airflow",
+        "many_topics",
+        "page",
+        "evaluation",
+        "small_logs",
+        "small_topics",
+        "age",
+    ),
 }
 """Package -> its modules that are benchmarks: each has a function `run`."""
 PACKAGES = {name: package for package, names in MODULES.items() for name in names}
 NAMES = tuple(PACKAGES)
-RECORDS, REPETITIONS, TOPICS = 10_000_000, 3, 200
+RECORDS, REPETITIONS, TOPICS, RUNS = 10_000_000, 3, 200, 200
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
 PIPE_WIDTH = 170
 FOLDER = "cleantail-bench"
@@ -46,9 +56,8 @@ def main(argv: list[str]) -> int:
     os.environ["CLEANTAIL_JARS"] = str(spark_jars())
     with _directory(arguments.work) as directory:
         lake = Lake(directory, cores())
-        options = Options(
-            lake, arguments.records, arguments.repetitions, arguments.topics, keep=arguments.work is not None
-        )
+        sizes = arguments.records, arguments.repetitions, arguments.topics, arguments.runs
+        options = Options(lake, *sizes, keep=arguments.work is not None)
         try:
             for name in arguments.names or NAMES:
                 _run_one(console, name, options, arguments.results)
@@ -79,6 +88,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--records", type=int, default=size, metavar="N", help=f"{SIZE_VARIABLE}, else {RECORDS:,}")
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help=f"warm ones ({REPETITIONS})")
     parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"many small ones ({TOPICS})")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of a topic that grows old ({RUNS})")
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
     arguments = parser.parse_args(argv)

@@ -13,12 +13,13 @@ from benchmarks.harness.shape import Shape
 @dataclass(frozen=True, slots=True)
 class Options:
     """Describes what is measured. With `keep` the data sets stay in the lake's directory for the next run. `topics` is
-    for many_topics and page."""
+    for many_topics and page, `runs` for age."""
 
     lake: Lake
     records: int
     repetitions: int
     topics: int
+    runs: int
     keep: bool
 
     def forget(self, shape: Shape) -> None:

@@ -109,9 +109,13 @@ def pack(
     )
 
 
+ROUND_BRANCH = "ct_"
+"""Prefix of the branches of rounds."""
+
+
 def branch_stem(round_id: str, unit: int) -> str:
     """Return the beginning of the name of a unit's branch. Each try of its task appends a time."""
-    return f"ct_{round_id}_u{unit}"
+    return f"{ROUND_BRANCH}{round_id}_u{unit}"
 
 
 def round_name(now_ms: int, sequence_number: int) -> str:

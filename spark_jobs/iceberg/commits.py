@@ -30,13 +30,16 @@ from cleantail.adopt.adoption import VECTORS_VERSION
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
+from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.storage_locations import DELETES_OLD_METADATA, HEAD_BYTES, require_inner_log, uuid_in
 from cleantail.log.partition_state import LeftOut, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
+from cleantail.log.work_units import ROUND_BRANCH
 from cleantail.retries import COMMITS
 from cleantail.rounds.commit_summaries import OPERATION, REGISTERED_ONCE, Commit, writer_entries
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import (
+    SNAPSHOTS,
     BranchChange,
     KeptFile,
     added_by,
@@ -53,6 +56,7 @@ from spark_jobs.iceberg.iceberg_reads import (
 )
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
+from spark_jobs.iceberg.jvm.static_members import static
 
 T = TypeVar("T")
 Load = Callable[[], Any]
@@ -308,8 +312,9 @@ def create_branch(to: Committed | Load, branch: str, snapshot_id: int | None) ->
 
 
 def drop_branches(to: Committed | Load, branches: Collection[str]) -> None:
-    """Drop the branches that still exist, in one commit."""
-    send(to, lambda iceberg, transaction: _drop(iceberg, transaction, branches))
+    """Drop the branches that still exist, in one commit. Their snapshots go with them as `_drop` says."""
+    table = None if callable(to) else to
+    send(to, lambda iceberg, transaction: _drop(iceberg, transaction, branches, table))
 
 
 def change_properties(to: Committed | Load, updates: Mapping[str, str], removals: Iterable[str] = ()) -> None:
@@ -323,13 +328,58 @@ def _create_branch(iceberg: Any, transaction: Any, branch: str, snapshot_id: int
     (refs.createBranch(branch) if snapshot_id is None else refs.createBranch(branch, snapshot_id)).commit()
 
 
-def _drop(iceberg: Any, transaction: Any, branches: Iterable[str]) -> None:
+def _drop(iceberg: Any, transaction: Any, branches: Iterable[str], table: Committed | None = None) -> None:
+    """Drop the branches that still exist, and the snapshots that only branches of rounds among them lead to.
+
+    Each snapshot is some hundred bytes in each later metadata file, and a round adds one on its branch. Its files have
+    no snapshot then, and `reclaim` removes them as orphans. Where it must not, the snapshots stay until they expire:
+    expiry removes their files. So do those of other branches, whose data files should not outlive them. `table`: None
+    if all snapshots stay.
+    """
     there = iceberg.refs()
-    if gone := [branch for branch in dict.fromkeys(branches) if there.containsKey(branch)]:
-        refs = transaction.manageSnapshots()
-        for branch in gone:
-            refs.removeBranch(branch)
-        refs.commit()
+    gone = [branch for branch in dict.fromkeys(branches) if there.containsKey(branch)]
+    if not gone:
+        return
+    refs = transaction.manageSnapshots()
+    for branch in gone:
+        refs.removeBranch(branch)
+    refs.commit()
+    if table is None or not _removes_orphans(table.topic, iceberg):
+        return
+    snapshots = table.jvm.java.util.ArrayList()
+    for snapshot in _only_on(table.jvm, iceberg, [branch for branch in gone if branch.startswith(ROUND_BRANCH)]):
+        snapshots.add(snapshot)
+    if not snapshots.isEmpty():
+        operations = transaction.table().operations()
+        now = operations.current()
+        without = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now).removeSnapshots(snapshots)
+        operations.commit(now, without.build())
+
+
+def _removes_orphans(topic: Topic, iceberg: Any) -> bool:
+    """Return whether `reclaim` removes files of the table that no snapshot has."""
+    allowed = topic.columns is None or topic.config.cleantail_adopted_orphans == "remove"
+    return allowed and may_delete_files(texts(iceberg.properties()))
+
+
+def _only_on(jvm: Any, iceberg: Any, branches: Collection[str]) -> list[Any]:
+    """Return the snapshots that these branches lead to, no other reference leads to, and `main` never was at.
+
+    A snapshot that `main` was at stays, even if others rolled `main` back: it shows what that has lost.
+    """
+    refs = {str(name): int(ref.snapshotId()) for name, ref in iceberg.refs().items()}
+    others = [head for name, head in refs.items() if name not in branches]
+    of_main = iceberg.history().toString()  # one call, not two for each entry
+    is_ancestor_of = static(jvm, SNAPSHOTS, "isAncestorOf")
+    found: dict[int, Any] = {}
+    for branch in branches:
+        snapshot = iceberg.snapshot(refs[branch])
+        while snapshot is not None and (number := int(snapshot.snapshotId())) not in found:
+            if f"snapshotId={number}}}" in of_main or any(is_ancestor_of(iceberg, head, number) for head in others):
+                break
+            found[number] = snapshot
+            snapshot = iceberg.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
+    return list(found.values())
 
 
 def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str] = ()) -> None:
@@ -571,7 +621,7 @@ def publish_deletes(
             delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
             replay(table.jvm, delta, rest, by_position)
             with_summary(delta, summary).commit()
-        _drop(iceberg, transaction, branches)
+        _drop(iceberg, transaction, branches, table)
         marks = marked(transaction, table.topic.table, published=True) if partitions else {}
         _set(transaction, {**properties, **marks})
 

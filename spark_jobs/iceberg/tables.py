@@ -33,7 +33,7 @@ from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import whole_number
 from cleantail.lake.catalogs import OWNERS, require_ours
 from cleantail.lake.storage_locations import OwnFolders
-from cleantail.log.work_units import PartitionWork
+from cleantail.log.work_units import ROUND_BRANCH, PartitionWork
 from spark_jobs.iceberg.commits import (
     change_properties,
     create_branch,
@@ -77,7 +77,7 @@ def with_position(records: DataFrame, *columns: str) -> DataFrame:
     return records.select(*columns, F.xxhash64("_file").alias(FILE), POS)
 
 
-BRANCH_PREFIXES = ("ct_", "in_", "rw_", "re_")
+BRANCH_PREFIXES = (ROUND_BRANCH, "in_", "rw_", "re_")
 """Branches of ours: a round, an ingestion, a rewrite, a restore."""
 RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
 """A restore's branch becomes stale these seconds later than others: a user has a week to finish a restore."""

@@ -13,7 +13,7 @@ PACKAGES = ("cleantail", "cleantail_cli", "spark_jobs", "plugins", "dags")
 CALLS = {
     "unlink", "rmtree", "rmdir", "removedirs", "deleteFile", "deleteFiles", "delete_file", "dropTable", "drop_table",
     "purge_table", "drop_namespace", "dropNamespace", "drop_view", "dropView", "removeBranch", "removeTag", "removeRef",
-    "expireSnapshots", "ExpireSnapshots", "expireSnapshotId", "deleteOrphanFiles", "removeDeletes", "remove_properties",
+    "expireSnapshots", "ExpireSnapshots", "expireSnapshotId", "removeSnapshots", "deleteOrphanFiles", "removeDeletes", "remove_properties",
     "update_namespace_properties", "dropTableData", "rewriteDataFiles", "newDelete", "replace", "remove", "delete",
 }  # fmt: skip
 ON_DISK = {"io", "_io", "os", "store", "update"}
@@ -78,6 +78,7 @@ OWNED = {
         "remove": "properties that are planned on the metadata onto which alone they are committed",
         "removeBranch": "names of ours end in the nanosecond of their creation; a failed round's branch has the round's",
         "removeDeletes": "a change of the table, validated from the snapshot that was read",
+        "removeSnapshots": "only branches of ours that the same commit drops lead there, and `main` was never there",
         "removeRef": "`main` in a rollback, which is committed only onto the metadata that was planned on",
     },
     "spark_jobs/iceberg/file_removal.py": {

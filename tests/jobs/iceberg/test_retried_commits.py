@@ -62,6 +62,28 @@ def test_a_branch_that_loses_every_time_is_overtaken(table, monkeypatch):
     assert "ct_mine_1" not in branches(table)
 
 
+def test_a_snapshot_goes_with_its_branch_unless_another_reference_or_main_was_at_it(table):
+    first = table.load().currentSnapshot().snapshotId()
+    table.load().newFastAppend().set("somebody", "else").commit()
+    second = table.load().currentSnapshot().snapshotId()
+    table.create_branch("ct_mine_1", second)
+    table.load().newFastAppend().toBranch("ct_mine_1").commit()
+    shared = table.head_of("ct_mine_1")
+    table.load().manageSnapshots().createTag("kept", shared).commit()
+    table.load().newFastAppend().toBranch("ct_mine_1").commit()
+    alone = table.head_of("ct_mine_1")
+    table.create_branch("ct_mine_2", second)
+    table.load().newFastAppend().toBranch("ct_mine_2").commit()
+    once_main = table.head_of("ct_mine_2")
+    table.load().manageSnapshots().setCurrentSnapshot(once_main).commit()
+    table.load().manageSnapshots().setCurrentSnapshot(first).commit()  # others roll `main` back
+    table.drop_branches(["ct_mine_1", "ct_mine_2"])
+    assert branches(table) == {"main", "kept"}
+    there = table.load()
+    kept = [there.snapshot(number) is not None for number in (first, second, shared, once_main, alone)]
+    assert kept == [True] * 4 + [False]
+
+
 def test_a_rollback_that_was_overtaken_is_planned_anew(table):
     plans = []
 

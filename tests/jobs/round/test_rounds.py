@@ -76,6 +76,17 @@ def test_case_2_keys_keep_their_last_offset_and_their_order(workshop):
     assert [(r["key"], r["offset"]) for r in workshop.read(topic)] == [("3", 3), ("1", 6), ("4", 7), ("2", 8)]
 
 
+def test_a_published_round_leaves_no_snapshot_but_that_of_main(workshop, table_of):
+    topic = workshop.topic("no-leftovers")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "k", "v0"), record(1, "k", "v1")]))
+    workshop.ok("compact", topic, "--now", NOW)
+    table = table_of(topic).load()
+    of_main = {entry.snapshotId() for entry in table.history()}
+    assert len(of_main) == 2  # what came in, and what was published
+    assert {snapshot.snapshotId() for snapshot in table.snapshots()} == of_main
+    assert offsets(workshop.read(topic)) == [1]
+
+
 def test_a_tombstone_goes_at_its_horizon_and_not_a_millisecond_before(workshop):
     topic = workshop.topic("horizon", {"delete.retention.ms": 5000})
     lines = [record(0, "a", "x"), record(1, "a", None), record(2, "b", "y")]

@@ -1,0 +1,213 @@
+"""What a run of one small topic costs as the topic grows old: 60 records a quarter of an hour, by a simulated clock."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from benchmarks.harness.fresh_process import BenchmarkError, in_fresh_process, say
+from benchmarks.harness.lake import Lake
+from benchmarks.harness.options import Options
+from benchmarks.harness.report import Column, Table, Value
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import EVIDENCE
+
+if TYPE_CHECKING:
+    from cleantail.rounds.pack_results import PackOutcomes
+    from cleantail.rounds.stations import TopicOutcome
+
+TOPIC, RECORDS, KEYS, EVERY_MS = "bench_age", 60, 40, 900_000
+"""A run has a file of so many records, in one partition. The next run is a quarter of an hour later."""
+POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
+"""Each run compacts what it has ingested. All other configs have their defaults."""
+POINTS = 5
+COLUMNS = (
+    Column("run", "count"),
+    Column("median, s"),
+    Column("commits of the table, a run", "text"),
+    Column("commits of the evidence, a run", "text"),
+    Column("metadata.json", "bytes"),
+    Column("properties", "count"),
+    Column("of properties", "bytes"),
+    Column("snapshots", "count"),
+    Column("files of the warehouse", "count"),
+    Column("of the warehouse", "bytes"),
+    Column("files of the home", "count"),
+    Column("of the home", "bytes"),
+)
+NO_STATION, CHECK = "batch", "check"
+
+
+@dataclass(slots=True)
+class Commits:
+    """Counts the commits of the topic's table and of the evidence by station: the number in the name of the metadata
+    file grows by one with each commit. `lost_s`: seconds that the counting took."""
+
+    platform: Platform
+    table: str
+    station: str = NO_STATION
+    versions: dict[str, int] = field(default_factory=dict)
+    of_table: Counter[str] = field(default_factory=Counter)
+    of_evidence: Counter[str] = field(default_factory=Counter)
+    lost_s: float = 0.0
+
+    def begins(self, station: str) -> None:
+        began = time.perf_counter()
+        for name, counts in self._tables().items():
+            now, before = _version(self.platform, name), self.versions.get(name, 0)
+            self.versions[name] = now
+            if now > before:
+                counts[self.station] += now - before
+        self.station = station
+        self.lost_s += time.perf_counter() - began
+
+    def begun(self, outcome: TopicOutcome, station: str) -> None:
+        self.begins(station)
+
+    def _tables(self) -> dict[str, Counter[str]]:
+        return {self.table: self.of_table, f"{self.platform.catalog.namespace}.{EVIDENCE}": self.of_evidence}
+
+
+def _version(platform: Platform, name: str) -> int:
+    """Return the number of the table's metadata plus one, 0 if there is no table."""
+    from pyiceberg.exceptions import NoSuchTableError
+
+    from cleantail.lake.catalogs import kept_catalog
+
+    try:
+        location = kept_catalog(platform).load_table(name).metadata_location
+    except NoSuchTableError:
+        return 0
+    return int(location.rpartition("/")[2].partition("-")[0]) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Age:
+    """What there was after a run, its seconds, and its commits by station."""
+
+    run: int
+    seconds: float
+    of_table: Mapping[str, int]
+    of_evidence: Mapping[str, int]
+    metadata_bytes: int
+    properties: int
+    property_bytes: int
+    snapshots: int
+    warehouse: tuple[int, int]
+    home: tuple[int, int]
+
+
+def run(options: Options) -> Table:
+    ages = in_fresh_process(measure, options.lake, options.runs)
+    step = max(len(ages) // POINTS, 1)
+    parts = [ages[first : first + step] for first in range(0, len(ages) - step + 1, step)]
+    notes = (
+        f"One topic of one partition, {RECORDS} records a run, a run every quarter of an hour by a simulated clock, in "
+        "one Spark application. A row has the last run of its part, with median and mean of that part.",
+        "Iceberg dates a snapshot by the real clock, so all snapshots expire together once the simulated clock is "
+        "past cleantail.snapshot.retention.ms.",
+        "A snapshot counts on all branches. Files of the home are without the warehouse.",
+    )
+    return Table("age", "A small topic as it grows old", COLUMNS, tuple(map(_row, parts)), notes)
+
+
+def _row(ages: Sequence[Age]) -> tuple[Value, ...]:
+    last = ages[-1]
+    return (
+        *(last.run, statistics.median(age.seconds for age in ages)),
+        *(_by_station([age.of_table for age in ages]), _by_station([age.of_evidence for age in ages])),
+        *(last.metadata_bytes, last.properties, last.property_bytes, last.snapshots),
+        *(*last.warehouse, *last.home),
+    )
+
+
+def _by_station(counts: Sequence[Mapping[str, int]]) -> str:
+    total: Counter[str] = sum(map(Counter, counts), Counter())
+    each = (f"{station} {number / len(counts):.2f}" for station, number in sorted(total.items()))
+    return f"{total.total() / len(counts):.2f}: {', '.join(each)}"
+
+
+def measure(lake: Lake, runs: int) -> list[Age]:
+    lake.write_topic(TOPIC, POLICY, source={"path": f"{lake.home}/landing/*.jsonl"})
+    (lake.home / "landing").mkdir(parents=True, exist_ok=True)
+    platform = lake.platform.model_copy(update={"allow_clock": True})
+    lake.session()
+    start_ms = int(time.time() * 1000) - runs * EVERY_MS  # ends at the real clock
+    return [_aged(lake, platform, number, start_ms + number * EVERY_MS) for number in range(1, runs + 1)]
+
+
+def _aged(lake: Lake, platform: Platform, number: int, now_ms: int) -> Age:
+    from cleantail.rounds.pack_results import PackRequest
+    from cleantail.rounds.stations import EVALUATE
+    from spark_jobs.run.topic_batch import run_batch
+    from spark_jobs.run.topic_run import TopicRun
+
+    if number % 20 == 1:
+        say(f"run {number}")
+    landed = lake.home / "landing" / f"{number:06}.jsonl"
+    landed.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(number, now_ms)))
+    topic = lake.topic(TOPIC).on(platform)
+    commits = Commits(platform, topic.table)
+    commits.begins(EVALUATE)  # what is there counts for no station of this run
+    commits.of_table.clear()
+    commits.of_evidence.clear()
+    began, commits.lost_s = time.perf_counter(), 0.0
+    outcomes = _outcomes(platform, commits)
+    stations = TopicRun(lake.session(), topic, PackRequest((TOPIC,), now_ms), begun=commits.begun)
+    run_batch(platform, [stations], outcomes, None)
+    commits.begins(NO_STATION)
+    seconds = time.perf_counter() - began - commits.lost_s
+    if not stations.outcome.ok or not stations.outcome.published:
+        raise BenchmarkError(f"run {number} of {TOPIC} did not publish: {stations.outcome}")
+    landed.unlink()
+    return Age(number, seconds, commits.of_table, commits.of_evidence, *_metadata(platform, topic.table), *_disk(lake))
+
+
+def _outcomes(platform: Platform, commits: Commits) -> PackOutcomes:
+    from cleantail.rounds.pack_results import PackOutcomes
+
+    class Told(PackOutcomes):
+        """A round that waits is checked next."""
+
+        def waits(self, outcome: TopicOutcome, station: str) -> None:
+            commits.begins(CHECK)
+
+    return Told(platform.home, "")
+
+
+def _metadata(platform: Platform, name: str) -> tuple[int, int, int, int]:
+    """Return bytes of metadata.json, number and bytes of properties, number of snapshots."""
+    from cleantail.lake.catalogs import kept_catalog
+
+    table = kept_catalog(platform).load_table(name)
+    file = Path(table.metadata_location.removeprefix("file:"))
+    texts = sum(len(key) + len(value) for key, value in table.properties.items())
+    return file.stat().st_size, len(table.properties), texts, len(table.metadata.snapshots)
+
+
+def _disk(lake: Lake) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return number and bytes of the files below the warehouse, and of those below the rest of the home."""
+    warehouse = lake.home / "warehouse"
+    sizes = [(warehouse in file.parents, file.stat().st_size) for file in lake.home.rglob("*") if file.is_file()]
+    inside, outside = ([size for is_in, size in sizes if is_in is place] for place in (True, False))
+    return (len(inside), sum(inside)), (len(outside), sum(outside))
+
+
+def _lines(number: int, now_ms: int) -> Iterator[Mapping[str, object]]:
+    """Yield the records of a run: keys in turn, so that most supersede a record of an earlier run."""
+    for offset in range(number * RECORDS, (number + 1) * RECORDS):
+        yield {
+            "topic": TOPIC,
+            "partition": 0,
+            "offset": offset,
+            "tstype": "create",
+            "ts": now_ms - EVERY_MS + offset % RECORDS,
+            "key": f"key-{offset % KEYS}",
+            "payload": "v" * 64,
+        }
