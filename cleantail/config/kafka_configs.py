@@ -273,6 +273,13 @@ class KafkaConfigs(Configs):
         "Whether files in the folder of an adopted table that no snapshot references are kept, or removed as those of "
         "other topics. Use remove only if no other table of any catalog and no other program keeps files there.",
     )
+    cleantail_ingested_retention_ms: int = config(
+        "cleantail.ingested.retention.ms",
+        604_800_000,
+        "How long an ingested file is recognized by its content after it has left the folder of source.path. If it "
+        "comes back later, its records are ingested again, and a warning names them.",
+        low=0,
+    )
     cleantail_readers_hold_cap_ms: int = config(
         "cleantail.readers.hold.cap.ms",
         604_800_000,

@@ -16,7 +16,7 @@ that left them out. Status, alerts and evidence read them there.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
@@ -25,7 +25,7 @@ from pydantic import ConfigDict
 from cleantail.codec import Codec
 from cleantail.config.unholdable import POLICY, TEXTS, Reason
 from cleantail.errors import TableError
-from cleantail.human import counted, one_line, whole_number
+from cleantail.human import counted, instant, one_line, whole_number
 
 PROPERTY_LEFT_OUT = "cleantail.unholdable"
 """Table property: what was left out, as JSON, oldest first."""
@@ -36,7 +36,12 @@ DELETED_REASON = "unholdable"
 PROPERTY_PARTITION = "cleantail.partition."
 """Table property, followed by the partition number: the PartitionState of that log as JSON."""
 PROPERTY_INGESTED = "cleantail.ingested."
-"""Table property, followed by the SHA-256 of a source file: the table has that content, exactly once."""
+"""Table property, followed by the SHA-256 of a source file: the table has that content, exactly once. Its value is when
+it was ingested (Unix ms), or UNTIMED."""
+UNTIMED = "1"
+"""Value of the marks of earlier versions."""
+PROPERTY_FORGOTTEN = "cleantail.files-forgotten"
+"""Table property: the latest time of ingestion (Unix ms) among the marks that were removed."""
 STATE_VERSION: Literal[1] = 1
 _NO_MORE = ConfigDict(extra="forbid")
 CHECK_FAILED = "check failed"
@@ -284,6 +289,43 @@ def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int,
 def ingested_files(properties: Mapping[str, str]) -> frozenset[str]:
     """Return the digests of the source files whose records the table has."""
     return frozenset(name[len(PROPERTY_INGESTED) :] for name in properties if name.startswith(PROPERTY_INGESTED))
+
+
+def aged_marks(
+    properties: Mapping[str, str], present: Collection[str], now_ms: int, retention_ms: int
+) -> tuple[dict[str, str], list[str]]:
+    """Return the properties to set and to remove, so that marks of source files end with their retention.
+
+    A file that is still `present` (its digest) keeps its mark: else the next run would ingest it again. A mark without
+    a time gets `now_ms`.
+    """
+    marks = {name: text for name, text in properties.items() if name.startswith(PROPERTY_INGESTED)}
+    times = {
+        name: at_ms for name, text in marks.items() if text != UNTIMED and (at_ms := whole_number(text)) is not None
+    }
+    old = {name: at_ms for name, at_ms in times.items() if at_ms < now_ms - retention_ms}
+    gone = sorted(name for name in old if name.removeprefix(PROPERTY_INGESTED) not in present)
+    changed = {name: str(now_ms) for name in marks.keys() - times.keys()}
+    if gone:
+        latest_ms = max(old[name] for name in gone)
+        changed[PROPERTY_FORGOTTEN] = str(max(latest_ms, whole_number(properties.get(PROPERTY_FORGOTTEN, "")) or 0))
+    return changed, gone
+
+
+def replay_warnings(properties: Mapping[str, str], shared: Mapping[int, tuple[int, int]]) -> tuple[str, ...]:
+    """Return an ingestion's warning for each log in which it may repeat a file whose mark was removed.
+
+    `shared`: partition -> offsets [from, to) between which both the table and the new files have records.
+    """
+    forgotten_ms = whole_number(properties.get(PROPERTY_FORGOTTEN, ""))
+    if forgotten_ms is None:
+        return ()
+    return tuple(
+        f"partition {p}: the table already has records between offsets {low} and {end - 1}. A file that was ingested "
+        f"up to {instant(forgotten_ms)} is not recognized (cleantail.ingested.retention.ms), so this may be one. "
+        "Records at one offset are equal, and the next round keeps one"
+        for p, (low, end) in sorted(shared.items())
+    )
 
 
 def _partition_of(name: str, table: str) -> int:

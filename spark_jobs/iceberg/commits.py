@@ -32,7 +32,7 @@ from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.storage_locations import DELETES_OLD_METADATA, HEAD_BYTES, require_inner_log, uuid_in
-from cleantail.log.partition_state import LeftOut, with_left_out
+from cleantail.log.partition_state import LeftOut, aged_marks, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.log.work_units import ROUND_BRANCH
 from cleantail.retries import COMMITS
@@ -437,12 +437,15 @@ def append_files(
     properties: Mapping[str, str],
     summary: Mapping[str, str],
     left_out: Sequence[LeftOut] = (),
+    present: Collection[str] | None = None,
+    now_ms: int = 0,
 ) -> None:
     """Append data files to `main`, with the properties, in one commit.
 
     The properties mark that the files were appended. Raises ConflictError, with nothing appended, if the table has
     one of them. Reason: a driver on another machine that counts as dead may still run, and a lock of one machine
-    does not stop it. `left_out`: records of the source that the files lack.
+    does not stop it. `left_out`: records of the source that the files lack. `present`: as in aged_marks; None keeps all
+    marks.
     """
 
     def stage(iceberg: Any, transaction: Any) -> None:
@@ -452,7 +455,10 @@ def append_files(
         require_history(table.jvm, transaction.table(), table.topic.table)
         _append(transaction, transaction.newAppend(), files, summary)
         marks = marked(transaction, table.topic.table, ingested=True)
-        _set(transaction, {**properties, **with_left_out(there, table.topic.table, left_out), **marks})
+        retention_ms = table.topic.config.cleantail_ingested_retention_ms
+        aged, gone = ({}, ()) if present is None else aged_marks(there, present, now_ms, retention_ms)
+        left = with_left_out(there, table.topic.table, left_out)
+        _set(transaction, {**aged, **properties, **left, **marks}, gone)
 
     send(table, stage)
 

@@ -1,7 +1,8 @@
 """Append files of kcat -J lines to a topic's table, each exactly once.
 
 A file is identified by the SHA-256 of its content. The commit that appends its records stores the digest as a table
-property. So the same content adds nothing, and a killed run can be repeated.
+property. So the same content adds nothing, and a killed run can be repeated. The property goes after
+`cleantail.ingested.retention.ms`, once the file has left the folder of source.path.
 
 Errors append nothing of the run, and have file and line number if possible:
 - a line that is not a record, or that names another topic (source.topic)
@@ -30,6 +31,7 @@ from pyspark.accumulators import Accumulator
 from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
+from cleantail.config.source_paths import matching_files
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
@@ -37,7 +39,13 @@ from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
 from cleantail.log.log_state import late_warnings
-from cleantail.log.partition_state import PROPERTY_INGESTED, LeftOut, PartitionState, states_of_properties
+from cleantail.log.partition_state import (
+    PROPERTY_INGESTED,
+    LeftOut,
+    PartitionState,
+    replay_warnings,
+    states_of_properties,
+)
 from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.past_ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.rounds.station_results import IngestedFile, IngestResult
@@ -171,11 +179,13 @@ def ingest_files(
     progress("reading")
     limits = platform.limits.of_input
     states = {file: file_state(file) for file in files}
+    now_ms = int(time.time() * 1000)
     with DigestCache(platform.home, limits) as cache:
-        digests = {file: cache.digest(file, int(time.time() * 1000)) for file in files}
+        digests = {file: cache.digest(file, now_ms) for file in files}
+        present = _present(topic, cache, digests, now_ms)
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         table = TopicTable.of(spark, topic)
-        note_before_intake(table, int(time.time() * 1000))
+        note_before_intake(table, now_ms)
         table.ensure()
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
@@ -183,11 +193,23 @@ def ingest_files(
         reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
         read = {file: states[file] for file in fresh.values()}
         record_left_out(table)
-        records, warnings = _append(table, fresh, read, reading, progress) if fresh else (0, ())
+        records, warnings = _append(table, fresh, read, reading, progress, present, now_ms) if fresh else (0, ())
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
     notes = (ignored_text(file, names) for file, names in sorted(ignored.value.items()))
     return IngestResult(rows, records, (*warnings, *notes))
+
+
+def _present(topic: Topic, cache: DigestCache, given: Mapping[Path, str], now_ms: int) -> frozenset[str] | None:
+    """Return the digests of the given files, and of all that match source.path. None if those are not surely known: a
+    folder may not be mounted, or a file may be unreadable."""
+    matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
+    if topic.source.path and not matching:
+        return None
+    try:
+        return frozenset([*given.values(), *(cache.digest(file, now_ms) for file in matching if file not in given)])
+    except CleantailError:
+        return None
 
 
 def _append(
@@ -196,6 +218,8 @@ def _append(
     states: Mapping[Path, str | None],
     reading: LineReading,
     progress: Progress,
+    present: frozenset[str] | None,
+    now_ms: int,
 ) -> tuple[int, tuple[str, ...]]:
     """Write all records where no reader sees them, then append them to `main` with the marks of their files.
 
@@ -207,20 +231,23 @@ def _append(
         records, left_out = _held_records(table, branch, files, reading)
         with records.deleted_unless_staged(table, branch):
             progress("comparing with the table")
-            require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
+            shared = require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
             require_below_position(table, records.ranges)
-            marks = {f"{PROPERTY_INGESTED}{digest}": "1" for digest in fresh}
-            states_of_logs = states_of_properties(texts(table.load().properties()), table.name)
+            marks = {f"{PROPERTY_INGESTED}{digest}": str(now_ms) for digest in fresh}
+            properties = texts(table.load().properties())
+            states_of_logs = states_of_properties(properties, table.name)
             ends = {p: states_of_logs.get(p, PartitionState()).log_end_offset for p in sorted(records.ranges)}
             sources = Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
             require_unchanged(states)
         progress("committing")
-        append_files(table, records.files, marks, {OPERATION: INGEST, SOURCES: sources.packed()}, left_out)
+        summary = {OPERATION: INGEST, SOURCES: sources.packed()}
+        append_files(table, records.files, marks, summary, left_out, present, now_ms)
     finally:
         table.drop_branches([branch])
     record_left_out(table)
     late = late_warnings(records.lowest, states_of_logs, table.topic.config)
-    return records.count, (*late, *(entry.text for entry in left_out))
+    replayed = replay_warnings(properties, shared)
+    return records.count, (*late, *replayed, *(entry.text for entry in left_out))
 
 
 def _held_records(

@@ -102,21 +102,22 @@ def _row(entry: Gap | LeftOut) -> EvidenceRow:
 
 def require_one_record_an_offset(
     table: TopicTable, branch: str, records: NewRecords, files: list[Path], encoding: str, limits: InputLimits
-) -> None:
+) -> Ranges:
     """Raise ContradictionError, with the records' files, if two records at one offset differ: new ones, or the
-    table's."""
-    contradictions = contradictions_of(table, branch, records)
+    table's. Return the ranges of offsets that the table's files share with the new ones."""
+    contradictions, overlaps = contradictions_of(table, branch, records)
     if contradictions:
         first = contradictions[0]
         holders = files_with(table, files, encoding, limits, first.partition, first.first_offset)
         raise ContradictionError(refusal(contradictions, holders), contradictions)
+    return overlaps
 
 
 def require_agreement(table: TopicTable, branch: str, records: NewRecords, source: str, question: str) -> None:
     """Raise ContradictionError if a record differs from the table's at its offset.
 
     `source`: its name for people. `question`: about the likely cause."""
-    contradictions = contradictions_of(table, branch, records)
+    contradictions, _ = contradictions_of(table, branch, records)
     if not contradictions:
         return
     first = contradictions[0]
@@ -128,8 +129,9 @@ def require_agreement(table: TopicTable, branch: str, records: NewRecords, sourc
     )
 
 
-def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> list[Contradiction]:
-    """Return, by log, different records at one offset: new ones, or a new one and the table's.
+def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> tuple[list[Contradiction], Ranges]:
+    """Return, by log, different records at one offset: new ones, or a new one and the table's; and what overlaps_of
+    returns.
 
     Reads nothing if each offset occurs once and the table has no file with such offsets. Otherwise the records are
     staged on the branch for Spark.
@@ -138,10 +140,10 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> li
     there = files_between(table, iceberg, records.ranges)
     overlaps = _shared(table, iceberg, there, records.ranges)
     if records.once and not overlaps:
-        return []
+        return [], overlaps
     records.stage(table, branch)
     few = are_few((int(file.recordCount()), int(file.fileSizeInBytes())) for file in (*records.files, *there))
-    return contradictions_in(_compared(table, branch, overlaps), few)
+    return contradictions_in(_compared(table, branch, overlaps), few), overlaps
 
 
 def require_below_position(table: TopicTable, ranges: Ranges) -> None:

@@ -9,10 +9,15 @@ from hypothesis import strategies as st
 
 from cleantail.errors import TableError
 from cleantail.log.partition_state import (
+    PROPERTY_FORGOTTEN,
+    PROPERTY_INGESTED,
+    UNTIMED,
     Horizon,
     PartitionState,
     Quarantine,
+    aged_marks,
     parse_partition_state,
+    replay_warnings,
     spans_with_tombstones,
     states_of_properties,
     with_late_tombstones,
@@ -279,3 +284,35 @@ def test_a_late_tombstone_where_a_sweep_has_been_needs_an_entry_though_the_horiz
 
 def test_a_late_tombstone_at_the_last_but_one_offset_leaves_the_last_its_horizon():
     assert with_late_tombstones((Horizon(10, 5),), [8], 9) == (Horizon(8, 5), Horizon(9, 9), Horizon(10, 5))
+
+
+# ---- marks of source files
+
+
+def marks_of(**values):
+    return {f"{PROPERTY_INGESTED}{name}": value for name, value in values.items()}
+
+
+def test_a_mark_goes_after_its_retention_unless_its_file_is_still_there():
+    properties = marks_of(old="899", edge="900", present="10", older="5") | {"other": "7"}
+    changed, gone = aged_marks(properties, {"present"}, now_ms=1000, retention_ms=100)
+    assert gone == [f"{PROPERTY_INGESTED}{name}" for name in ("old", "older")]
+    assert changed == {PROPERTY_FORGOTTEN: "899"}
+    assert aged_marks(properties | {PROPERTY_FORGOTTEN: "950"}, {"present"}, 1000, 100)[0] == {
+        PROPERTY_FORGOTTEN: "950"
+    }
+
+
+def test_a_mark_of_an_earlier_version_gets_the_time_of_the_first_ingestion_that_sees_it():
+    properties = marks_of(early=UNTIMED, strange="x", young="999")
+    changed, gone = aged_marks(properties, (), now_ms=1000, retention_ms=100)
+    assert (changed, gone) == (marks_of(early="1000", strange="1000"), [])
+
+
+def test_a_replay_is_reported_once_marks_were_removed():
+    shared = {3: (10, 20)}
+    assert replay_warnings({}, shared) == ()
+    (warning,) = replay_warnings({PROPERTY_FORGOTTEN: "0"}, shared)
+    assert warning.startswith("partition 3: the table already has records between offsets 10 and 19. ")
+    assert "up to 1970-01-01 00:00:00 is not recognized" in warning
+    assert replay_warnings({PROPERTY_FORGOTTEN: "0"}, {}) == ()

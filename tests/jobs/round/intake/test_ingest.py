@@ -10,10 +10,12 @@ import pytest
 
 from cleantail.errors import OutsideError
 from cleantail.home.home_folder import make_folder
+from cleantail.log.partition_state import PROPERTY_INGESTED
 from cleantail_cli import ingest_command
 from spark_jobs import run_station
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.round.intake.ingest import ingest_files
-from tests.jobs.round.test_rounds import offsets, record
+from tests.jobs.round.test_rounds import NOW, offsets, record
 
 
 def test_the_same_content_again_adds_nothing_whatever_the_file_is_called(workshop):
@@ -26,6 +28,30 @@ def test_the_same_content_again_adds_nothing_whatever_the_file_is_called(worksho
     again = workshop.json("ingest", topic, "--file", packed, "--file", plain)
     assert (again["records"], [f["skipped"] for f in again["files"]]) == (0, [True, True])
     assert [(r["offset"], r["key"], r["payload"]) for r in workshop.read(topic)] == [(0, "a", "x"), (1, "é", None)]
+
+
+def test_a_file_that_comes_back_after_its_mark_has_gone_is_reported_and_its_records_are_there_once(workshop, table_of):
+    topic = workshop.topic("comes-back", {"cleantail.ingested.retention.ms": 0})
+    first, second = (workshop.file(f"{n}.jsonl", [record(n, "a", f"v{n}")]) for n in range(2))
+    for file in (first, second):
+        assert workshop.json("ingest", topic, "--file", file)["warnings"] == []
+    marks = [name for name in texts(table_of(topic).load().properties()) if name.startswith(PROPERTY_INGESTED)]
+    assert len(marks) == 1  # of the second file
+    (warning,) = workshop.json("ingest", topic, "--file", first)["warnings"]
+    assert "already has records between offsets 0 and 0" in warning and "cleantail.ingested.retention.ms" in warning
+    assert offsets(workshop.read(topic)) == [0, 0, 1]
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    assert offsets(workshop.read(topic)) == [1]
+
+
+def test_a_file_that_stays_in_its_folder_keeps_its_mark(workshop, table_of):
+    landing = make_folder(workshop.platform().home / "landing")
+    topic = workshop.topic("stays", {"cleantail.ingested.retention.ms": 0}, source={"path": str(landing / "*.jsonl")})
+    for n in range(2):
+        (landing / f"{n}.jsonl").write_text(json.dumps(record(n, "a", "v")) + "\n")
+        assert workshop.json("ingest", topic)["records"] == 1
+    marks = [name for name in texts(table_of(topic).load().properties()) if name.startswith(PROPERTY_INGESTED)]
+    assert len(marks) == 2
 
 
 @pytest.mark.parametrize(
