@@ -45,11 +45,14 @@ def test_a_file_that_comes_back_after_its_mark_has_gone_is_reported_and_its_reco
 
 
 def test_a_file_that_stays_in_its_folder_keeps_its_mark(workshop, table_of):
-    landing = make_folder(workshop.platform().home / "landing")
-    topic = workshop.topic("stays", {"cleantail.ingested.retention.ms": 0}, source={"path": str(landing / "*.jsonl")})
+    landing = make_folder(workshop.platform().home, "landing")
+    topic = workshop.topic(
+        "stays", {"cleantail.ingested.retention.ms": 0}, source={"path": str(landing / "stays-*.jsonl")}
+    )
     for n in range(2):
-        (landing / f"{n}.jsonl").write_text(json.dumps(record(n, "a", "v")) + "\n")
-        assert workshop.json("ingest", topic)["records"] == 1
+        file = landing / f"stays-{n}.jsonl"
+        file.write_text(json.dumps(record(n, "a", "v")) + "\n")
+        assert workshop.json("ingest", topic, "--file", file)["records"] == 1
     marks = [name for name in texts(table_of(topic).load().properties()) if name.startswith(PROPERTY_INGESTED)]
     assert len(marks) == 2
 
