@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo
 from pyiceberg.table import Transaction
+from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.table.update.snapshot import ExpireSnapshots
 
@@ -109,7 +110,6 @@ def append_rows_of(evidence: Table, rows: Iterable[RowsOfTopic]) -> None:
     of_topics = [{**common, "topic": table.topic.topic, **row} for table, of_table in rows for row in of_table]
     if of_topics:
         _append(evidence, pa.Table.from_pylist(of_topics, SCHEMA))
-        forget_old_snapshots(evidence)
 
 
 def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: Sequence[str]) -> None:
@@ -128,22 +128,21 @@ def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: S
     append_rows(evidence, table, [row for row in rows if identity(row) not in recorded])
 
 
-def forget_old_snapshots(evidence: Table) -> None:
-    """Expire the table's old snapshots: each snapshot in the metadata slows every commit.
+def _old_snapshots(evidence: Table) -> list[int]:
+    """Return the snapshots to expire: each in the metadata slows every commit. They go some at a time.
 
-    The rows stay. evidence_upkeep removes the files that only old snapshots have."""
+    The rows stay. merge_evidence removes the files that only old snapshots have."""
     oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
-    if len(oldest_first) <= 2 * SNAPSHOTS_KEPT:
-        return
-    old = [snapshot.snapshot_id for snapshot in oldest_first[:-SNAPSHOTS_KEPT]]
-    try:
-        ExpireSnapshots(_Remembering(evidence, autocommit=True)).by_ids(old).commit()
-    except Exception as e:  # PyIceberg raises a ValueError if another round was faster; the rows are appended anyway
-        logger.info("a later round expires old snapshots of the evidence: %s", e)
+    if len(oldest_first) < 2 * SNAPSHOTS_KEPT:
+        return []
+    heads = [ref.snapshot_id for name, ref in evidence.metadata.refs.items() if name != MAIN_BRANCH]
+    held = {*heads, *(s.parent_snapshot_id for s in oldest_first if s.snapshot_id in heads)}  # a merge is under way
+    old = oldest_first[: len(oldest_first) - SNAPSHOTS_KEPT + 1]
+    return [snapshot.snapshot_id for snapshot in old if snapshot.snapshot_id not in held]
 
 
 def _append(table: Table, rows: pa.Table) -> None:
-    """Append rows in exactly one commit.
+    """Append rows in exactly one commit. The commit also expires old snapshots.
 
     Replaces PyIceberg's own retry. It finds only the last attempt's commit, and deletes the files of a refused one."""
     sent: list[int] = []
@@ -152,6 +151,8 @@ def _append(table: Table, rows: pa.Table) -> None:
         transaction = _Remembering(table)
         transaction.append(rows)
         sent.extend(producer._snapshot_id for producer in transaction._snapshot_producers)
+        if old := _old_snapshots(table):
+            ExpireSnapshots(transaction).by_ids(old).commit()
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         table._do_commit(transaction._updates, (*transaction._requirements, uuid))
         return True

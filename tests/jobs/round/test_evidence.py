@@ -17,6 +17,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OutsideError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import read_evidence
+from cleantail.rounds.past_rounds import PUBLISHED, RECLAIM
 from spark_jobs.round import evidence, publish, reclaim
 from tests.jobs.round.test_held_rounds import ingest
 from tests.jobs.round.test_rounds import NOW
@@ -105,16 +106,25 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
     assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(14))
 
 
-def test_two_rounds_that_forget_old_snapshots_at_once_both_end_well(workshop, table_of, monkeypatch):
+def test_two_rounds_that_expire_old_snapshots_at_once_both_append_in_a_commit_each(workshop, table_of, monkeypatch):
     topic = workshop.topic("forget")
+    table = table_of(topic)
     for n in range(3):
-        evidence.append_reclaim(table_of(topic), n, NOW)
+        evidence.append_reclaim(table, n, NOW)
     one, other = evidence_table(workshop), evidence_table(workshop)
     monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 1)
-    evidence.forget_old_snapshots(one)
-    evidence.forget_old_snapshots(other)  # it still knows snapshots that are gone
-    assert len(evidence_table(workshop).metadata.snapshots) == 1
-    assert len(workshop.evidence(topic)) == 3
+    row = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED, "now_ms": NOW}
+    evidence.append_rows(one, table, [row | {"freed_bytes": 3}])
+    evidence.append_rows(other, table, [row | {"freed_bytes": 4}])  # it still knows snapshots that are gone
+    after = evidence_table(workshop)
+    assert len(after.metadata.snapshots) == 2  # the new one, and the other round's, which a later append expires
+    assert _version(after) == _version(other) == _version(one) + 1
+    assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(5))
+
+
+def _version(table):
+    """Returns the number of the table's metadata: one more with each commit."""
+    return int(table.metadata_location.rpartition("/")[2].partition("-")[0])
 
 
 def test_a_read_opens_few_manifests_in_a_table_of_an_earlier_version_too(workshop, table_of, tmp_path, monkeypatch):
