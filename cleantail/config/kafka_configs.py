@@ -280,6 +280,14 @@ class KafkaConfigs(Configs):
         "comes back later, its records are ingested again, and a warning names them.",
         low=0,
     )
+    cleantail_evidence_retention_ms: int = config(
+        "cleantail.evidence.retention.ms",
+        2_592_000_000,
+        "How long each round keeps its own rows of evidence, its results of Great Expectations and its Data Docs. "
+        "After that a reclaim that expires snapshots removes the results and pages, and the rows of a log become one "
+        "row a day.",
+        low=0,
+    )
     cleantail_readers_hold_cap_ms: int = config(
         "cleantail.readers.hold.cap.ms",
         604_800_000,

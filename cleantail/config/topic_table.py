@@ -71,6 +71,11 @@ FILE_FORMAT = "write.format.default"
 RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
 """Table properties of retries. Iceberg's default of four tries is too few if reclaim rewrites several files at once."""
 
+SMALL_METADATA = {"write.metadata.compression-codec": "gzip", "write.metadata.previous-versions-max": "20"}
+"""Table properties of metadata files. Every commit writes one, with all kept snapshots: gzip packs them to a tenth."""
+EARLIER_METADATA = {"write.metadata.compression-codec": None, "write.metadata.previous-versions-max": "100"}
+"""What tables of earlier versions have instead."""
+
 
 def require_known_format(table: str, properties: Mapping[str, str | None]) -> None:
     """Raise TableError if a table has the number of a format that this version does not read."""
@@ -100,7 +105,7 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
         "write.metadata.metrics.column.value": "counts",
         "write.metadata.metrics.column.headers": "none",
         "write.metadata.delete-after-commit.enabled": "true",
-        "write.metadata.previous-versions-max": "100",
+        **SMALL_METADATA,
         "commit.manifest.min-count-to-merge": "20",  # every read of the table opens all manifests; a round adds two
     } | RETRIES
 

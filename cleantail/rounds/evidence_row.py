@@ -2,10 +2,11 @@
 Pure.
 
 1. A check writes one row for each log of its round, with the outcome `checked` or `held_back`.
-2. What happens later to a log that passed is another row, with another outcome. Rows never change.
+2. What happens later to a log that passed is another row, with another outcome.
 3. A rollback writes one row for each log. A reclaim writes one row for the topic, whose `partition` is null.
 4. An ingestion writes one row for each gap: offsets that Kafka no longer had when they were to be read.
 5. Rows have no value in columns that were added after them: read those with `row.get`.
+6. Rows past `cleantail.evidence.retention.ms` become one row a day (cleantail.rounds.past_rounds.day_rows).
 
 PyArrow reads and writes such rows as dictionaries. `cleantail.lake.recorded_rounds` reads them,
 and `spark_jobs/round/evidence.py` writes them.
@@ -44,7 +45,8 @@ class EvidenceRow(TypedDict, total=False):
 
     `note`: who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
     `freed_bytes`: of a reclaim. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row, null for the
-    command line. `began_ms` and `saved_bytes` are null if they are unknown.
+    command line. `began_ms` and `saved_bytes` are null if they are unknown. `rounds`: how many rounds the row of a day
+    stands for, null for one.
     """
 
     topic: str
@@ -74,6 +76,7 @@ class EvidenceRow(TypedDict, total=False):
     saved_bytes: int | None
     checked_round: str | None
     sample: str | None
+    rounds: int | None
 
 
 _ARROW_TYPES = {int: "int64", str: "string", bool: "bool"}

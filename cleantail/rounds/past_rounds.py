@@ -2,20 +2,38 @@
 Pure.
 
 1. A check writes a row for each log. A round that is checked again counts as another round.
-2. What happens to a log that passed is a later row, and belongs to the log's last check. Rows never change, so counters
-   over them never fall.
+2. What happens to a log that passed is a later row, and belongs to the log's last check.
 3. A rollback's row names the rounds that it undid: the published ones that were checked before it.
+4. Old rows become one row a day (`day_rows`), from which every counter has the same value. So counters never fall.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 
-from cleantail.rounds.check_results import NOT_SAMPLED, CheckResult, SampledLog, checks_of, checks_text, sampled_log
-from cleantail.rounds.commit_summaries import ROLLBACK
-from cleantail.rounds.evidence_row import EvidenceRow, Work, deleted_of, together, work_of
+from cleantail.human import counted
+from cleantail.rounds.check_results import (
+    CHECK_RESULTS_JSON,
+    NOT_SAMPLED,
+    CheckResult,
+    SampledLog,
+    checks_of,
+    checks_text,
+    sampled_log,
+)
+from cleantail.rounds.commit_summaries import ROLLBACK, ROUNDS
+from cleantail.rounds.evidence_row import (
+    CHECKED_ROUND,
+    DELETED_JSON,
+    EvidenceRow,
+    Work,
+    deleted_of,
+    together,
+    work_of,
+)
 
 CHECKED = "checked"
 """Outcome of a log that passed its check. Whether it is published is not known yet."""
@@ -38,6 +56,13 @@ RECLAIM = "reclaim"
 """Kind of the row that a reclaim writes. It belongs to no log."""
 UNDID = "undid "
 """Beginning of the name of a rollback. The names of its rounds follow."""
+DAY = "day "
+"""Beginning of the name of a row that stands for all rounds of one day. The day and their outcome follow."""
+OF_DAYS = (*ROUNDS, RECLAIM)
+"""The kinds of the rows that become a row a day. Rollbacks and gaps are rare, and stay."""
+NOTES = 10
+"""Number of different notes that a row of a day keeps."""
+DAY_MS = 86_400_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +212,7 @@ def rounds_of(evidence: Iterable[EvidenceRow]) -> list[Round]:
         if kind in (RECLAIM, GAP):
             continue
         # 2. an outcome belongs to the log's last check
-        if row.get("outcome") not in (None, *CHECKS) and earlier_checks:
+        if row.get("outcome") not in (None, *CHECKS) and earlier_checks and not name.startswith(DAY):
             logs = groups[name, kind, earlier_checks - 1]
             log = logs[partition]
             logs[partition] = replace(log, outcome=outcome_of(row), note=row["note"] or "", work=log.work.ended(row))
@@ -240,3 +265,56 @@ def _log_round(row: EvidenceRow) -> LogRound:
         work=work_of(row),
         sampled=sampled_log(row),
     )
+
+
+def undone_or_open(rows: Iterable[EvidenceRow]) -> set[str]:
+    """Return the names of rounds that keep their rows: those that a rollback names, and those without an outcome."""
+    rows = list(rows)
+    undone = {name for row in rows if row["kind"] == ROLLBACK for name in row["round"].removeprefix(UNDID).split(", ")}
+    ended = {_log_of(row) for row in rows if outcome_of(row) != CHECKED}
+    return undone | {row["round"] for row in rows if outcome_of(row) == CHECKED and _log_of(row) not in ended}
+
+
+def day_rows(rows: Iterable[EvidenceRow]) -> list[EvidenceRow]:
+    """Return one row for each day, kind, log and outcome of these rows of a topic. All rounds have an outcome.
+
+    It has the sums of its rounds, their failed checks, and NOTES of their notes.
+    """
+    ordered = sorted(rows, key=lambda row: row["checked_at_ms"])
+    ended = {_log_of(row): outcome_of(row) for row in ordered if outcome_of(row) != CHECKED}
+    groups: dict[tuple[int, str, int, str], list[EvidenceRow]] = {}
+    for row in ordered:
+        day = row["now_ms"] // DAY_MS
+        groups.setdefault((day, row["kind"], row["partition"], ended[_log_of(row)]), []).append(row)
+    return [_day_row(day, outcome, of_day) for (day, _, _, outcome), of_day in groups.items()]
+
+
+def _log_of(row: EvidenceRow) -> tuple[str, str, int]:
+    return row["round"], row["kind"], row["partition"]
+
+
+def _day_row(day: int, outcome: str, rows: Sequence[EvidenceRow]) -> EvidenceRow:
+    """Return the row of a day. The rows of checks whose round has an outcome only add their failed checks."""
+    ends = [row for row in rows if outcome_of(row) != CHECKED]
+    deleted: Counter[str] = sum((Counter(deleted_of(row)) for row in ends), Counter())
+    saved = [saved_bytes for row in ends if (saved_bytes := row.get("saved_bytes")) is not None]
+    rounds = sum(row.get("rounds") or 1 for row in ends)
+    notes = dict.fromkeys(note for row in ends if (note := row.get("note")))
+    last = ends[-1]
+    sums: EvidenceRow = {
+        "round": f"{DAY}{datetime.fromtimestamp(day * DAY_MS / 1000, UTC):%Y-%m-%d} {outcome}",
+        "rounds": rounds,
+        "note": "; ".join([counted(rounds, "round"), *list(notes)[:NOTES]]),
+        "first_dirty_offset": min(row["first_dirty_offset"] for row in ends),
+        "end_offset": max(row["end_offset"] for row in ends),
+        "records_in": last["records_out"] + sum(row["records_in"] - row["records_out"] for row in ends),
+        "tombstones_in": last["tombstones_out"] + sum(row["tombstones_in"] - row["tombstones_out"] for row in ends),
+        "deleted": DELETED_JSON.text(deleted),
+        "freed_bytes": sum(row["freed_bytes"] for row in ends),
+        "checks": CHECK_RESULTS_JSON.text(tuple(check for row in rows for check in checks_of(row) if not check.passed)),
+        "began_ms": None,
+        "saved_bytes": sum(saved) if saved else None,
+        CHECKED_ROUND: None,
+        "sample": "[]",
+    }
+    return last | {"dag_id": None, "run_id": None, "task_id": None} | sums

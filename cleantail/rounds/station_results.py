@@ -14,6 +14,8 @@ RECLAIMED = (
     "orphans_removed",
     "failed_branches_dropped",
     "evidence_files_merged",
+    "evidence_rows_summarized",
+    "results_removed",
     "side_snapshots_expired",
     "side_orphans_removed",
 )
@@ -99,7 +101,10 @@ class RewrittenFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimResult:
-    """Why there was something to reclaim, and what was removed. `side_` counts are of the side tables."""
+    """Why there was something to reclaim, and what was removed. `side_` counts are of the side tables.
+
+    `results_removed`: files of Great Expectations' results and of Data Docs.
+    """
 
     reasons: tuple[str, ...] = ()
     reclaimed_bytes: int = 0
@@ -109,6 +114,8 @@ class ReclaimResult:
     orphans_removed: int = 0
     failed_branches_dropped: int = 0
     evidence_files_merged: int = 0
+    evidence_rows_summarized: int = 0
+    results_removed: int = 0
     side_snapshots_expired: int = 0
     side_orphans_removed: int = 0
     ok: bool = True

@@ -120,7 +120,8 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
             continue
         totals += _saved(topic, row, outcome)
         totals += _failed(topic, partition, checks_of(row))
-        totals += _rounds(topic, partition, row["kind"], outcome) if outcome != CHECKED else Counter()
+        rounds = row.get("rounds") or 1
+        totals += _rounds(topic, partition, row["kind"], outcome, rounds) if outcome != CHECKED else Counter()
         totals += _dropped(topic, partition, deleted_of(row)) if outcome == PUBLISHED else Counter()
     return totals
 
@@ -133,8 +134,8 @@ def _saved(topic: str, row: EvidenceRow, outcome: str) -> Totals:
     return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): saved_bytes})
 
 
-def _rounds(topic: str, partition: int, kind: str, outcome: str) -> Totals:
-    return Counter({(m.ROUNDS, (topic, str(partition), kind, outcome)): 1})
+def _rounds(topic: str, partition: int, kind: str, outcome: str, rounds: int = 1) -> Totals:
+    return Counter({(m.ROUNDS, (topic, str(partition), kind, outcome)): rounds})
 
 
 def _failed(topic: str, partition: int, checks: Iterable[CheckResult]) -> Totals:

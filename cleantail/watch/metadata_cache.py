@@ -167,7 +167,18 @@ def error_text(error: Exception) -> str:
 logger = logging.getLogger(__name__)
 
 EVIDENCE_READERS = 8
-COLUMNS = ["topic", "partition", "kind", "outcome", "passed", "deleted", "freed_bytes", "checks", "saved_bytes"]
+COLUMNS = [
+    "topic",
+    "partition",
+    "kind",
+    "outcome",
+    "passed",
+    "deleted",
+    "freed_bytes",
+    "checks",
+    "saved_bytes",
+    "rounds",
+]
 
 
 class EvidenceTotals:

@@ -15,10 +15,12 @@ driver on a cluster starts with an empty folder, so the list of pages is also in
 
 from __future__ import annotations
 
+import heapq
 import json
 import logging
 import os
 import re
+import shutil
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,6 +38,7 @@ from cleantail.errors import TableError
 from cleantail.home.home_folder import FOLDER, GENERATOR, HEAD_CHARS, make_folder, results_of, site_of
 from cleantail.human import counted
 from cleantail.lake.exchange import read_document, write_document
+from cleantail.log.work_units import round_name
 from cleantail.rounds.check_results import kept_result, observed_text
 from spark_jobs.quality.evaluation import MEASURES, error_in, error_info
 
@@ -127,6 +130,8 @@ def page(content: Mapping[str, Any]) -> str:
 SHOWN_CHARS = 300
 ALONE = 8
 """Maximum number of failed logs with their own validation. Further ones share one."""
+ROUND_FOLDER = re.compile(r"\d{8}T\d{6}_\d{3}_")
+"""The beginning of the name of a round (cleantail.log.work_units.round_name)."""
 SUITES = {"round": "rules of the round", "records": "the topic's own checks"}
 SUBJECT = "cleantail"
 PARTITION_UNKNOWN = "partition not recorded"
@@ -294,7 +299,7 @@ def _short(value: Any) -> str:
 
 
 NEWEST = 300
-"""Maximum number of validations in the index. Older pages stay."""
+"""Maximum number of validations in the index. Older pages stay until their retention ends."""
 
 
 def write_pages(site: Path, topic: str, validations: Iterable[Any]) -> list[Path]:
@@ -304,10 +309,30 @@ def write_pages(site: Path, topic: str, validations: Iterable[Any]) -> list[Path
         file = site / "validations" / place_of(validation, ".html")
         write_whole(file, page(validation_content(topic, validation)))
         written.append(file)
-    pages = (site / "validations").glob("*/*/*/*.html")  # SUITE/ROUND/TIME/BATCH.html
+    # SUITE/ROUND/TIME/BATCH.html; only the newest rounds are opened, because a year has tens of thousands
+    rounds = heapq.nlargest(NEWEST, (site / "validations").glob("*/*"), key=lambda folder: folder.name)
+    pages = (file for folder in rounds for file in folder.glob("*/*.html"))
     newest = sorted(pages, key=lambda file: file.parts[-2], reverse=True)[:NEWEST]
     write_whole(site / "index.html", page(index_content(topic, [ListedPage.of(site, file) for file in newest])))
     return written
+
+
+def remove_results(topic: Topic, until_ms: int) -> int:
+    """Remove the results and pages of rounds past cleantail.evidence.retention.ms. Returns the number of their files.
+
+    A round's folder has its name, which begins with the round's clock. Pages in a store stay."""
+    home, before_ms = topic.platform.home, until_ms - topic.config.cleantail_evidence_retention_ms
+    oldest, site, removed = round_name(max(before_ms, 0), 0), site_of(home, topic.topic), 0
+    for kept in (results_of(home, topic.topic), site / "validations"):
+        for folder in kept.glob("*/*"):
+            if ROUND_FOLDER.match(folder.name) and folder.name < oldest and not folder.is_symlink():
+                removed += sum(file.is_file() for file in folder.rglob("*"))
+                shutil.rmtree(folder)
+    if removed:
+        for thread in list(_WRITING.values()):  # it may be writing the same index
+            thread.join()
+        write_pages(site, topic.topic, ())
+    return removed
 
 
 LIST = "pages.json"

@@ -8,12 +8,12 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import pyarrow as pa
-from pyiceberg.expressions import And, EqualTo
+from pyiceberg.expressions import And, EqualTo, In, LessThan, NotIn, NotStartsWith
 from pyiceberg.table import Transaction
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertTableUUID
@@ -29,9 +29,20 @@ from cleantail.retries import settled
 from cleantail.rounds.approval import approved_note
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON, CheckResult, sample_column
 from cleantail.rounds.checked_round import CheckedRound
-from cleantail.rounds.commit_summaries import OPERATION, ROUND, Commit
+from cleantail.rounds.commit_summaries import OPERATION, ROLLBACK, ROUND, Commit
 from cleantail.rounds.evidence_row import CHECKED_ROUND, DELETED_JSON, EVIDENCE_COLUMNS, EvidenceRow, columns_of
-from cleantail.rounds.past_rounds import CHECKED, CHECKS, HELD_BACK, PUBLISHED, RECLAIM
+from cleantail.rounds.past_rounds import (
+    CHECKED,
+    CHECKS,
+    DAY,
+    DAY_MS,
+    HELD_BACK,
+    OF_DAYS,
+    PUBLISHED,
+    RECLAIM,
+    day_rows,
+    undone_or_open,
+)
 from cleantail.rounds.recorded_checks import parts_of
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.tables import TopicTable
@@ -43,6 +54,7 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger("cleantail.evidence")
+T = TypeVar("T")
 
 SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in EVIDENCE_COLUMNS.items()])
 FORMAT = {"format-version": "2"}
@@ -55,7 +67,7 @@ PROPERTIES = {
     PROPERTY_FORMAT: str(STATE_FORMAT),
 }
 SNAPSHOTS_KEPT = 5
-MAY_BE_UNKNOWN = ("partition", "began_ms", "saved_bytes")
+MAY_BE_UNKNOWN = ("partition", "began_ms", "saved_bytes", "rounds")
 """Numeric columns that are null if unknown, because 0 has a meaning. A reclaim has no partition."""
 EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not in MAY_BE_UNKNOWN} | {
     "note": "",
@@ -142,26 +154,60 @@ def _old_snapshots(evidence: Table) -> list[int]:
 
 
 def _append(table: Table, rows: pa.Table) -> None:
-    """Append rows in exactly one commit. The commit also expires old snapshots.
+    """Append rows in exactly one commit. The commit also expires old snapshots."""
 
-    Replaces PyIceberg's own retry. It finds only the last attempt's commit, and deletes the files of a refused one."""
-    sent: list[int] = []
-
-    def append() -> bool:
-        transaction = _Remembering(table)
+    def stage(transaction: Transaction) -> bool:
         transaction.append(rows)
-        sent.extend(producer._snapshot_id for producer in transaction._snapshot_producers)
         if old := _old_snapshots(table):
             ExpireSnapshots(transaction).by_ids(old).commit()
-        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-        table._do_commit(transaction._updates, (*transaction._requirements, uuid))
         return True
 
-    def taken() -> bool | None:
-        table.refresh()
-        return True if any(table.metadata.snapshot_by_id(snapshot_id) for snapshot_id in sent) else None
+    _commit(table, stage)
 
-    settled(append, taken)
+
+def _commit(table: Table, stage: Callable[[Transaction], T]) -> T:
+    """Stage a change of the table's rows on its current metadata, commit it exactly once, and return its result.
+
+    Replaces PyIceberg's own retry. It finds only the last attempt's commit, and deletes the files of a refused one."""
+    sent: list[tuple[int, T]] = []
+
+    def change() -> T:
+        transaction = _Remembering(table)
+        result = stage(transaction)
+        sent.extend((producer._snapshot_id, result) for producer in transaction._snapshot_producers)
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        if transaction._updates:
+            table._do_commit(transaction._updates, (*transaction._requirements, uuid))
+        return result
+
+    def taken() -> T | None:
+        table.refresh()
+        return next((result for number, result in sent if table.metadata.snapshot_by_id(number)), None)
+
+    return settled(change, taken)
+
+
+def summarize_days(table: TopicTable, until_ms: int) -> int:
+    """Replace the topic's rows past cleantail.evidence.retention.ms by one row a day, in one commit.
+
+    Returns their number. Today's rows, and those of rounds that undone_or_open names, stay. `until_ms`: the clock."""
+    before_ms = (until_ms - table.topic.config.cleantail_evidence_retention_ms) // DAY_MS * DAY_MS
+    of_topic = EqualTo("topic", table.topic.topic)
+    evidence = evidence_table(table.platform)
+
+    def stage(transaction: Transaction) -> int:
+        past = And(of_topic, LessThan("now_ms", before_ms), In("kind", OF_DAYS), NotStartsWith("round", DAY))
+        rows = evidence_rows(evidence, past)
+        if not rows:
+            return 0
+        kept = undone_or_open([*rows, *evidence_rows(evidence, And(of_topic, EqualTo("kind", ROLLBACK)))])
+        old = [row for row in rows if row["round"] not in kept]
+        if old:
+            days = pa.Table.from_pylist(day_rows(old), SCHEMA)
+            transaction.overwrite(days, And(past, NotIn("round", kept)))
+        return len(old)
+
+    return _commit(evidence, stage)
 
 
 class _Remembering(Transaction):
@@ -238,8 +284,6 @@ def _unreported(evidence: Table, tables: Iterable[TopicTable]) -> list[RowsOfTop
     commits = [(table, commit) for table in tables for commit in _ended_rounds(table)]
     if not commits:
         return []
-    from pyiceberg.expressions import In
-
     names = {str(commit.summary.get(ROUND)) for _, commit in commits}
     by_round: dict[tuple[str, str, str], list[EvidenceRow]] = {}
     for row in evidence_rows(evidence, In("round", names)):

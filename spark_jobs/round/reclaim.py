@@ -25,7 +25,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from cleantail.config.topic_table import EVIDENCE, quoted
+from cleantail.config.topic_table import EARLIER_METADATA, EVIDENCE, SMALL_METADATA, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog, side_tables
@@ -52,10 +52,11 @@ from spark_jobs.iceberg.file_removal import (
     remove_orphans,
     require_own_files,
 )
-from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable, created_at_s
-from spark_jobs.round.evidence import append_reclaim
+from spark_jobs.quality.data_docs import remove_results
+from spark_jobs.round.evidence import append_reclaim, summarize_days
 from spark_jobs.round.released_logs import note_rewritten
 from spark_jobs.round.staged_rewrites import Plans, Staged, drop_staged, merge_beside, stage
 
@@ -236,7 +237,8 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     3. Groups of files are rewritten. The freed bytes get a row of evidence, also if a later group fails.
     4. Small files of the evidence are merged if there are many.
     5. Snapshots past their retention expire. Only in that case orphans are searched and removed, because listing files
-       each time would cost more than a round of a small topic.
+       each time would cost more than a round of a small topic. For the same reason rows of evidence, results and Data
+       Docs past cleantail.evidence.retention.ms go only then.
     """
     if table.exists():
         note_rewritten(table, now_ms)
@@ -257,6 +259,7 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     folder = past_unreadable(table.load, oldest_ms, partial(require_own, table)) if plan.expired_snapshots else None
     table.drop_stale_branches()
     table.drop_branches(plan.branches)
+    _shrink_metadata(table)
     try:
         for rewritten in rewrite_groups(table, plan.groups):
             result = result.with_files(rewritten)
@@ -266,10 +269,22 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     result = replace(result, evidence_files_merged=merge_evidence(table))
     if folder is None:
         return result
+    result = replace(
+        result,
+        evidence_rows_summarized=summarize_days(table, until_ms),
+        results_removed=remove_results(table.topic, until_ms),
+    )
     expired = expire_snapshots(table.spark, table.load, oldest_ms, folder.location)
     removed = remove_orphans(table.spark, table.load(), orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
     return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)
+
+
+def _shrink_metadata(table: TopicTable) -> None:
+    """Give a topic table of an earlier version SMALL_METADATA, unless a user has set another value."""
+    there = texts(table.load().properties())
+    if table.topic.columns is None and all(there.get(name) == text for name, text in EARLIER_METADATA.items()):
+        table.set_properties(SMALL_METADATA)
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,7 +88,10 @@ OWNED = {
         "expireSnapshots": "past the topic's retention, and only while `main` is where it was: require_same_main",
     },
     "spark_jobs/iceberg/jvm/quiet_jvm.py": {"rmtree": "temporary folders that this process has made"},
-    "spark_jobs/quality/data_docs.py": {"replace": "the same document, newer: its name says of which round it is"},
+    "spark_jobs/quality/data_docs.py": {
+        "replace": "the same document, newer: its name says of which round it is",
+        "rmtree": "folders of rounds among the topic's own results and pages, by the name that only a round has",
+    },
     "spark_jobs/round/intake/record_files.py": {
         "deleteFile": "files under UUIDs of this ingestion, before their commit is begun",
     },

@@ -40,6 +40,7 @@ TABLE = {
     "cleantail.snapshot.retention.ms": (432_000_000, 0, LONG_MAX),
     "cleantail.orphan.retention.ms": (259_200_000, 0, LONG_MAX),
     "cleantail.ingested.retention.ms": (604_800_000, 0, LONG_MAX),
+    "cleantail.evidence.retention.ms": (2_592_000_000, 0, LONG_MAX),
     "cleantail.readers.hold.cap.ms": (604_800_000, 0, LONG_MAX),
     "cleantail.full.proof.interval.ms": (604_800_000, 0, LONG_MAX),
     "cleantail.failed.branch.retention.ms": (604_800_000, 0, LONG_MAX),

@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from cleantail.rounds.past_rounds import rounds_of, with_undone
+from cleantail.rounds.past_rounds import DAY_MS, day_rows, rounds_of, undone_or_open, with_undone
+from cleantail.watch.log_metrics import totals_of
 
 
 def row(partition=0, round_name="r1", kind="compact", checked_at_ms=1000, passed=True, **deleted):
@@ -153,3 +154,63 @@ def test_of_mixed_outcomes_the_most_pressing_counts_whatever_their_order(told, o
     for order in (told, told[::-1]):
         answers = [answer(word, p) for p, word in enumerate(order) if word]
         assert [r.outcome for r in rounds_of([row(0), row(1), *answers])] == [outcome]
+
+
+# ---- days
+
+
+def full(of_row, now_ms=5, **more):
+    """A row with all columns that a day has sums of."""
+    measured = {"topic": "t", "now_ms": now_ms, "tombstones_in": 2, "tombstones_out": 1, "freed_bytes": 0}
+    return of_row | measured | {"saved_bytes": 7, "dag_id": "d"} | more
+
+
+TWO_DAYS = [
+    full(row(superseded=4)),
+    full(answer("published", superseded=4)),
+    full(row(round_name="r2", checked_at_ms=2000, superseded=1)),
+    full(
+        answer("published", round_name="r2", checked_at_ms=2001, superseded=1, note="approved by anna"), end_offset=12
+    ),
+    full(row(round_name="r3", checked_at_ms=3000, passed=False, superseded=9)),
+    full(row(1, round_name="r4", checked_at_ms=4000), now_ms=DAY_MS),
+    full(answer("withdrawn", 1, round_name="r4", checked_at_ms=4001), now_ms=DAY_MS),
+    full(row(None, "", "reclaim", 5000), freed_bytes=30, outcome="published", checks="[]"),
+    full(row(None, "", "reclaim", 5001), freed_bytes=12, outcome="published", checks="[]"),
+]
+
+
+def test_the_rows_of_a_day_become_one_for_each_log_kind_and_outcome():
+    days = {(day["round"], day["kind"], day["partition"]): day for day in day_rows(TWO_DAYS)}
+    assert list(days) == [
+        ("day 1970-01-01 published", "compact", 0),
+        ("day 1970-01-01 held_back", "compact", 0),
+        ("day 1970-01-02 withdrawn", "compact", 1),
+        ("day 1970-01-01 published", "reclaim", None),
+    ]
+    published = days["day 1970-01-01 published", "compact", 0]
+    assert (published["records_in"], published["records_out"], json.loads(published["deleted"])) == (
+        *(15, 3),
+        {"superseded": 5},
+    )
+    assert (published["note"], published["rounds"], published["saved_bytes"], published["end_offset"]) == (
+        *("2 rounds; approved by anna", 2, 14, 12),
+    )
+    assert days["day 1970-01-01 published", "reclaim", None]["freed_bytes"] == 42
+    assert json.loads(days["day 1970-01-01 held_back", "compact", 0]["checks"])[0]["passed"] is False
+
+
+def test_counters_stay_as_they_were_and_a_day_is_a_round():
+    once = day_rows(TWO_DAYS[:2])
+    later = [full(row(round_name="late", superseded=2)), full(answer("published", round_name="late", superseded=2))]
+    for before in (TWO_DAYS, [*once, *TWO_DAYS[2:]]):
+        assert totals_of(day_rows(before)) == totals_of(TWO_DAYS)
+    rounds = rounds_of([*day_rows(TWO_DAYS), *day_rows(later)])  # a row of that day came late
+    assert sum(r.dropped for r in rounds) == 7
+    assert [r.outcome for r in rounds] == ["withdrawn", "held_back", "published", "published"]
+
+
+def test_rounds_that_were_undone_or_have_no_outcome_keep_their_rows():
+    undo = full(row(round_name="undid r2, r0", kind="rollback", checked_at_ms=9000), outcome="published")
+    assert undone_or_open([*TWO_DAYS, undo]) == {"r2", "r0"}
+    assert undone_or_open([full(row(round_name="waits"))]) == {"waits"}

@@ -11,7 +11,9 @@ import pytest
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Catalog, Platform
 from cleantail.config.topic import Topic
-from spark_jobs.quality.data_docs import LIST, DocsStore, page
+from cleantail.home.home_folder import results_of, site_of
+from cleantail.log.work_units import round_name
+from spark_jobs.quality.data_docs import LIST, DocsStore, page, remove_results
 from tests.jobs.catalog_sites import SECRET, STORE_LOGIN, s3_gateway
 
 COPIED = Topic(topic="copied", table="cleantail.copied")
@@ -43,6 +45,26 @@ def test_pages_of_two_drivers_are_in_one_index_newest_first(store: DocsStore, tm
     assert 0 < index.index("r2") < index.index("r1")
     pages = sorted(str(file.relative_to(folder)) for file in folder.rglob("*.html"))
     assert len(pages) == 3 and all(name in index for name in pages if name != "index.html")
+
+
+DAY_MS = 86_400_000
+
+
+def test_results_and_pages_go_after_the_retention_of_the_evidence(store: DocsStore) -> None:
+    topic, at_ms = store.topic, 1_800_000_000_000
+    site, results = site_of(topic.platform.home, topic.topic), results_of(topic.platform.home, topic.topic)
+    old, young = round_name(at_ms - 1, 7), round_name(at_ms, 8)
+    for name, time in ((old, "20260101T000000.000000Z"), (young, "20260102T000000.000000Z"), ("mine", "x")):
+        site_with(site, name, time)
+        (results / "round" / name / time).mkdir(parents=True)
+        (results / "round" / name / time / "round-round.json").write_text("{}")
+    assert topic.config.cleantail_evidence_retention_ms == 30 * DAY_MS
+    assert remove_results(topic, at_ms + 30 * DAY_MS) == 2
+    left = {file.parts[-3] for folder in (site, results) for file in folder.rglob("round-round.*")}
+    assert left == {young, "mine"}
+    index = (site / "index.html").read_text()
+    assert young in index and old not in index
+    assert remove_results(topic, at_ms + 30 * DAY_MS) == 0
 
 
 def test_a_list_of_which_half_was_written_hides_no_new_page(store: DocsStore, tmp_path: Path) -> None:

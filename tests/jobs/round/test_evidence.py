@@ -17,7 +17,8 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OutsideError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import read_evidence
-from cleantail.rounds.past_rounds import PUBLISHED, RECLAIM
+from cleantail.rounds.past_rounds import DAY_MS, PUBLISHED, RECLAIM
+from cleantail.watch.log_metrics import totals_of
 from spark_jobs.round import evidence, publish, reclaim
 from tests.jobs.round.test_held_rounds import ingest
 from tests.jobs.round.test_rounds import NOW
@@ -120,6 +121,48 @@ def test_two_rounds_that_expire_old_snapshots_at_once_both_append_in_a_commit_ea
     assert len(after.metadata.snapshots) == 2  # the new one, and the other round's, which a later append expires
     assert _version(after) == _version(other) == _version(one) + 1
     assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(5))
+
+
+def test_rows_past_their_retention_become_a_row_a_day_in_one_commit_and_counters_stay(workshop, table_of):
+    separate(workshop, "days_of_evidence")
+    topic, other = workshop.topic("days", {"cleantail.evidence.retention.ms": 5 * DAY_MS}), workshop.topic("no-days")
+    for n in range(3):
+        for name in (topic, other):
+            ingest(workshop, name, f"{name}-{n}.jsonl", (2 * n, "a", "x"), (2 * n + 1, "a", "y"))
+            workshop.ok("compact", name, "--now", NOW + n * DAY_MS, "--force")
+    evidence.append_reclaim(table_of(topic), 10, NOW)
+    rows, of_other, before = workshop.evidence(topic), workshop.evidence(other), evidence_table(workshop)
+    end_of_first_day = NOW // DAY_MS * DAY_MS + DAY_MS
+    for until_ms, replaced in ((end_of_first_day + 5 * DAY_MS - 1, 0), (end_of_first_day + 5 * DAY_MS, 3)):
+        assert evidence.summarize_days(table_of(topic), until_ms) == replaced
+    days = [row for row in workshop.evidence(topic) if row["round"].startswith("day ")]
+    assert [(row["kind"], row["outcome"], row["rounds"]) for row in sorted(days, key=lambda row: row["kind"])] == [
+        ("compact", "published", 1),
+        ("reclaim", "published", 1),
+    ]
+    assert [row for row in workshop.evidence(topic) if row not in days] == [row for row in rows if row["now_ms"] > NOW]
+    assert workshop.evidence(other) == of_other
+    assert totals_of(workshop.evidence(topic)) == totals_of(rows)
+    assert _version(evidence_table(workshop)) == _version(before) + 1
+    assert evidence.summarize_days(table_of(topic), end_of_first_day + 5 * DAY_MS) == 0
+
+
+def test_rows_that_come_while_a_day_is_made_are_in_it(workshop, table_of, monkeypatch):
+    separate(workshop, "busy_days")
+    topic = workshop.topic("busy-days", {"cleantail.evidence.retention.ms": 0})
+    for n in range(2):
+        evidence.append_reclaim(table_of(topic), n, NOW)
+    day_rows, came = evidence.day_rows, []
+
+    def late(rows):
+        if not came:
+            came.append(evidence.append_reclaim(table_of(topic), 40, NOW))
+        return day_rows(rows)
+
+    monkeypatch.setattr(evidence, "day_rows", late)
+    assert evidence.summarize_days(table_of(topic), NOW + DAY_MS) == 3
+    [day] = workshop.evidence(topic)
+    assert (day["freed_bytes"], day["rounds"]) == (41, 3)
 
 
 def _version(table):
