@@ -54,7 +54,7 @@ class Retries:
 
 
 COMMITS = Retries((OvertakenError, UnknownCommitError), tries=20, pause_s=(0.02, 0.1))
-"""Commits. If an answer does not say whether a commit was taken, the caller checks that before the next try."""
+"""Commits. If an answer leaves open whether a commit was taken, the caller checks that before the next try."""
 ROUNDS = Retries(ConflictError, tries=8, pause_s=(0.1, 0.5))
 """Rounds and expiries. After the last try the job exits with code 3."""
 

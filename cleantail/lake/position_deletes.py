@@ -238,7 +238,7 @@ def vector_name(path: str, start: int) -> str:
 def miscounted(name: str, positions: int, count: int, records: int) -> str:
     """Return the error text for a delete file with `count` in its metadata, for a data file of this many records."""
     return (
-        f"the {name} has {counted(positions, 'position')}, but its metadata say {count}, for a data file with "
+        f"the {name} has {counted(positions, 'position')}, but {count} by its metadata, for a data file with "
         f"{counted(records, 'record')}"
     )
 

@@ -88,7 +88,7 @@ class Forgotten:
     they were read.
 
     `holes` counts the offsets that had no record. `retention_ms` is the source topic's delete.retention.ms, `at_ms` the
-    time of the read (Unix ms). `hindrance` says why no reconciliation can mend it; empty if one can.
+    time of the read (Unix ms). `hindrance` is why no reconciliation can mend it; empty if one can.
     """
 
     __pydantic_config__ = _NO_MORE

@@ -4,10 +4,10 @@
    last message of each channel and sends the differences (`due_notifications`), as a Kubernetes controller reconciles.
 2. An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
    again after a release is the same incident with another `occurrence`.
-3. A look ends an incident only if it could have seen it (`Look.is_known`). A look that could not read the table ends
-   nothing.
-4. A look of a run that began before the incident was last seen does not end it: tasks of old runs may be cleared later.
-5. Such a run does not open an incident either, once a later run has looked at everything.
+3. A task ends an incident only if it could have found the condition (`Look.is_known`). A task that could not read the
+   table ends nothing.
+4. A task of a run that began before the incident was last seen does not end it: tasks of old runs may be cleared later.
+5. Such a run does not open an incident either, once a later run has evaluated everything.
 
 A channel is notified once of an incident, however long it lasts, once of each new cause, and once of its end. Each cell
 of the table gives the message to send and the channel's last word after it:
@@ -54,8 +54,8 @@ class Condition:
 
     `partition` is None if a task is meant. `mark` is the offset that a reader must have passed (HOLD_CAP only).
     `occurrence` changes if the incident begins again without having been over. `seen_ms` is the wall clock (Unix ms) at
-    which the condition was seen, 0 for the look that sees it now. `run_id` is the run of the task that saw it.
-    `cause` (cause_of) changes if the same incident has another reason; a look without one does not know it.
+    which the condition was seen, 0 if the present task sees it now. `run_id` is the run of the task that saw it.
+    `cause` (cause_of) changes if the same incident has another reason; it is empty if the task does not know it.
     """
 
     event: Event
@@ -107,7 +107,7 @@ class LastWord:
 class Incident:
     """A condition with its times (Unix ms, wall clock), and the last word of each channel that has one.
 
-    `outcome` is how it ended, if the look that ended it knew that: `approved by Anna`.
+    `outcome` is how it ended, if that is known: `approved by Anna`.
     """
 
     condition: Condition
@@ -123,8 +123,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class Book:
-    """The incidents of one topic. `looked_ms` is the wall clock at which the last run that looked at everything
-    began."""
+    """The incidents of one topic. `looked_ms`: when the last run that evaluated everything began (wall clock)."""
 
     incidents: Mapping[Key, Incident] = field(default_factory=dict)
     looked_ms: int = 0
@@ -134,7 +133,7 @@ class Book:
 class Look:
     """What a task of a run has seen.
 
-    `is_known` returns whether the look could have seen that a condition is over. `now_ms` is the wall clock,
+    `is_known` returns whether the task could have found that a condition is over. `now_ms` is the wall clock,
     `began_ms` the time by it at which the run began. `whole` is true at the end of a run, when all
     was evaluated. `outcome` is how the incidents that it ends have ended.
     """
@@ -149,7 +148,7 @@ class Look:
 
 
 def observed(book: Book, look: Look) -> Book:
-    """Return the book after a look. Incidents that the look could not see stay as they are."""
+    """Return the book after a task's look. Incidents that the task could not check stay as they are."""
     not_before_ms = max(look.began_ms, book.looked_ms)
     seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
     after = dict(book.incidents)
@@ -188,7 +187,7 @@ def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
 
 
 def _may_end(condition: Condition, look: Look) -> bool:
-    """Return whether a look may end an incident that it did not see (rules 3 and 4)."""
+    """Return whether a task may end an incident that it did not find (rules 3 and 4)."""
     is_later = condition.run_id == look.run_id or look.began_ms >= condition.seen_ms
     return is_later and look.is_known(condition)
 

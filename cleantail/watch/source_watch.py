@@ -1,7 +1,7 @@
 """Query the sources of topics in the background, and keep the answers for a while: for pages, metrics and `status`.
 
 An answer is the topic's offsets at its brokers, or the snapshots of its source table. How far a table is behind them
-follows from the table's own position (source_lag, snapshot_lag), so it is computed at each look.
+follows from the table's own position (source_lag, snapshot_lag), so it is computed at each call.
 """
 
 from __future__ import annotations

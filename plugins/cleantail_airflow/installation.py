@@ -23,7 +23,7 @@ JOB_FILE = ROOT / "spark_jobs" / "run_station.py"
 NO_CONFIG = Path(f"/{CONFIG_VARIABLE} names no configuration")
 """Placeholder for a missing configuration. No such directory exists."""
 WITHOUT_CONFIG = (
-    f"The API server does not know the configuration. Set {CONFIG_VARIABLE} in its environment to the directory that "
+    f"The API server has no configuration. Set {CONFIG_VARIABLE} in its environment to the directory that "
     "your DAG file passes to topic_dags, and restart it. Set it for the scheduler too."
 )
 """What the pages show instead."""

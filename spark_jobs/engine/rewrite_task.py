@@ -84,7 +84,7 @@ def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
         parquet = pq.ParquetFile(stream, buffer_size=STREAM_BYTES)
         if parquet.metadata.num_rows != file.records:
             raise TableError(
-                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
+                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, but {file.records} by its metadata"
             )
         yield parquet
 

@@ -178,7 +178,7 @@ def column_batches(
         parquet = pq.ParquetFile(stream)
         if parquet.metadata.num_rows != file.records:
             raise TableError(
-                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, its metadata say {file.records}"
+                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, but {file.records} by its metadata"
             )
         note_kind(parquet, file, layout)
         at, groups = _row_groups(parquet.metadata, file)
@@ -229,7 +229,7 @@ def _with_offsets(arrays: dict[str, pa.Array], file: LogFile, at: int, records: 
     lineage = Lineage(file.first_row_id, file.updated)
     offsets = record_offsets(range(at, at + records), lineage, file.path, *own)
     if not file.may_hold_all(offsets):
-        raise TableError(f"{file.path} has other row ids than its metadata say")
+        raise TableError(f"{file.path} has other row ids than its metadata")
     return arrays | {OFFSET: offsets}
 
 

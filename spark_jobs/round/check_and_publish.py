@@ -139,4 +139,4 @@ def publish_or_start_over(run: Run, checked: CheckedRound) -> RoundResult:
         return result
     why = held_message(checked.topic, result.checked.holds)
     set_aside(run.table, result.checked, None, why)
-    raise HeldError(f"{why}. It was dropped; the next run asks for approval")
+    raise HeldError(f"{why}. It was dropped; the next run requests approval")

@@ -253,7 +253,7 @@ def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str)
         set_aside(table, checked, None, str(e))
         raise HeldError(
             f"{checked.topic}: what {approved_by} approved cannot be published as it was shown; nothing was published: "
-            f"{e}. The next run makes a new round and asks for approval again"
+            f"{e}. The next run makes a new round and requests approval again"
         ) from None
 
 

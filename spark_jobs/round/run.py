@@ -322,7 +322,7 @@ def withdraw(run: Run, checked: CheckedRound, why: str) -> None:
 
 
 def drop_if_waiting(run: Run, result: RoundResult) -> RoundResult:
-    """Drop a round that needs approval if the caller cannot ask for it later."""
+    """Drop a round that needs approval if the caller cannot request it later."""
     if result.checked:
-        set_aside(run.table, result.checked, None, "it needs approval, and this run cannot ask for it: see --approve")
+        set_aside(run.table, result.checked, None, "it needs approval, and this run cannot request it: see --approve")
     return replace(result, checked=None)

@@ -87,7 +87,7 @@ def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa
         records = parquet.metadata.num_rows
         if records != file.record_count:
             raise TableError(
-                f"{file.file_path} has {counted(records, 'record')}, but its metadata say {file.record_count}"
+                f"{file.file_path} has {counted(records, 'record')}, but {file.record_count} by its metadata"
             )
         projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
 

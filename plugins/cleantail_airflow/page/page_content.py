@@ -199,7 +199,7 @@ class Content:
     def one_topic(self, name: str, now_ms: int, approval_task: str = "", dag: DagState | None = None) -> TopicPage:
         """Return the page of one topic.
 
-        If its table cannot be read, the page has what YAML, Airflow and the brokers know. Raises KeyError for an
+        If its table cannot be read, the page has the facts from YAML, Airflow and the brokers. Raises KeyError for an
         unknown topic, ConfigError if its file is broken.
         """
         configured = self.configured

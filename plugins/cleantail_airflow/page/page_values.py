@@ -106,7 +106,7 @@ class LogView:
 
 
 _AT_REST = (State.DUE, State.WAITING, State.CLEAN, State.RETAINED, State.EMPTY)
-"""States that say nothing of records which the next run would read first."""
+"""States that do not cover records which the next run would read first."""
 
 
 def row_of(

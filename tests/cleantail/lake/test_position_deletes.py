@@ -204,13 +204,13 @@ def written(tmp_path):
 def test_a_vector_that_is_not_its_data_files_is_an_error(written, positions, said):
     vector = written(BitMap64(positions), said)
     with pytest.raises(
-        TableError, match=rf"v\.puffin at 4 has {len(positions)} positions?, but its metadata say {said}"
+        TableError, match=rf"v\.puffin at 4 has {len(positions)} positions?, but {said} by its metadata"
     ):
         lost_positions(PyArrowFileIO(), [vector], 7)
 
 
 def test_a_vector_of_more_positions_than_records_is_an_error_by_its_metadata(written):
-    with pytest.raises(TableError, match="has 3 positions, but its metadata say 3, for a data file with 2 records"):
+    with pytest.raises(TableError, match="has 3 positions, but 3 by its metadata, for a data file with 2 records"):
         lost_records(PyArrowFileIO(), [written(BitMap64([1, 2, 3]))], 2)
 
 
