@@ -231,9 +231,8 @@ def check(engine: Engine, platform: Platform, parts: list[str]) -> None:
 def faults(_: Engine, platform: Platform) -> None:
     """Kills each container in turn while a task runs, and at last all of them in good order."""
     platform.heals(TOPIC, TOPIC, {"ingest": ["kafka"], "compact": ["spark-worker"], "check_quality": ["rustfs"]})
-    platform.heals(GROUP, GROUPED, {"run_pack": ["spark-master", "airflow-dag-processor", "airflow-triggerer"]})
-    platform.heals(GROUP, GROUPED, {"run_pack": ["airflow-apiserver", "postgres"]})
-    platform.heals(GROUP, GROUPED, {"run_pack": ["airflow-scheduler"]})
+    airflow = [f"airflow-{name}" for name in ("dag-processor", "triggerer", "apiserver", "scheduler")]
+    platform.heals(GROUP, GROUPED, {"run_pack": ["spark-master", "postgres", *airflow]})
     began = time.monotonic()
     platform.shell("docker compose down")
     platform.up()
@@ -249,8 +248,8 @@ def operations(_: Engine, platform: Platform) -> None:
     run_id = platform.trigger(GROUP)
     until(RUN_S, lambda: platform.states(GROUP, run_id).get("run_pack") == "running", "run_pack runs", every=1)
     old = platform.container("airflow-scheduler")["Image"]
-    with (platform.checkout / "README.md").open("a") as readme:  # a version that differs
-        readme.write("\n")
+    with (platform.checkout / "deploy/Dockerfile").open("a") as dockerfile:  # a version that differs
+        dockerfile.write("LABEL version=another\n")
     platform.documented("upgrade")
     if platform.container("airflow-scheduler")["Image"] == old:
         raise Failed("the scheduler still runs the old image")

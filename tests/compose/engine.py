@@ -18,9 +18,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -170,14 +172,19 @@ class Engine:
             "apache/kafka": self._kafka,
             "rustfs/rustfs": self._store,
         }
-        for pinned in [base, *sorted({s["image"] for s in services if "build" not in s})]:
+
+        def pull_or_make(pinned: str) -> None:
             image = pinned.partition("@")[0]  # an image that is made here has no digest
             if self._has(pinned):
-                continue
+                return
             self.stand_ins.append(image)
             if not self._is_here(image):
                 self.say(f"{image}: not to be had, a stand-in is made")
                 recipes[image.partition(":")[0]](image, base.partition("@")[0])
+
+        pull_or_make(base)  # the other recipes begin with it
+        with ThreadPoolExecutor() as pool:
+            list(pool.map(pull_or_make, sorted({s["image"] for s in services if "build" not in s})))
 
     def build(self, image: str, dockerfile: Path, context: Path) -> None:
         network = ["--network", "host"] if self.is_own else []
@@ -259,9 +266,7 @@ class Engine:
     # --- stand-ins
 
     def _build(self, image: str, base: str, dockerfile: str, files: dict[str, str | Path]) -> None:
-        context = self.work / "context"
-        shutil.rmtree(context, ignore_errors=True)
-        context.mkdir()
+        context = Path(tempfile.mkdtemp(dir=self.work))
         for name, content in {"Dockerfile": dockerfile.format(base=base), **files}.items():
             (context / name).parent.mkdir(exist_ok=True)
             if isinstance(content, str):

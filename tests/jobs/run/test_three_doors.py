@@ -16,7 +16,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import evidence_rows, load_evidence
 from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
 from tests.alert_sinks import hook  # noqa: F401
-from tests.jobs.round.test_alerts import NO_RECLAIM, Operations, operations  # noqa: F401
+from tests.jobs.round.test_alerts import Operations, operations  # noqa: F401
 from tests.jobs.round.test_rounds import NOW, record
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
@@ -31,6 +31,8 @@ HISTORY = (
     ([], NOW + 300_000),
 )
 """Superseded records; a log whose check is red (its key is not of letters); tombstones, which expire in later runs."""
+DUE = {"delete.retention.ms": 50_000, "cleantail.reclaim.deleted.ratio": 0.3}
+"""Tombstones expire within the history, and a file that is hidden for the most part is rewritten."""
 SAME = [
     "partition",
     "kind",
@@ -66,9 +68,7 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
         more = {"group": "doors"} if door == "group_dag" else {}
         name = f"doors-{door.replace('_', '-')}"
         source = {"path": f"landing/{name}/*.jsonl"}
-        topics[door] = operations.topic(
-            name, {"delete.retention.ms": 50_000}, *EVENTS, checks=[LETTERS], source=source, **more
-        )
+        topics[door] = operations.topic(name, DUE, *EVENTS, checks=[LETTERS], source=source, **more)
     told: dict[str, list[tuple[int, str, str]]] = {door: [] for door in BY}
     events: dict[str, list[Any]] = {door: [] for door in BY}
     for number, (records, now_ms) in enumerate(HISTORY):
@@ -82,6 +82,7 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
                     workshop.ok("ingest", topic, "--file", file)
                 code, _, _ = workshop.run("compact", topic, "--now", now_ms)
                 assert code in (0, 1)
+                workshop.ok("reclaim", topic, "--now", now_ms)
                 continue
             before = len(operations.hook.posts)
             dag = operations.site.dag("doors" if door == "group_dag" else topic)
@@ -92,6 +93,7 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
                 for event in asset_events(finished.run_id)
             ]
     first, *others = topics.values()
+    assert any("reclaim" in row for row, _ in evidence_of(operations, first))
     assert [evidence_of(operations, other) for other in others] == [evidence_of(operations, first)] * 2
     kept = [[{**row, "topic": ""} for row in workshop.read(topic)] for topic in topics.values()]
     assert kept == [kept[0]] * 3 != [[]] * 3
