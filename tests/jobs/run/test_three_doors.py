@@ -80,9 +80,11 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
             if door == "command_line":
                 if records:
                     workshop.ok("ingest", topic, "--file", file)
+                planned = workshop.json("plan", topic, "--now", now_ms)
                 code, _, _ = workshop.run("compact", topic, "--now", now_ms)
                 assert code in (0, 1)
-                workshop.ok("reclaim", topic, "--now", now_ms)
+                if planned["reclaim"]["due"]:  # as in a DAG, where the task that evaluates decides it
+                    workshop.ok("reclaim", topic, "--now", now_ms)
                 continue
             before = len(operations.hook.posts)
             dag = operations.site.dag("doors" if door == "group_dag" else topic)
