@@ -52,7 +52,7 @@ def check_config(call: Invocation) -> int:
     read = partial(read_yaml, most_bytes=call.platform.limits.yaml_max_bytes)
     warnings = [f"{file}: {text}" for file, topic in topics for text in warnings_of(topic, read(file), names)]
     warnings += [warning for warning in [open_to_others(call.platform.home)] if warning]
-    answer = Configuration(files, list(scan_groups(call.config)), warnings)
+    answer = CheckedConfiguration(files, list(scan_groups(call.config)), warnings)
     call.output.show(answer)
     return 2 if answer.errors else 0
 
@@ -127,7 +127,7 @@ BROKEN = "(broken)"
 
 
 @dataclass(frozen=True)
-class Configuration:
+class CheckedConfiguration:
     """Answer of `check-config`: a row per file. Problems and warnings follow on stderr."""
 
     files: Sequence[tuple[Path, Topic | ConfigError]]

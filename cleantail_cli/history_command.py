@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
     from cleantail.lake.records.shown_records import PastRecord
-    from cleantail.rounds.topic_history import Event
+    from cleantail.rounds.topic_history import HistoryEvent
 
 SHOWN = 50
 VALUE_CHARS = 60
@@ -63,12 +63,12 @@ def history(call: Invocation, topic: str, limit: int, key: str | None, encoding:
         if wanted is not None:
             records = key_history(table, wanted, progress)
             since_ms = commits[-1].at_ms if commits else None
-            report: KeyHistory | History = KeyHistory(configured, records, since_ms)
+            report: KeyHistory | ShownHistory = KeyHistory(configured, records, since_ms)
         else:
             evidence = load_evidence(catalog, call.platform)
             rounds = read_evidence(evidence, configured.topic) if evidence is not None else []
             events = events_of(commits, rounds, configured.topic)
-            report = History(configured, events[:limit], max(len(events) - limit, 0), _branches(table))
+            report = ShownHistory(configured, events[:limit], max(len(events) - limit, 0), _branches(table))
     call.output.show(report)
     return 0
 
@@ -79,11 +79,11 @@ def _branches(table: Table) -> dict[str, int]:
 
 
 @dataclass(frozen=True)
-class History:
+class ShownHistory:
     """Answer of `history`. `older`: the number of events that are not shown."""
 
     topic: Topic
-    events: Sequence[Event]
+    events: Sequence[HistoryEvent]
     older: int
     branches: dict[str, int]
 

@@ -113,7 +113,7 @@ def ingest(
                 raise BadLineError(_named(str(e.file), copy), e.line_number, e.reason) from None
     rows = tuple(replace(row, file=_named(row.file, copy)) for row in result.files)
     notes = tuple(_named(text, copy) for text in result.warnings)
-    call.output.show(Ingested(configured, replace(result, files=rows, warnings=notes)))
+    call.output.show(ReadFromFiles(configured, replace(result, files=rows, warnings=notes)))
     return 0
 
 
@@ -227,7 +227,7 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
 
 
 @dataclass(frozen=True)
-class Ingested:
+class ReadFromFiles:
     """Answer of `ingest` with files."""
 
     topic: Topic

@@ -26,7 +26,7 @@ from cleantail_cli.status_command import tell_holds
 
 if TYPE_CHECKING:
     from cleantail.rounds.run_plan import EvaluatedTopic, PlannedLog
-    from cleantail.whatif.policy_comparison import Comparison, Difference, Policy
+    from cleantail.whatif.policy_comparison import ConfigurationDifference, Policy, PolicyComparison
 
 
 @command(
@@ -80,7 +80,7 @@ def plan(
         return compare_topic(call, configured, settings, clock(now))
     planned = evaluated(configured, now, force, partition)
     plans = [task_plan(unit, call.platform, configured.config, planned.shared_files) for unit in planned.units]
-    call.output.show(Plan(planned, plans))
+    call.output.show(ShownPlan(planned, plans))
     return 0
 
 
@@ -92,7 +92,7 @@ def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None)
 
 
 @dataclass(frozen=True)
-class Plan:
+class ShownPlan:
     """Answer of `plan`: the decision for each log, then the work units, tombstones, retention and reclaim.
 
     `unit_tasks` says how many tasks each unit has, and why. Their JSON key `joins` is part of the format.
@@ -202,7 +202,7 @@ _BASES = "measured: known from real rounds or metadata; estimated: from the shar
 class OnePolicy:
     """Answer of `plan --set`: a topic under another policy, as a table."""
 
-    compared: Comparison
+    compared: PolicyComparison
 
     def document(self) -> dict[str, Any]:
         return as_json(self.compared)
@@ -223,7 +223,7 @@ class OnePolicy:
 class AllPolicies:
     """Answer of `plan --diff`: all topics whose policy differs, as Markdown for a pull request."""
 
-    difference: Difference
+    difference: ConfigurationDifference
 
     def document(self) -> dict[str, Any]:
         difference = self.difference
@@ -239,7 +239,7 @@ class AllPolicies:
         page.line(markdown(self.difference).removesuffix("\n"))
 
 
-def as_json(compared: Comparison) -> dict[str, Any]:
+def as_json(compared: PolicyComparison) -> dict[str, Any]:
     """Return both sides with all numbers. Rates are per whole day of the history, null if it has none."""
     document = asdict(compared)
     document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
@@ -251,7 +251,7 @@ def as_json(compared: Comparison) -> dict[str, Any]:
     return document
 
 
-def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
+def rows(compared: PolicyComparison) -> list[tuple[str, str, str, str]]:
     """Return rows of (what, before, after, how it is known); none without a history."""
     before, after = compared.before, compared.after
     if before is None or after is None:
@@ -260,7 +260,7 @@ def rows(compared: Comparison) -> list[tuple[str, str, str, str]]:
     return [(what, b, a, _basis(what, before, after)) for what, b, a in cells]
 
 
-def _cells(side: Policy, compared: Comparison) -> list[str]:
+def _cells(side: Policy, compared: PolicyComparison) -> list[str]:
     outcome = side.outcome
     span = duration(round(compared.days * 86_400_000))
     expiry = "-" if side.next_expiry_ms is None else f"{instant(side.next_expiry_ms)} UTC"
@@ -296,7 +296,7 @@ def _count_text(rate: float | None, count: int, span: str) -> str:
     return f"{count} (history: {span})" if rate is None else f"{rate:.1f} a day"
 
 
-def headline(compared: Comparison) -> str:
+def headline(compared: PolicyComparison) -> str:
     """Return a line about the history."""
     if compared.before is None:
         return compared.note
@@ -307,7 +307,7 @@ def headline(compared: Comparison) -> str:
     return f"{text}; {compared.note}" if compared.note else text
 
 
-def markdown(difference: Difference) -> str:
+def markdown(difference: ConfigurationDifference) -> str:
     total = len(difference.changed) + len(difference.added) + len(difference.removed)
     if not (total or difference.broken_in_base or difference.broken):
         return "### Cleantail: no topic's policy changes\n"
@@ -323,7 +323,7 @@ def markdown(difference: Difference) -> str:
     return "\n\n".join(parts) + (f"\n\n<sub>{_BASES}</sub>\n" if difference.changed else "\n")
 
 
-def _section(compared: Comparison) -> str:
+def _section(compared: PolicyComparison) -> str:
     changes = _markdown_table(
         ("setting", "before", "after"),
         ((_code(key), _code(_text(key, b)), _code(_text(key, a))) for key, (b, a) in compared.changes.items()),

@@ -110,7 +110,7 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
             call.output.show(_compared(configured, source, progress))
             return 0
         result = _reconciled(configured, source, progress, approved_by)
-    call.output.show(Reconciled(configured, result))
+    call.output.show(ReconciledTopic(configured, result))
     if approved_by is None and tell_waiting(configured, [result], call.output, "reconcile"):
         return HeldError.exit_code
     return 0 if result.ok else 1
@@ -255,7 +255,7 @@ class Compared:
 
 
 @dataclass(frozen=True)
-class Reconciled:
+class ReconciledTopic:
     """Answer of `reconcile`: what the round removed from each log, and the results of its checks."""
 
     topic: Topic

@@ -64,7 +64,7 @@ NO_DATA_FILE = "None"
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SnapshotEntry:
     """A file of a snapshot. `file` is Iceberg's object, `sequence_number` its data sequence number."""
 
     file: Any
@@ -90,14 +90,14 @@ class SnapshotEntries:
     unpartitioned  ids of the partition specs without fields
     """
 
-    data: Sequence[Entry]
-    by_value: Sequence[Entry]
-    shared: Sequence[Entry]
-    own: Mapping[str, Sequence[Entry]]
+    data: Sequence[SnapshotEntry]
+    by_value: Sequence[SnapshotEntry]
+    shared: Sequence[SnapshotEntry]
+    own: Mapping[str, Sequence[SnapshotEntry]]
     unpartitioned: frozenset[int]
 
     @property
-    def foreign(self) -> list[Entry]:
+    def foreign(self) -> list[SnapshotEntry]:
         """Return the delete files that cover several data files."""
         return [*self.by_value, *self.shared]
 
@@ -117,7 +117,7 @@ def snapshot_entries(jvm: Any, table: Any, snapshot_id: int) -> SnapshotEntries:
     ]
     for entry in data:
         require_parquet(entry.path, entry.facts.file_format)
-    by_value, shared, own = list[Entry](), list[Entry](), dict[str, list[Entry]]()
+    by_value, shared, own = list[SnapshotEntry](), list[SnapshotEntry](), dict[str, list[SnapshotEntry]]()
     for manifest in each(snapshot.deleteManifests(table.io())):
         for entry in _entries(jvm, table, manifests.readDeleteManifest(manifest, table.io(), table.specs())):
             if entry.facts.content == "equality-deletes":
@@ -130,29 +130,29 @@ def snapshot_entries(jvm: Any, table: Any, snapshot_id: int) -> SnapshotEntries:
     return SnapshotEntries(data, by_value, shared, own, frozenset(specs))
 
 
-def _entries(jvm: Any, table: Any, reader: Any) -> Iterator[Entry]:
+def _entries(jvm: Any, table: Any, reader: Any) -> Iterator[SnapshotEntry]:
     try:
         for file in each(reader):
-            yield Entry(file, described_file(jvm, table, file), int(file.dataSequenceNumber()))
+            yield SnapshotEntry(file, described_file(jvm, table, file), int(file.dataSequenceNumber()))
     finally:
         reader.close()
 
 
-def _parquet(entry: Entry) -> Entry:
+def _parquet(entry: SnapshotEntry) -> SnapshotEntry:
     if not entry.facts.is_parquet:
         kind = entry.facts.file_format.upper()
         raise TableError(f"{entry.path} has deletes as {kind}, and only Parquet can be read. {REWRITE}")
     return entry
 
 
-def table_files(table: Any, entries: SnapshotEntries, compared: Sequence[Entry]) -> list[TableFile]:
+def table_files(table: Any, entries: SnapshotEntries, compared: Sequence[SnapshotEntry]) -> list[TableFile]:
     """Return data files, or equality deletes, in the form that equality_deletes requires."""
     ids = set(entries.field_ids)
     constants = PartitionConstants(table, ids)
     partitions = sorted({entry.iceberg_partition for entry in (*entries.data, *entries.by_value)})
     scopes = {partition: number for number, partition in enumerate(partitions)}
 
-    def converted(entry: Entry) -> TableFile:
+    def converted(entry: SnapshotEntry) -> TableFile:
         facts = entry.facts
         everywhere = bool(facts.equality_ids) and facts.spec_id in entries.unpartitioned
         return TableFile(
@@ -248,7 +248,7 @@ def _by_position(entries: SnapshotEntries, shared: SharedPositions) -> dict[int,
     return hidden
 
 
-def _own(table: Any, entries: SnapshotEntries, data: Entry) -> BitMap64:
+def _own(table: Any, entries: SnapshotEntries, data: SnapshotEntry) -> BitMap64:
     """Return the positions that the data file's own delete files hide."""
     deletes = entries.own.get(data.path, ())
     vectors = [e for e in deletes if e.facts.content_offset is not None]

@@ -54,7 +54,7 @@ BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 
 
 @dataclass(frozen=True, slots=True)
-class LogSource:
+class SnapshotLog:
     """The records of a log at a snapshot. It can be pickled.
 
     files         data files that may hold records of the log
@@ -73,7 +73,7 @@ class LogSource:
     memory_bytes: int
 
 
-def ordered_batches(io: FileIO, source: LogSource) -> Iterator[pa.RecordBatch]:
+def ordered_batches(io: FileIO, source: SnapshotLog) -> Iterator[pa.RecordBatch]:
     """Yield the live records of the log (RECORD), copies included.
 
     Raises TableError for a file that contradicts its metadata, or whose keys or values are not bytes."""
@@ -105,7 +105,7 @@ def _high(file: LogFile) -> int:
     return LONG_MAX if file.upper_offset is None else file.upper_offset
 
 
-def _in_order(io: FileIO, source: LogSource, file: LogFile) -> bool:
+def _in_order(io: FileIO, source: SnapshotLog, file: LogFile) -> bool:
     last = -1
     for batch in file_batches(io, source, file, (PARTITION, OFFSET)):
         offsets = batch[OFFSET].to_numpy(zero_copy_only=False)
@@ -116,7 +116,7 @@ def _in_order(io: FileIO, source: LogSource, file: LogFile) -> bool:
 
 
 def file_batches(
-    io: FileIO, source: LogSource, file: LogFile, columns: Sequence[str]
+    io: FileIO, source: SnapshotLog, file: LogFile, columns: Sequence[str]
 ) -> Iterator[Mapping[str, pa.Array]]:
     """Yield column -> its array in a topic table's type, for the visible live records of the log in a file.
 
@@ -153,7 +153,7 @@ def _column(name: str, array: pa.Array, path: str) -> pa.Array:
     return array.cast(pa.binary())
 
 
-def _chosen(source: LogSource, arrays: Mapping[str, pa.Array]) -> Booleans:
+def _chosen(source: SnapshotLog, arrays: Mapping[str, pa.Array]) -> Booleans:
     """Return the mask of the log's records at or above its start."""
     offsets = arrays[OFFSET]
     if offsets.null_count:
@@ -164,7 +164,7 @@ def _chosen(source: LogSource, arrays: Mapping[str, pa.Array]) -> Booleans:
     return chosen
 
 
-def _live(io: FileIO, source: LogSource, file: LogFile) -> Iterator[pa.RecordBatch]:
+def _live(io: FileIO, source: SnapshotLog, file: LogFile) -> Iterator[pa.RecordBatch]:
     for arrays in file_batches(io, source, file, (PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)):
         records = len(arrays[OFFSET])
         columns = [arrays[OFFSET], _stamps(arrays.get(TIMESTAMP), records)]
@@ -183,7 +183,7 @@ def _stamps(timestamps: pa.Array | None, records: int) -> pa.Array:
     return pa.array(known, pa.int64(), mask=null if null.any() else None)
 
 
-def _sorted(io: FileIO, source: LogSource, files: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
+def _sorted(io: FileIO, source: SnapshotLog, files: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
     batches = (batch for file in files for batch in _live(io, source, file))
     with task_database(1, source.memory_bytes) as database, reading(database, "record", RECORD, batches):
         for batch in database.sql(f'SELECT * FROM record ORDER BY "{OFFSET}"').to_arrow_reader(_fitting(io, files)):
@@ -291,7 +291,7 @@ class RestoreTask:
     proved             number of its records that an earlier task of this run compared
     """
 
-    source: LogSource
+    source: SnapshotLog
     topic: str
     max_message_bytes: int
     proved: int = 0
@@ -310,7 +310,7 @@ class LogProgress:
     written: int = 0
 
 
-def look_at_log(store: Mapping[str, str], source: LogSource) -> LogFacts:
+def look_at_log(store: Mapping[str, str], source: SnapshotLog) -> LogFacts:
     """Return the facts of the records to write, from offsets and timestamps.
 
     Reads values only if no other column shows which of them are null."""
@@ -330,7 +330,7 @@ class _Tally:
     zero_stamps: int = 0
     without_type: int = 0
 
-    def add(self, source: LogSource, arrays: Mapping[str, pa.Array]) -> None:
+    def add(self, source: SnapshotLog, arrays: Mapping[str, pa.Array]) -> None:
         arrays = arrays if source.tombstones else _without_tombstones(arrays)
         self.offsets |= BitMap64(arrays[OFFSET].to_numpy(zero_copy_only=False).astype(np.uint64))
         if TIMESTAMP in arrays:
@@ -401,7 +401,7 @@ def _feed(store: Mapping[str, str], task: RestoreTask) -> Feed:
     return Feed(log_rows(load_file_io(dict(store), task.source.location), task.source))
 
 
-def log_rows(io: FileIO, source: LogSource) -> Iterator[Rows]:
+def log_rows(io: FileIO, source: SnapshotLog) -> Iterator[Rows]:
     """Yield the records of a log in the order of their offsets, each offset once."""
     return once((rows_of(batch) for batch in ordered_batches(io, source)), source.partition)
 

@@ -30,8 +30,8 @@ from spark_jobs.iceberg.snapshot_files import union_of
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.restore_tasks import (
     LogProgress,
-    LogSource,
     RestoreTask,
+    SnapshotLog,
     compare_log,
     look_at_log,
     verify_log,
@@ -76,13 +76,13 @@ def _work(pin: RestorePin, partition: int, files: Sequence[DataFile]) -> Partiti
     )
 
 
-def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[LogSource]:
+def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[SnapshotLog]:
     """Return the pinned records of every partition, empty partitions included. Raises ConflictError if the branch was
     dropped."""
     files, logs = table.files_at(table.head_of(branch)), set(range(pin.partitions))
     log_files = with_footers(table, files.log_files(logs), files.layout, logs)
     return [
-        LogSource(
+        SnapshotLog(
             partition=partition,
             files=files_of([PartitionWork(partition, 0, 0, 0, 0)], log_files),
             layout=files.layout,

@@ -408,7 +408,7 @@ def _run_pack(arguments: argparse.Namespace) -> Document:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class StationEntry:
     """The function of a station, and its own command-line arguments (flag -> options of argparse)."""
 
     work: Callable[..., Document]
@@ -418,8 +418,8 @@ class Entry:
 RUN_PACK = "run_pack"
 KINDS = (round_state.COMPACT, round_state.EXPIRE, round_state.RECONCILE)
 _CLIENT = {"--client-settings": {"type": Path, "metavar": "F", "help": "settings of the Kafka client, as JSON"}}
-ENTRIES: Mapping[str, Entry] = {
-    INGEST: Entry(
+ENTRIES: Mapping[str, StationEntry] = {
+    INGEST: StationEntry(
         _ingest,
         {
             "--file": {"type": Path, "action": "append", "help": "a file of kcat -J lines; repeatable"},
@@ -428,28 +428,28 @@ ENTRIES: Mapping[str, Entry] = {
             **_CLIENT,
         },
     ),
-    CONVERT_DELETES: Entry(_convert_deletes, {}),
-    COMPACT: Entry(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
-    CHECK_QUALITY: Entry(
+    CONVERT_DELETES: StationEntry(_convert_deletes, {}),
+    COMPACT: StationEntry(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
+    CHECK_QUALITY: StationEntry(
         _check_quality,
         {
             "--round": {"required": True, "help": 'JSON: {"round", "branches": those that compact has made}'},
             "--publish": {"action": "store_true", "help": "publish what passed, unless the round waits for a person"},
         },
     ),
-    PUBLISH: Entry(
+    PUBLISH: StationEntry(
         _publish,
         {
             "--round": {"required": True, "help": "JSON: the round, its branches' heads, the logs that passed"},
             "--kind": {"choices": KINDS, "default": round_state.COMPACT, "help": "default: %(default)s"},
         },
     ),
-    RECONCILE: Entry(_reconcile, _CLIENT),
-    EXPIRE_TOMBSTONES: Entry(
+    RECONCILE: StationEntry(_reconcile, _CLIENT),
+    EXPIRE_TOMBSTONES: StationEntry(
         _expire_tombstones, {"--round": {"required": True, "help": 'JSON: {"now_ms", "partitions", "fresh_from"}'}}
     ),
-    RECLAIM: Entry(_reclaim, {}),
-    "rollback": Entry(
+    RECLAIM: StationEntry(_reclaim, {}),
+    "rollback": StationEntry(
         _rollback,
         {
             "--to": {"type": _target, "default": "last", "help": "last, or a snapshot's id"},
@@ -461,7 +461,7 @@ ENTRIES: Mapping[str, Entry] = {
             "--asked-ms": {"type": int, "help": "time of the request, Unix ms; no later round is undone"},
         },
     ),
-    RUN_PACK: Entry(
+    RUN_PACK: StationEntry(
         _run_pack,
         {
             "--request": {"required": True, "help": "JSON: {topics, now_ms, …}; @FILE"},

@@ -124,7 +124,7 @@ OFFSET = "offset"
 
 
 @dataclass(frozen=True, slots=True)
-class CleanerConfigs:
+class BrokerPolicy:
     """How the brokers clean a topic: its cleanup.policy as a set, and delete.retention.ms."""
 
     policy: frozenset[str]
@@ -150,7 +150,7 @@ class LogRead:
         return self.end - self.start - self.records
 
 
-def hindrance_of(topic: Topic, configs: CleanerConfigs | None) -> str:
+def hindrance_of(topic: Topic, configs: BrokerPolicy | None) -> str:
     """Return why the table cannot be compared with its source; empty if it can.
 
     `configs` is None if the brokers do not show them.
@@ -187,14 +187,14 @@ def as_of(
     return began_ms - min(CLEANING_MS, retention_ms // 2)
 
 
-def lowest_retention_ms(configs: CleanerConfigs, position: SourcePosition | None) -> int:
+def lowest_retention_ms(configs: BrokerPolicy, position: SourcePosition | None) -> int:
     """Return the delete.retention.ms that counts for a read: the lower of the current and the previous one."""
     before_ms = position.delete_retention_ms if position else None
     return configs.delete_retention_ms if before_ms is None else min(before_ms, configs.delete_retention_ms)
 
 
 def forgotten_by(
-    reads: Iterable[LogRead], configs: CleanerConfigs, retention_ms: int, read_ms: int, hindrance: str
+    reads: Iterable[LogRead], configs: BrokerPolicy, retention_ms: int, read_ms: int, hindrance: str
 ) -> tuple[Forgotten, ...]:
     """Return the logs whose deletions may have been removed before they were read. `read_ms`: when the read ended."""
     if "compact" not in configs.policy:

@@ -261,7 +261,7 @@ class ScanRequest:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class SegmentGap:
     """Offsets from `start` to below `end` that are missing in a file. The next batch begins at the byte position."""
 
     start: int
@@ -296,7 +296,7 @@ class SegmentScan:
     ended: frozenset[int]
     begun: Mapping[int, int]
     rewritten_to: int = 0
-    gap: Gap | None = None
+    gap: SegmentGap | None = None
 
 
 class OpenSegment:
@@ -383,7 +383,7 @@ def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
             except BatchProblem as e:
                 segment.fail(at, str(e))
             if header.base_offset > end:
-                cleaned_to, gap = header.base_offset, Gap(end, header.base_offset, at)
+                cleaned_to, gap = header.base_offset, SegmentGap(end, header.base_offset, at)
             if header.was_cleaned:
                 cleaned_to = rewritten_to = header.next_offset
             if header.is_transactional and header.is_control:

@@ -27,8 +27,8 @@ from cleantail.errors import CleantailError, SilentBrokersError, SourceError, So
 from cleantail.kafka.broker_clients import ANSWERED_WITHIN_S, Administrator, Complaint, without_values, wrong_setting
 from cleantail.kafka.read_plan import (
     UNCOMMITTED,
+    BrokerPolicy,
     BrokerTopic,
-    CleanerConfigs,
     LogOffsets,
     Range,
     changed_while_read,
@@ -62,7 +62,7 @@ class Brokers:
         """
         return self._answered(topic, self._ask)
 
-    def cleaner_configs(self, topic: str) -> CleanerConfigs | None:
+    def cleaner_configs(self, topic: str) -> BrokerPolicy | None:
         """Return how the brokers clean the topic; None if this login may not describe configs.
 
         Raises as describe does.
@@ -74,7 +74,7 @@ class Brokers:
             partial(ask, topic), partial(broker_problem, self._settings, topic), partial(self._silence, topic)
         )
 
-    def _cleaner_configs(self, topic: str) -> CleanerConfigs | None:
+    def _cleaner_configs(self, topic: str) -> BrokerPolicy | None:
         from confluent_kafka import KafkaError, KafkaException
 
         try:
@@ -84,7 +84,7 @@ class Brokers:
                 return None
             raise
         policy = frozenset(word.strip() for word in configs["cleanup.policy"].split(","))
-        return CleanerConfigs(policy, int(configs["delete.retention.ms"]))
+        return BrokerPolicy(policy, int(configs["delete.retention.ms"]))
 
     def _ask(self, topic: str) -> BrokerTopic:
         cluster_id = self._admin.cluster_id()

@@ -29,7 +29,7 @@ PROPERTY_LOOKED = "cleantail.looked."
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class CaughtUp:
     """When (Unix ms) a table at this position had all that its topic had."""
 
     topic: str
@@ -37,7 +37,7 @@ class Look:
     at_ms: int
 
 
-LOOK_JSON: Codec[Look] = Codec(Look)
+LOOK_JSON: Codec[CaughtUp] = Codec(CaughtUp)
 
 
 def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
@@ -45,7 +45,7 @@ def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
 
     Errors are only logged: at worst, a needless reconciliation is requested.
     """
-    look = Look(topic.topic, position.read_id, at_ms)
+    look = CaughtUp(topic.topic, position.read_id, at_ms)
     name = property_name(PROPERTY_LOOKED, topic.topic)
     try:
         write_properties(open_catalog(topic.platform), topic.own_namespace, {name: LOOK_JSON.text(look)}, set())

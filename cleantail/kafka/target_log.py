@@ -87,14 +87,14 @@ class Feed:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class FieldDifference:
     """The index of the first row that differs from its message, and the field that differs."""
 
     place: int
     field: str
 
 
-def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | None:
+def first_difference(rows: Rows, messages: Sequence[Message]) -> FieldDifference | None:
     """Return the first difference between rows and the same number of messages; None if all are equal."""
     stamps = [m.timestamp() for m in messages]
     as_created = [(CREATE_TIME, stamp_ms) for stamp_ms in rows.stamps_ms]
@@ -105,7 +105,7 @@ def first_difference(rows: Rows, messages: Sequence[Message]) -> Difference | No
         ("timestamp", as_created, stamps if stamps == as_created else [_as_created(stamp) for stamp in stamps]),
     )
     differences = [
-        Difference(next(n for n, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), name)
+        FieldDifference(next(n for n, (one, other) in enumerate(zip(ours, theirs, strict=True)) if one != other), name)
         for name, ours, theirs in columns
         if ours != theirs
     ]

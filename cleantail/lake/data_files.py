@@ -147,11 +147,11 @@ def columns_in(group: Any) -> Iterator[Any]:
 
 CACHED_FILES = 100_000
 """Maximum number of cached files."""
-_parts_by_file: dict[tuple[str, str, int, str | None], tuple[Part, ...]] = {}
+_parts_by_file: dict[tuple[str, str, int, str | None], tuple[FilePart, ...]] = {}
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class FilePart:
     """One log's share of a file. Both offset bounds are inclusive, times are Unix ms.
 
     `nulls`: number of tombstones; `null_keys`: number of records without a key. Both None if unknown.
@@ -167,7 +167,7 @@ class Part:
     null_keys: int | None = None
 
 
-def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_LINEAGES) -> tuple[Part, ...]:
+def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_LINEAGES) -> tuple[FilePart, ...]:
     """Return the logs in an adopted table's file: from the manifest, else its footer, else its records.
 
     Raises TableError if records have neither offsets nor row ids.
@@ -177,14 +177,14 @@ def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_
     return _by_offset(table, file, columns)
 
 
-def _by_lineage(table: Table, file: Any, columns: Columns, lineages: Lineages) -> tuple[Part, ...]:
+def _by_lineage(table: Table, file: Any, columns: Columns, lineages: Lineages) -> tuple[FilePart, ...]:
     """Return the file's logs. Each gets the offset bounds of the whole file, which row lineage gives."""
     lineage = require_row_ids(lineages.get(file.file_path), file.file_path)
     low, high = offset_range(file.record_count, lineage, file.file_path, spans_of(table, file))
     return tuple(replace(part, lower_offset=low, upper_offset=high) for part in _by_offset(table, file, columns))
 
 
-def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
+def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[FilePart, ...]:
     """Return the file's logs. Their offset bounds are 0 if the table has no offset column."""
     mapping = str(table.properties.get(PROPERTY_COLUMNS, property_of_columns(columns)))
     key = (file.file_path, mapping, table.schema().schema_id, table.properties.get(NAME_MAPPING))
@@ -200,14 +200,14 @@ def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[Part, ...]:
     return known
 
 
-def _require_times(file: Any, columns: Columns, parts: Iterable[Part]) -> None:
+def _require_times(file: Any, columns: Columns, parts: Iterable[FilePart]) -> None:
     """Raise TableError for whole numbers that are mapped to timestamp and cannot be Unix ms."""
     ends = (end for part in parts for end in (part.min_timestamp_ms, part.max_timestamp_ms))
     if any(abs(end) > MOST_MS for end in ends):
         raise TableError(f"{file.file_path}: {beyond_ms(str(columns.timestamp))}")
 
 
-def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[FilePart, ...]) -> tuple[FilePart, ...]:
     """Return the parts with the number of records marked as deletes, from the marking column.
 
     If the file has several logs, the number is split by their shares, as with deleted records.
@@ -218,7 +218,7 @@ def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[Part, ..
     return tuple(replace(part, nulls=share) for part, share in zip(parts, shares, strict=True))
 
 
-def _from_manifest(table: Table, file: Any, columns: Columns) -> Part | None:
+def _from_manifest(table: Table, file: Any, columns: Columns) -> FilePart | None:
     """Return the single log, from the manifest's bounds and the file's partition.
 
     None if there are several logs, or if the file itself has to be read.
@@ -296,14 +296,14 @@ def _in_ms(table: Table, columns: Columns, stamps: Ends) -> Ends:
     return stamps[0] // scale, stamps[1] // scale
 
 
-def _one_log(logs: Ends, offsets: Ends, stamps: Ends, records: int, values: int, keys: int | None) -> Part | None:
+def _one_log(logs: Ends, offsets: Ends, stamps: Ends, records: int, values: int, keys: int | None) -> FilePart | None:
     if logs is None or offsets is None or logs[0] != logs[1]:
         return None
     start, end = (NO_TIMESTAMP_MS, NO_TIMESTAMP_MS) if stamps is None else stamps
-    return Part(logs[0], *offsets, start, end, records, values, keys)
+    return FilePart(logs[0], *offsets, start, end, records, values, keys)
 
 
-def _from_footer(table: Table, file: Any, columns: Columns) -> Part | None:
+def _from_footer(table: Table, file: Any, columns: Columns) -> FilePart | None:
     """Return the single log, from the footer's statistics.
 
     None if the footer lacks the statistics of a column, or if there are several logs.
@@ -333,7 +333,7 @@ def _together(measured: Sequence[tuple[str, str]], some: Any, more: Any) -> Any:
     return of_all.rename_columns([PARTITION, *(name for name, _ in measured)])
 
 
-def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
+def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[FilePart]:
     """Yield one part for each log, from the file's partition, offset and timestamp columns.
 
     Keys are read only if some may be null, values only if neither manifest nor footer counts their nulls.
@@ -367,7 +367,7 @@ def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[Part]:
         low, high = (NO_TIMESTAMP_MS if s is None else int(s) for s in stamps)
         offsets, keyless = (row[f"{OFFSET}_min"], row[f"{OFFSET}_max"]), row.get(f"{KEY}_count")
         nulls = row.get(f"{VALUE}_count", share)
-        yield Part(row[PARTITION], *offsets, low, high, row[f"{OFFSET}_count"], nulls, keyless)
+        yield FilePart(row[PARTITION], *offsets, low, high, row[f"{OFFSET}_count"], nulls, keyless)
 
 
 _lost_by_file: dict[tuple[Any, ...], tuple[int, ...]] = {}
@@ -422,7 +422,7 @@ def _lost_by_log(
     table: Table,
     entry: ManifestEntry,
     columns: Columns,
-    parts: Sequence[Part],
+    parts: Sequence[FilePart],
     deletes: Sequence[DeleteFile],
     lost: int,
 ) -> tuple[int, ...]:

@@ -123,7 +123,7 @@ def task_run_of(row: EvidenceRow) -> TaskRun | None:
 
 
 @dataclass(frozen=True, slots=True)
-class Work:
+class RoundWork:
     """When a round was worked on, and by which tasks.
 
     `began_ms` and `ended_at_ms` are Unix ms of the wall clock. The end is when the round's outcome was known.
@@ -137,23 +137,23 @@ class Work:
     ended_at_ms: int | None = None
     ended_by: TaskRun | None = None
 
-    def ended(self, row: EvidenceRow) -> Work:
+    def ended(self, row: EvidenceRow) -> RoundWork:
         """Return the work with the outcome of a later row."""
         return replace(self, ended_at_ms=row["checked_at_ms"], ended_by=task_run_of(row))
 
 
-def work_of(row: EvidenceRow) -> Work:
+def work_of(row: EvidenceRow) -> RoundWork:
     """Return the work before a check, from its row."""
-    return Work(row.get("began_ms"), row.get("saved_bytes"), task_run_of(row))
+    return RoundWork(row.get("began_ms"), row.get("saved_bytes"), task_run_of(row))
 
 
-def together(works: Iterable[Work]) -> Work:
+def together(works: Iterable[RoundWork]) -> RoundWork:
     """Merge the work on a round's logs: from the first begin to the last end."""
     all_works = list(works)
     began = [w.began_ms for w in all_works if w.began_ms is not None]
     saved = [w.saved_bytes for w in all_works if w.saved_bytes is not None]
     ended = [w.ended_at_ms for w in all_works if w.ended_at_ms is not None]
-    return Work(
+    return RoundWork(
         began_ms=min(began, default=None),
         saved_bytes=sum(saved) if saved else None,
         checked_by=next((w.checked_by for w in all_works if w.checked_by), None),

@@ -29,7 +29,7 @@ from cleantail.rounds.evidence_row import (
     CHECKED_ROUND,
     DELETED_JSON,
     EvidenceRow,
-    Work,
+    RoundWork,
     deleted_of,
     together,
     work_of,
@@ -80,7 +80,7 @@ class LogRound:
     checks: tuple[CheckResult, ...]
     outcome: str = PUBLISHED
     note: str = ""
-    work: Work = Work()
+    work: RoundWork = RoundWork()
     sampled: SampledLog = NOT_SAMPLED
 
 
@@ -157,7 +157,7 @@ class Round:
         return any(log.outcome == outcome for log in self.logs)
 
     @property
-    def work(self) -> Work:
+    def work(self) -> RoundWork:
         return together(log.work for log in self.logs)
 
     @property

@@ -31,7 +31,7 @@ OUTCOMES = {HELD_BACK: "a check failed", CHECKED: "not published yet", WITHDRAWN
 
 
 @dataclass(frozen=True, slots=True)
-class Event:
+class HistoryEvent:
     """One thing that happened to a topic. `at_ms` is the time of its commit, or of its check (Unix ms).
 
     `kind`: compact, expire, reconcile, ingest, reclaim, rollback, or another writer's operation. `undo`: the options of
@@ -46,7 +46,7 @@ class Event:
     undo: tuple[str, ...] = ()
 
 
-def events_of(history: Sequence[Commit], rounds: Iterable[Round], topic: str) -> list[Event]:
+def events_of(history: Sequence[Commit], rounds: Iterable[Round], topic: str) -> list[HistoryEvent]:
     """Return the events, newest first. `history` is the ancestry of `main`, newest first; `rounds` are the evidence's.
 
     Raises TableError for a commit whose summary cannot be parsed.
@@ -55,7 +55,7 @@ def events_of(history: Sequence[Commit], rounds: Iterable[Round], topic: str) ->
     undo = {u.snapshot_id: ("--to", str(u.before_snapshot_id)) for u in published_rounds(history)}
     rounds = list(rounds)
     known = {_name_of(r): r for r in reversed(rounds) if r.published or r.kind == ROLLBACK}  # the newest of a name
-    events, matched = list[Event](), set[tuple[str, str]]()
+    events, matched = list[HistoryEvent](), set[tuple[str, str]]()
     for commit in whole_rounds(history):
         kind = commit.summary.get(OPERATION) or commit.operation
         if (ingestion := ingested.get(commit.snapshot_id)) is not None:
@@ -64,10 +64,10 @@ def events_of(history: Sequence[Commit], rounds: Iterable[Round], topic: str) ->
         name = (commit.summary.get(UNDONE if kind == ROLLBACK else ROUND, ""), kind)
         matched.add(name)
         what = _of_commit(commit, known.get(name))
-        events.append(Event(commit.at_ms, kind, what, commit.snapshot_id, undo=undo.get(commit.snapshot_id, ())))
+        events.append(HistoryEvent(commit.at_ms, kind, what, commit.snapshot_id, undo=undo.get(commit.snapshot_id, ())))
     # a round whose publisher died before it noted the outcome is open in the evidence
     gone = [r for r in rounds if _name_of(r) not in matched or not (r.published or r.open or r.kind == ROLLBACK)]
-    events += [Event(r.checked_at_ms, r.kind, _of_round(r), outcome=r.outcome) for r in gone]
+    events += [HistoryEvent(r.checked_at_ms, r.kind, _of_round(r), outcome=r.outcome) for r in gone]
     return sorted(events, key=lambda event: event.at_ms, reverse=True)
 
 
@@ -76,10 +76,10 @@ def _name_of(round_: Round) -> tuple[str, str]:
     return round_.name.removeprefix(UNDID).replace(", ", ","), round_.kind
 
 
-def _of_ingestion(commit: Commit, ingestion: Ingestion) -> Event:
+def _of_ingestion(commit: Commit, ingestion: Ingestion) -> HistoryEvent:
     undo = () if ingestion.refusal else ("--ingestion", str(ingestion.snapshot_id))
     what = f"{counted(ingestion.records, 'record')}: {ingestion.names}"
-    return Event(commit.at_ms, INGEST, what, commit.snapshot_id, undo=undo)
+    return HistoryEvent(commit.at_ms, INGEST, what, commit.snapshot_id, undo=undo)
 
 
 def _of_commit(commit: Commit, round_: Round | None) -> str:

@@ -45,7 +45,7 @@ from cleantail.config.unholdable import (
 )
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.human import counted
-from cleantail.sources.source_files import BLANK_LINES, Content
+from cleantail.sources.source_files import BLANK_LINES, FileContent
 
 LONG_MAX = (1 << 63) - 1
 INT_MAX = (1 << 31) - 1
@@ -104,7 +104,7 @@ def read_records(
     """
     number, blank = 1, 0
     try:
-        with Content(file, limits) as content:
+        with FileContent(file, limits) as content:
             for line in content.lines():
                 if line.strip():
                     record = parse_line(line, encoding, topic, limits, ignored, keep)

@@ -47,7 +47,7 @@ _READ_ERRORS = (OSError, EOFError, gzip.BadGzipFile, zlib.error)
 """Errors of Python for a file that cannot be read, or a damaged .gz."""
 
 
-class Content:
+class FileContent:
     """The bytes of a file, decompressed if its name ends in .gz.
 
     All methods raise ValueError as soon as a limit is exceeded, before the rest of a .gz file is decompressed.
@@ -230,7 +230,7 @@ def content_digest(file: Path, limits: InputLimits = DEFAULT_LIMITS) -> str:
     """
     digest, lines = hashlib.sha256(), 0
     try:
-        with Content(file, limits) as content:
+        with FileContent(file, limits) as content:
             for block in content.blocks():
                 digest.update(block)
                 lines += block.count(b"\n")

@@ -173,7 +173,7 @@ def _steps(xs: Sequence[float], ys: Sequence[float]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class ColumnPart:
     """A piece of a column, for `number` records of one `kind`."""
 
     kind: str
@@ -189,7 +189,7 @@ class Column:
     round: Round
     x: float
     width: float
-    parts: tuple[Part, ...]
+    parts: tuple[ColumnPart, ...]
     label: str
 
     @property
@@ -270,14 +270,14 @@ def _columns(
     return ColumnChart(frame, columns, values, _some_moments(columns, frame))
 
 
-def _stacked(stack: dict[str, int], values: Scale) -> tuple[Part, ...]:
-    parts: list[Part] = []
+def _stacked(stack: dict[str, int], values: Scale) -> tuple[ColumnPart, ...]:
+    parts: list[ColumnPart] = []
     below = 0
     for kind, number in stack.items():
         if number:
             below += number
             top = values.y(below)
-            parts.append(Part(kind, number, top, values.y(below - number) - top))
+            parts.append(ColumnPart(kind, number, top, values.y(below - number) - top))
     return tuple(parts)
 
 

@@ -4,8 +4,8 @@
    last message of each channel and sends the differences (`due_notifications`), as a Kubernetes controller reconciles.
 2. An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
    again after a release is the same incident with another `occurrence`.
-3. A task ends an incident only if it could have found the condition (`Look.is_known`). A task that could not read the
-   table ends nothing.
+3. A task ends an incident only if it could have found the condition (`Observation.is_known`). A task that could not
+   read the table ends nothing.
 4. A task of a run that began before the incident was last seen does not end it: tasks of old runs may be cleared later.
 5. Such a run does not open an incident either, once a later run has evaluated everything.
 
@@ -130,7 +130,7 @@ class Book:
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
+class Observation:
     """What a task of a run has seen.
 
     `is_known` returns whether the task could have found that a condition is over. `now_ms` is the wall clock,
@@ -147,7 +147,7 @@ class Look:
     outcome: str = ""
 
 
-def observed(book: Book, look: Look) -> Book:
+def observed(book: Book, look: Observation) -> Book:
     """Return the book after a task's look. Incidents that the task could not check stay as they are."""
     not_before_ms = max(look.began_ms, book.looked_ms)
     seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
@@ -186,7 +186,7 @@ def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
     return replace(old, condition=newest, since_ms=since_ms, last_words=last_words)
 
 
-def _may_end(condition: Condition, look: Look) -> bool:
+def _may_end(condition: Condition, look: Observation) -> bool:
     """Return whether a task may end an incident that it did not find (rules 3 and 4)."""
     is_later = condition.run_id == look.run_id or look.began_ms >= condition.seen_ms
     return is_later and look.is_known(condition)

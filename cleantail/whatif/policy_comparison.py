@@ -30,9 +30,9 @@ from cleantail.rounds.rollback_plan import rollbacks
 from cleantail.whatif.replay import (
     Arrival,
     Basis,
-    History,
     ObservedRound,
     Outcome,
+    ReplayHistory,
     changed_values,
     next_expiry,
     simulate,
@@ -46,7 +46,7 @@ DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
 """Reasons for which a round's own rules drop records. Retention is known from the segments."""
 
 
-def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History | None:
+def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> ReplayHistory | None:
     """Return the history of a table, None if it has no records.
 
     `rounds` are those of the evidence. Rollbacks come from the table: a killed rollback may have no evidence.
@@ -60,7 +60,7 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> History 
         arrivals += [Arrival(snapshot.timestamp_ms, file) for file in files_added_by(table, snapshot)]
     end_ms = max(now_ms, chain[-1].timestamp_ms)
     real = with_undone(rounds, rollbacks(list(history_of(table))))
-    return History(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed_rounds(real)))
+    return ReplayHistory(oldest.timestamp_ms, end_ms, tuple(arrivals), tuple(observed_rounds(real)))
 
 
 def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
@@ -100,7 +100,7 @@ class Policy:
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class PolicyComparison:
     """Two policies of one topic. `changes` maps a key to (before, after).
 
     Both sides are None if there is no history to replay, and `note` says why. `observed_rounds` counts the real
@@ -149,19 +149,23 @@ def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
     return items
 
 
-def compare(before: Topic, after: Topic, now_ms: int, counting: Counting = _uncounted) -> Comparison:
+def compare(before: Topic, after: Topic, now_ms: int, counting: Counting = _uncounted) -> PolicyComparison:
     """Compare both policies on the history of the topic's present table. Raises TableError if it cannot be read."""
     # 1. the table, and its history
     changes = changes_between(before, after)
     catalog = open_catalog(before.platform)
     table = load_table(catalog, before)
     if table is None:
-        return Comparison(before.topic, changes, note="nothing was ingested yet: there is no history to compare on")
+        return PolicyComparison(
+            before.topic, changes, note="nothing was ingested yet: there is no history to compare on"
+        )
     evidence = load_evidence(catalog, before.platform)
     rounds = read_evidence(evidence, before.topic) if evidence is not None else []
     history = read_history(table, rounds, now_ms)
     if history is None:
-        return Comparison(before.topic, changes, note="the table has no records: there is no history to compare on")
+        return PolicyComparison(
+            before.topic, changes, note="the table has no records: there is no history to compare on"
+        )
     # 2. both policies on it
     facts = table_facts(table)
     old, new = (
@@ -176,13 +180,13 @@ def compare(before: Topic, after: Topic, now_ms: int, counting: Counting = _unco
         for topic in (before, after)
     )
     real = sum(r.at_ms >= history.start_ms for r in history.rounds)
-    return Comparison(
+    return PolicyComparison(
         before.topic, changes, old, new, history.start_ms, history.days, history.whole_days, real, _note(history)
     )
 
 
 def _policy(
-    topic: Topic, cron: str | None, history: History, logs: Sequence[Any], now_ms: int, counting: Counting
+    topic: Topic, cron: str | None, history: ReplayHistory, logs: Sequence[Any], now_ms: int, counting: Counting
 ) -> Policy:
     ticks = run_times(cron, history.start_ms, history.end_ms, (a.at_ms for a in history.arrivals))
     decisions = [decide(log, topic.config, now_ms) for log in logs]
@@ -193,7 +197,7 @@ def _policy(
     return Policy(outcome, due, reasons[0] if reasons else "no records", *expiry)
 
 
-def _note(history: History) -> str:
+def _note(history: ReplayHistory) -> str:
     if not history.rounds:
         return "no round was published yet: the number of records that a round drops is unknown"
     return "" if history.whole_days else "a history of less than a day gives no daily rates"
@@ -216,13 +220,13 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class ConfigurationDifference:
     """Topics of two configurations that changed in effect, new ones and removed ones, ordered by name.
 
     `broken_in_base` and `broken` are errors in files of the base and of the proposal, whose topics are unknown.
     """
 
-    changed: tuple[Comparison, ...]
+    changed: tuple[PolicyComparison, ...]
     added: tuple[Topic, ...]
     removed: tuple[Topic, ...]
     broken_in_base: tuple[str, ...]
@@ -231,7 +235,7 @@ class Difference:
 
 def differences(
     base_dir: Path, config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
-) -> Difference:
+) -> ConfigurationDifference:
     """Compare the topics of `config_dir` with those of `base_dir`. A broken file does not hide the others.
 
     Raises ConfigError if a directory does not exist.
@@ -241,7 +245,7 @@ def differences(
     both = sorted(old.keys() & new.keys())
     differing = [t for t in both if changes_between(old[t][1], new[t][1])]
     changed = [_compared(old[t][1], new[t][1], now_ms) for t in counting(differing, "topic")]
-    return Difference(
+    return ConfigurationDifference(
         tuple(changed),
         tuple(new[t][1] for t in sorted(new.keys() - old.keys()) if new[t][0] not in wrong_before),
         tuple(old[t][1] for t in sorted(old.keys() - new.keys()) if old[t][0] not in wrong),
@@ -257,11 +261,11 @@ def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, C
     return topics, {name: topic for name, topic in topics_by_file if isinstance(topic, ConfigError)}
 
 
-def _compared(before: Topic, after: Topic, now_ms: int) -> Comparison:
+def _compared(before: Topic, after: Topic, now_ms: int) -> PolicyComparison:
     """Compare one topic. A table that cannot be read becomes a note; an unreachable catalog fails the whole command."""
     try:
         return compare(before, after, now_ms)
     except OutsideError:
         raise
     except CleantailError as e:
-        return Comparison(before.topic, changes_between(before, after), note=str(e))
+        return PolicyComparison(before.topic, changes_between(before, after), note=str(e))

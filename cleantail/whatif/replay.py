@@ -51,7 +51,7 @@ class ObservedRound:
 
 
 @dataclass(frozen=True, slots=True)
-class History:
+class ReplayHistory:
     """The history of a topic from `start_ms` to `end_ms`. `rounds` may be older."""
 
     start_ms: int
@@ -125,7 +125,7 @@ class DropCurve:
         ), Basis.MEASURED if whole and not missing else Basis.ESTIMATED
 
 
-def drop_curves(history: History) -> dict[int, DropCurve]:
+def drop_curves(history: ReplayHistory) -> dict[int, DropCurve]:
     """Return one curve per log. A log without rounds of its own has the share of the topic's other logs."""
     overall = _share(history.rounds)
     curves = {}
@@ -142,7 +142,7 @@ def _share(rounds: Sequence[ObservedRound]) -> float | None:
     return min(sum(r.dropped for r in rounds) / offsets, 1.0) if offsets > 0 else None
 
 
-def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
+def simulate(history: ReplayHistory, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
     """Return what `configs` would have done with a run at each of the ticks (Unix ms, ascending)."""
     # 1. the logs at the start of the history
     curves = drop_curves(history)
@@ -176,7 +176,7 @@ def simulate(history: History, configs: KafkaConfigs, ticks: Iterable[int]) -> O
 class _Replay:
     """The state of one log during the replay."""
 
-    def __init__(self, partition: int, history: History, configs: KafkaConfigs, curve: DropCurve) -> None:
+    def __init__(self, partition: int, history: ReplayHistory, configs: KafkaConfigs, curve: DropCurve) -> None:
         self._configs, self._curve = configs, curve
         self._arrivals = sorted((a for a in history.arrivals if a.file.partition == partition), key=lambda a: a.at_ms)
         self._next = 0

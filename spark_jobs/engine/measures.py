@@ -45,7 +45,7 @@ from spark_jobs.engine.judgement import decide_bucket, judge, read_share
 from spark_jobs.engine.log_task import EntryCounts, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
-from spark_jobs.engine.shared_logs import Work, run_work
+from spark_jobs.engine.shared_logs import LogWork, run_work
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
 from spark_jobs.engine.tasks import log_tasks, run_apart
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
@@ -190,8 +190,8 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
     return measures
 
 
-def judging(ledgers: Ledgers) -> Work[list[LogCounts]]:
-    return Work(
+def judging(ledgers: Ledgers) -> LogWork[list[LogCounts]]:
+    return LogWork(
         "count what a round has done",
         partial(judge, ledgers=ledgers),
         partial(read_share, ledgers=ledgers),

@@ -47,7 +47,7 @@ STREAM_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class RewriteSource:
     """A file that is rewritten. `updated`: its file sequence number. Records inherit it as the number of their last
     change."""
 
@@ -140,7 +140,7 @@ class RewriteTask:
     in_order   records must be in offset order; false if offsets are made of row lineage, which a rewrite keeps
     """
 
-    sources: tuple[Source, ...]
+    sources: tuple[RewriteSource, ...]
     schema: TableSchema
     layout: Layout
     settings: WriteSettings
@@ -150,7 +150,7 @@ class RewriteTask:
 
 
 @dataclass(frozen=True, slots=True)
-class Rewritten:
+class RewriteOutcome:
     """The new files, in offset order, and the number of live records in the old ones; or the reason for a refusal."""
 
     files: tuple[WrittenFile, ...] = ()
@@ -158,10 +158,10 @@ class Rewritten:
     refusal: str = ""
 
 
-def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> list[Rewritten]:
+def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> list[RewriteOutcome]:
     """Rewrite several groups of files, one after the other. Stops at a refusal, which is the last result. After an
     error no new file is left."""
-    done: list[Rewritten] = []
+    done: list[RewriteOutcome] = []
     try:
         for task in tasks:
             done.append(rewrite_files(properties, task))
@@ -180,23 +180,23 @@ def _delete(io: FileIO, files: Sequence[WrittenFile]) -> None:
             io.delete(file.path)
 
 
-def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> Rewritten:
+def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> RewriteOutcome:
     """Write the live records of the files into new ones. `properties`: of PyIceberg's FileIO. Raises TableError if a
     file does not match its metadata."""
     io = load_file_io(dict(properties), task.location)
     new, order = NewFiles(io, task.new_path, task.settings), OffsetOrder()
     try:
         live = sum(_rewrite(io, task, source, order, new) for source in task.sources)
-        return Rewritten(new.close(), live)
+        return RewriteOutcome(new.close(), live)
     except RefusedError as e:
         new.discard()
-        return Rewritten(refusal=str(e))
+        return RewriteOutcome(refusal=str(e))
     except BaseException:
         new.discard()
         raise
 
 
-def _rewrite(io: FileIO, task: RewriteTask, source: Source, order: OffsetOrder, new: NewFiles) -> int:
+def _rewrite(io: FileIO, task: RewriteTask, source: RewriteSource, order: OffsetOrder, new: NewFiles) -> int:
     """Rewrite one file, and return its number of live records."""
     file = source.file
     live = alive(file.records, read_deletes_in_task(io, file.before, file))

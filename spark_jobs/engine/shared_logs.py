@@ -218,7 +218,7 @@ log run."""
 
 
 @dataclass(frozen=True, slots=True)
-class Work(Generic[R]):
+class LogWork(Generic[R]):
     """A kind of work on logs. `whole` does it in one task. For a log of several shares, `read_share` reads a share, and
     `decide_bucket` gets the records of its keys. `merge` makes one result of the parts. `name` is for people."""
 
@@ -229,7 +229,7 @@ class Work(Generic[R]):
     merge: Callable[[Iterable[R]], R]
 
 
-def run_work(table: TopicTable, work: Work[R], tasks: Sequence[LogTask]) -> list[R]:
+def run_work(table: TopicTable, work: LogWork[R], tasks: Sequence[LogTask]) -> list[R]:
     """Do the work for every task. Logs of several shares run at the same time as one Spark job of all other tasks."""
     whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
     with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
@@ -245,7 +245,7 @@ def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
     return max(min(len(tasks), MOST_LOGS, fitting), 1)
 
 
-def _run_shared(table: TopicTable, work: Work[R], task: LogTask) -> R:
+def _run_shared(table: TopicTable, work: LogWork[R], task: LogTask) -> R:
     context, shares = table.spark.sparkContext, shares_of(task)
     store = file_io_properties(table.topic)
     require_python(context, table.platform)
@@ -320,7 +320,7 @@ def _both(one: Any, other: Any) -> Any:
 
 
 def _share(
-    store: Mapping[str, str], shipped: Any, known: Any, work: Work[Any], share: Share
+    store: Mapping[str, str], shipped: Any, known: Any, work: LogWork[Any], share: Share
 ) -> Iterator[tuple[int, Any]]:
     task: LogTask = task_of_share(shipped.value, share)
     try:

@@ -261,7 +261,7 @@ def collected(parts: Sequence[Rows]) -> TouchedRecords:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class TouchedVerdict:
     """For each touched record: whether its key has a winner, whether the record has the winner's rank, and whether a
     remembered deletion beats that rank. If it does, the key keeps no record."""
 
@@ -275,7 +275,9 @@ class Verdict:
         return self.best & ~self.buried
 
 
-def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None) -> Verdict:
+def verdict_of(
+    records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
+) -> TouchedVerdict:
     """Return which of the records win (cleantail.log.winners).
 
     `count`: of keys. `remembered`: rank by key, if any. `best`: the best rank of each key, if it is already known. Then
@@ -289,7 +291,7 @@ def verdict_of(records: TouchedRecords, count: int, remembered: Ranks | None, be
     known = (best.known & touched)[records.number]
     none = np.zeros(len(records.offset), np.bool_)
     buried = none if remembered is None else known & beaten(best, remembered)[records.number]
-    return Verdict(known, known & (records.offset == best.offset[records.number]), buried)
+    return TouchedVerdict(known, known & (records.offset == best.offset[records.number]), buried)
 
 
 def remembered_ranks(task: LogTask, io: FileIO, keys: KeyNumbers, count: int) -> Ranks | None:

@@ -43,7 +43,7 @@ from spark_jobs.engine.gone_keys import GONE, GoneKeys, LogBounds, find_gone, me
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
-from spark_jobs.engine.shared_logs import Work, run_work
+from spark_jobs.engine.shared_logs import LogWork, run_work
 from spark_jobs.engine.source_keys import buckets_of, comparable, compared, read_source_keys
 from spark_jobs.engine.tally import TombstoneLedger
 from spark_jobs.engine.tasks import log_tasks, run_apart
@@ -145,7 +145,7 @@ def _work(log: LogState, facts: TableFacts, broker: BrokerTopic) -> PartitionWor
 
 
 @dataclass(frozen=True, slots=True)
-class Comparison:
+class SourceComparison:
     """The gone keys of a unit's logs. `unit` has the offsets up to which the brokers were read."""
 
     unit: WorkUnit
@@ -162,7 +162,7 @@ class Comparison:
         return {name: BitMap64.deserialize(bits) for name, bits in kept.items()}
 
 
-def compare(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> Comparison:
+def compare(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> SourceComparison:
     """Compare the table's keys with the brokers'. Changes nothing."""
     files = table.files_at(unit.base_snapshot_id)
     tasks = log_tasks(table, unit, files)
@@ -183,7 +183,7 @@ def compare(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> Compariso
     readers = compare_readers(table, unit, files, tasks)
     twice = registered_twice(tasks, readers.blocked)
     again = removed_with(twice, records_again(table, tasks, readers.blocked))
-    return Comparison(replace(unit, partitions=works), gone, files, again, tuple(twice), readers)
+    return SourceComparison(replace(unit, partitions=works), gone, files, again, tuple(twice), readers)
 
 
 def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> StagedUnit:
@@ -216,7 +216,7 @@ def dry_comparison(table: TopicTable, source: SourceTopic, now_ms: int) -> Compa
     return ComparisonResult(table.topic.kafka_topic, tuple(sorted(logs, key=lambda log: log.partition)))
 
 
-FIND_REMOVALS = Work("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
+FIND_REMOVALS = LogWork("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
 
 
 def compact_requested(

@@ -20,7 +20,7 @@ from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.log.segments import DataFile
 from cleantail.rounds.run_plan import Group
-from spark_jobs.engine.rewrite_task import RewriteTask, Source, rewrite_all
+from spark_jobs.engine.rewrite_task import RewriteSource, RewriteTask, rewrite_all
 from spark_jobs.engine.table_files import new_data_files, offset_paths, write_settings
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.engine.written_files import RefusedError, TableSchema, WrittenFile
@@ -139,7 +139,7 @@ def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
         raise RefusedError("the files are encrypted")
 
 
-def _source(file: PlannedFile) -> Source:
+def _source(file: PlannedFile) -> RewriteSource:
     log_file = LogFile(
         hash=0,  # unused by a rewrite
         path=file.path,
@@ -155,7 +155,7 @@ def _source(file: PlannedFile) -> Source:
         before=file.delete_files,
         first_row_id=file.facts.first_row_id,
     )
-    return Source(log_file, file.updated)
+    return RewriteSource(log_file, file.updated)
 
 
 logger = logging.getLogger("cleantail.reclaim")
@@ -166,7 +166,7 @@ all manifests."""
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class RewritePlan:
     """A snapshot. `files`: path -> registrations, for the files of all groups."""
 
     snapshot_id: int
@@ -191,17 +191,17 @@ class Plans:
     def __init__(self, table: TopicTable, groups: Iterable[Group]) -> None:
         self._table, self._lock = table, threading.Lock()
         self._paths = {file.path for group in groups for file in group}
-        self._plan: Plan | None = None
+        self._plan: RewritePlan | None = None
         self._planned_s = 0.0
 
-    def now(self) -> Plan:
+    def now(self) -> RewritePlan:
         with self._lock:
             if self._plan is None or time.monotonic() - self._planned_s > PLAN_S:
                 iceberg = self._table.load()
                 snapshot_id = int(iceberg.currentSnapshot().snapshotId())
                 planned = planned_files(iceberg, self._table.jvm, snapshot_id)
                 files = by_path(file for file in planned if file.path in self._paths)
-                self._plan, self._planned_s = Plan(snapshot_id, files), time.monotonic()
+                self._plan, self._planned_s = RewritePlan(snapshot_id, files), time.monotonic()
             return self._plan
 
 
@@ -238,7 +238,9 @@ def stage(table: TopicTable, batch: Sequence[Group], plans: Plans, number: int) 
         return _by_spark(table, batch[0], plan, old[0], number)
 
 
-def _by_task(table: TopicTable, batch: Sequence[Group], plan: Plan, old: Sequence[Sequence[PlannedFile]]) -> Staged:
+def _by_task(
+    table: TopicTable, batch: Sequence[Group], plan: RewritePlan, old: Sequence[Sequence[PlannedFile]]
+) -> Staged:
     written: list[WrittenFile] = []
     try:
         iceberg = table.load()
@@ -280,7 +282,7 @@ def _require_no_overlap(group: Group) -> None:
         raise RefusedError("their offsets overlap")
 
 
-def _by_spark(table: TopicTable, group: Group, plan: Plan, old: Sequence[PlannedFile], number: int) -> Staged:
+def _by_spark(table: TopicTable, group: Group, plan: RewritePlan, old: Sequence[PlannedFile], number: int) -> Staged:
     branch = stage_on_branch(table, group, plan.snapshot_id, number)
     try:
         new = added_data_files(table.load(), branch)

@@ -19,9 +19,9 @@ from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResu
 from cleantail.rounds.stations import TopicOutcome
 from cleantail.watch.topic_states import TopicStatus
 from cleantail_cli import output, plan_command, round_commands, status_command
-from cleantail_cli.ingest_command import Ingested
+from cleantail_cli.ingest_command import ReadFromFiles
 from cleantail_cli.output import ConsoleOutput, JsonOutput
-from cleantail_cli.plan_command import Plan
+from cleantail_cli.plan_command import ShownPlan
 from cleantail_cli.round_commands import Compacted
 from cleantail_cli.status_command import Status
 from cleantail_cli.upkeep_commands import Reclaimed
@@ -136,12 +136,12 @@ def with_log(log, **changes):
 
 
 def test_a_plan_for_machines_is_its_json(capsys):
-    MACHINES.show(Plan(EMPTY, ["a join"]))
+    MACHINES.show(ShownPlan(EMPTY, ["a join"]))
     assert json.loads(capsys.readouterr().out) == EMPTY.as_json() | {"joins": ["a join"]}
 
 
 def test_a_plan_for_people_has_its_reasons(capsys):
-    PEOPLE.show(Plan(replace(EMPTY, reason="[odd] reason"), ["[a] join"]))
+    PEOPLE.show(ShownPlan(replace(EMPTY, reason="[odd] reason"), ["[a] join"]))
     out = capsys.readouterr().out
     assert "[odd] reason" in out
     assert "\n[a] join\n" in out
@@ -150,11 +150,11 @@ def test_a_plan_for_people_has_its_reasons(capsys):
 
 def test_ingested_files_are_listed(capsys):
     result = IngestResult((IngestedFile("a", "1f", False), IngestedFile("b", "2e", True)), 3, ("w",))
-    PEOPLE.show(Ingested(TOPIC, result))
+    PEOPLE.show(ReadFromFiles(TOPIC, result))
     out, err = capsys.readouterr()
     assert out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
     assert err == "warning: w\n"
-    MACHINES.show(Ingested(TOPIC, result))
+    MACHINES.show(ReadFromFiles(TOPIC, result))
     files = [{"file": "a", "sha256": "1f", "skipped": False}, {"file": "b", "sha256": "2e", "skipped": True}]
     assert json.loads(capsys.readouterr().out) == {
         "topic": "orders",
@@ -240,7 +240,7 @@ def test_what_was_reclaimed_is_listed(capsys):
 @pytest.mark.parametrize(
     "printed",
     [
-        pytest.param(lambda plan: PEOPLE.show(Plan(plan, [])), id="plan"),
+        pytest.param(lambda plan: PEOPLE.show(ShownPlan(plan, [])), id="plan"),
         pytest.param(lambda plan: PEOPLE.show(Compacted(plan, {"ok": True})), id="compact"),
     ],
 )

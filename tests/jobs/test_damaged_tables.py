@@ -16,7 +16,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.kept_facts import KeptFacts
 from cleantail.rounds.pack_results import PackRequest
-from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_content import PageContent
 from spark_jobs.run.pack_run import run_pack
 from tests.jobs.round.test_rounds import NOW, record
 
@@ -116,7 +116,7 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
     whole, platform = file.read_bytes(), two.platform()
     damage(file)
     try:
-        content, now_ms = Content(two.config), int(time.time() * 1000)
+        content, now_ms = PageContent(two.config), int(time.time() * 1000)
         content.cache.summaries([two.find(name) for name in ASKED], 30)
         rows = {row.name: row for row in content.all_topics(ASKED, now_ms, {}).listing.rows}
         assert file.name in str(rows["damage-hurt"]) and "broken" not in str(rows["damage-well"])
@@ -163,7 +163,7 @@ def test_a_damaged_evidence_table_hides_no_topic_and_is_named(two, spark, kind):
         for command in ("status", "plan", "read", "latest", "check"):
             code, _, err = two.run(command, *([] if command == "status" else ["damage-hurt"]))
             assert code in (0, 2) and "Traceback" not in err, (command, err)
-        content = Content(two.config)
+        content = PageContent(two.config)
         rows = content.all_topics(ASKED, now_ms, {}).listing.rows
         assert {row.name for row in rows} == set(ASKED)
         shown = content.one_topic("damage-hurt", now_ms)

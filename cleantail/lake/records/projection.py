@@ -149,7 +149,7 @@ def _steps(fields: Iterable[Field], path: Sequence[str]) -> tuple[Field, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class ColumnPlace:
     """Where a column is in a file.
 
     `names`: of the fields on the path that the file has. `of_file`: the column's field, None if the file has only a
@@ -227,17 +227,19 @@ def _inner(kind: pa.DataType) -> list[pa.Field]:
     return [kind.field(number) for number in range(kind.num_fields)]
 
 
-def _place(of_file: pa.Schema, path: ColumnPath, has_ids: bool, constants: Mapping[int, Any], where: str) -> Place:
+def _place(
+    of_file: pa.Schema, path: ColumnPath, has_ids: bool, constants: Mapping[int, Any], where: str
+) -> ColumnPlace:
     names: list[str] = []
     fields, field = list(of_file), None
     for number, step in enumerate(path.steps):
         by_partition = step.id in constants and not has_ids
         field = None if by_partition else _find(fields, step, has_ids, where)
         if field is None:
-            return Place(path, tuple(names), has_ids, None, _constant(path.steps[number:], constants, where))
+            return ColumnPlace(path, tuple(names), has_ids, None, _constant(path.steps[number:], constants, where))
         names.append(field.name)
         fields = _inner(field.type) if _is_struct(field.type) else []
-    return Place(path, tuple(names), has_ids, field)
+    return ColumnPlace(path, tuple(names), has_ids, field)
 
 
 def _find(fields: Iterable[pa.Field], wanted: Field, has_ids: bool, where: str = "a data file") -> pa.Field | None:
@@ -344,7 +346,7 @@ def arrow_type(field: Field) -> pa.DataType:
     return types.get(kind, pa.null())
 
 
-def _read(of_file: pa.Schema, place: Place) -> tuple[str, ...]:
+def _read(of_file: pa.Schema, place: ColumnPlace) -> tuple[str, ...]:
     """Return the path to read for a column.
 
     If a struct in the file lacks the column, any field of the struct is read: it shows where the struct is null.
@@ -360,7 +362,7 @@ def _read(of_file: pa.Schema, place: Place) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _array(batch: pa.RecordBatch, place: Place) -> pa.Array:
+def _array(batch: pa.RecordBatch, place: ColumnPlace) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -36,12 +36,12 @@ from cleantail.watch.alarms import check_failed, deadline_run_ms, missed_deadlin
 from cleantail.watch.approval_text import count_lines
 from cleantail.watch.incidents import (
     Condition,
-    Look,
     Notification,
+    Observation,
     observed,
 )
 from cleantail_airflow.alerts.channels import BookStore, channel_label, locked_book, tell_channels
-from cleantail_airflow.alerts.messages import Message, Place, asks_for_values, message_of, with_values
+from cleantail_airflow.alerts.messages import Message, MessageOrigin, asks_for_values, message_of, with_values
 from cleantail_airflow.outcomes.failures import Failure
 
 EVALUATED = "evaluated_ms"
@@ -63,10 +63,10 @@ def run_url(context: Context) -> str:
     return f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}"
 
 
-def place_of(topic: Topic, context: Context) -> Place:
+def place_of(topic: Topic, context: Context) -> MessageOrigin:
     """Return where the topic's page and this task's run are in the UI."""
     dag_id, run_id = dag_id_of(topic.topic, topic.platform.dag_prefix), context["ti"].run_id
-    return Place(base_of(context), topic.topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
+    return MessageOrigin(base_of(context), topic.topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
 
 
 def began_ms(context: Context) -> int:
@@ -146,7 +146,7 @@ def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
         with locked_book(topic.topic, topic.platform.home) as book_store:
             # 1. find what is wrong, under the lock
             conditions, run_id = tuple(early.conditions()), context["ti"].run_id
-            look = Look(conditions, early.is_over, _wall_ms(), began_ms(context), run_id, outcome=early.outcome)
+            look = Observation(conditions, early.is_over, _wall_ms(), began_ms(context), run_id, outcome=early.outcome)
             # 2. write the incidents that this begins or ends
             book_store.save(observed(book_store.load(), look))
             # 3. notify the channels

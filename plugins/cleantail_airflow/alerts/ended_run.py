@@ -16,7 +16,7 @@ from cleantail.log.log_state import LogState
 from cleantail.rounds.checked_round import LeftBehind
 from cleantail.rounds.stations import ALERT_EARLY
 from cleantail.watch.alarms import left_behind, log_alarms, still_behind
-from cleantail.watch.incidents import Condition, Look, cause_of, observed
+from cleantail.watch.incidents import Condition, Observation, cause_of, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, run_url, tell, waiting_subjects
 from cleantail_airflow.alerts.channels import BookStore
 from cleantail_airflow.outcomes.failures import Failure, pulled_note
@@ -34,7 +34,7 @@ class EndedTask:
 
 
 @dataclass(frozen=True, slots=True)
-class FailedTask:
+class FailedInstance:
     """A failed task instance. `red`: its failed expectations; `at_ms`: when it failed (wall clock; 0: unknown)."""
 
     task_id: str
@@ -55,7 +55,7 @@ def ended_tasks(context: Context) -> list[EndedTask]:
     ]
 
 
-def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedTask]:
+def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedInstance]:
     """Return the failed instances, with their notes and the links to their logs."""
     failed = []
     for task in ended:
@@ -65,7 +65,7 @@ def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedTas
         note = pulled_note(context, task.task_id, task.map_index if is_mapped else None)
         mapped = f"/mapped/{task.map_index}" if is_mapped else ""
         link = f"{run_url(context)}/tasks/{task.task_id}{mapped}"
-        failed.append(FailedTask(task.task_id, note.reason, link, note.red, note.at_ms))
+        failed.append(FailedInstance(task.task_id, note.reason, link, note.red, note.at_ms))
     return failed
 
 
@@ -119,7 +119,7 @@ class RunOfTopic:
 
     now_ms: int
     ended: Sequence[EndedTask]
-    failed: Sequence[FailedTask]
+    failed: Sequence[FailedInstance]
     only_partition: int | None
     overrun: Sequence[LeftBehind] = ()
     all_tried: bool = True
@@ -147,13 +147,13 @@ def tell_of_run(topic: Topic, book_store: BookStore, context: Context, run: RunO
     coverage = RunCoverage.of(run.ended, logs, run.only_partition, run.all_tried)
     run_id = context["ti"].run_id
     wall_ms = int(time.time() * 1000)
-    look = Look(conditions, coverage.includes, wall_ms, began_ms(context), run_id, whole=run.whole)
+    look = Observation(conditions, coverage.includes, wall_ms, began_ms(context), run_id, whole=run.whole)
     book_store.save(observed(book, look))
     # 4. Notify the channels.
     return tell(topic, book_store, [failure for task in run.failed for failure in task.red], context)
 
 
-def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
+def run_alarms(failed: Iterable[FailedInstance]) -> list[Condition]:
     """Return one condition for each task that failed, except by a failed check. Uses a mapped task's first instance."""
     conditions: dict[str, Condition] = {}
     for task in failed:
@@ -168,7 +168,7 @@ def run_alarms(failed: Iterable[FailedTask]) -> list[Condition]:
 
 
 def _red_alarms(
-    failed: Iterable[FailedTask], logs: Iterable[LogState], now_ms: int, backoff_ms: int
+    failed: Iterable[FailedInstance], logs: Iterable[LogState], now_ms: int, backoff_ms: int
 ) -> list[Condition]:
     """Return one condition for each log that a failed check of this run has blocked."""
     states = list(logs)

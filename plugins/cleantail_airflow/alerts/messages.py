@@ -136,7 +136,7 @@ def _end(incident: Incident) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class MessageOrigin:
     """The topic's page in the UI, and the run that sends the message.
 
     `base` is the address of the UI. `dag_id` is the topic's own id, also if the DAG of a group runs the topic.
@@ -208,7 +208,7 @@ class Message:
         return {"text": plain_text(self.text), **asdict(self)}
 
 
-def message_of(notification: Notification, failures: Iterable[Failure], place: Place) -> Message:
+def message_of(notification: Notification, failures: Iterable[Failure], place: MessageOrigin) -> Message:
     first = notification.incidents[0].condition
     link = first.link or place.page(first.partition)
     return Message(

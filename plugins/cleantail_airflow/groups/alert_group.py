@@ -17,13 +17,13 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.rounds.pack_results import BEGUN, SUSPECTED, WAITS, PackResult
 from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, SHOWN, TopicOutcome
-from cleantail.watch.incidents import Condition, Look, Notification, cause_of, observed
+from cleantail.watch.incidents import Condition, Notification, Observation, cause_of, observed
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
 from cleantail_airflow.alerts.channels import load_book, locked_book, tell_channels
 from cleantail_airflow.alerts.ended_run import (
     EndedTask,
-    FailedTask,
+    FailedInstance,
     RunCoverage,
     RunOfTopic,
     ended_tasks,
@@ -31,7 +31,7 @@ from cleantail_airflow.alerts.ended_run import (
     run_alarms,
     tell_of_run,
 )
-from cleantail_airflow.alerts.messages import Message, Place, message_of
+from cleantail_airflow.alerts.messages import Message, MessageOrigin, message_of
 from cleantail_airflow.groups.group_plan import (
     TOPIC,
     Asked,
@@ -47,7 +47,7 @@ from cleantail_airflow.tasks.spark_job import platform_of
 
 
 @dataclass(frozen=True, slots=True)
-class GroupPlace(Place):
+class GroupPlace(MessageOrigin):
     """The place of a group's messages. Their page is the group's DAG, and `topic` names the group."""
 
     def page(self, partition: int | None = None) -> str:
@@ -91,7 +91,7 @@ def tell_of_broken(
         )
         for name, error in sorted(files.items())
     ]
-    look = Look(
+    look = Observation(
         tuple(conditions),
         lambda condition: only is None or condition.subject == f"topic {only}",
         int(time.time() * 1000),
@@ -105,7 +105,7 @@ def tell_of_broken(
 
 
 def tell_of_evaluation(
-    group: str, config_dir: str, platform: Platform, context: Context, failed: Sequence[FailedTask]
+    group: str, config_dir: str, platform: Platform, context: Context, failed: Sequence[FailedInstance]
 ) -> list[str]:
     """Notify that the evaluation of the group failed or, if `failed` is empty, that it succeeds again.
 
@@ -121,7 +121,9 @@ def tell_of_evaluation(
     with locked_book(book_of(group), platform.home) as book_store:
         ended = [EndedTask(EVALUATE, "failed" if failed else "success")]
         coverage, run_id = RunCoverage.of(ended, None, None), context["ti"].run_id
-        look = Look(tuple(run_alarms(failed)), coverage.includes, int(time.time() * 1000), began_ms(context), run_id)
+        look = Observation(
+            tuple(run_alarms(failed)), coverage.includes, int(time.time() * 1000), began_ms(context), run_id
+        )
         book_store.save(observed(book_store.load(), look))
         topics = (topic for _, topic in topics_of_group(group, config_dir) if isinstance(topic, Topic))
         alerts = [alert for topic in topics for alert in topic.alerts]
@@ -199,7 +201,7 @@ class AlertGroupOperator(BaseOperator):
         run = RunOfTopic(int(time.time() * 1000), ended, failed, asked.partition, all_tried=False)
         self._tell(None, lambda _: run, asked.topic, context)
 
-    def _tell_of_group(self, failed: Sequence[FailedTask], context: Context) -> list[str]:
+    def _tell_of_group(self, failed: Sequence[FailedInstance], context: Context) -> list[str]:
         unreached = tell_of_evaluation(self.group, self.config_dir, platform_of(self.config_dir), context, failed)
         return [f"{channel} of the group" for channel in unreached]
 
@@ -258,20 +260,20 @@ def _require_told(unreached: Collection[str]) -> None:
 
 def _failed(
     name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
-) -> list[FailedTask]:
+) -> list[FailedInstance]:
     now_ms = int(time.time() * 1000)
     if error := plan.broken.get(name):
-        return [FailedTask(EVALUATE, error, _link(EVALUATE, context), at_ms=now_ms)]
+        return [FailedInstance(EVALUATE, error, _link(EVALUATE, context), at_ms=now_ms)]
     if outcome is None:
         worked_on = name in plan.due and not waits
-        return [FailedTask(RUN_PACK, CRASHED, _link(RUN_PACK, context), at_ms=now_ms)] if worked_on else []
+        return [FailedInstance(RUN_PACK, CRASHED, _link(RUN_PACK, context), at_ms=now_ms)] if worked_on else []
     failed = []
     for station in SHOWN.values():
         link = _link(RUN_PACK if station.name in plan.skipped else station.name, context)
         if red := tuple(red_in(station, outcome)):
-            failed.append(FailedTask(station.name, "", link, red, now_ms))
+            failed.append(FailedInstance(station.name, "", link, red, now_ms))
         if outcome.error and outcome.station in station.errors_of:
-            failed.append(FailedTask(station.name, outcome.error, link, at_ms=now_ms))
+            failed.append(FailedInstance(station.name, outcome.error, link, at_ms=now_ms))
     return failed
 
 

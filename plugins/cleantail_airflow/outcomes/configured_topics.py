@@ -82,7 +82,7 @@ class Configured:
         return (group.owner, group.schedule) if isinstance(group, TopicGroup) else (topic.owner, topic.schedule)
 
 
-class Configuration:
+class ConfigurationCache:
     """Caches the configuration until a file is added, changed or removed. Thread-safe."""
 
     def __init__(self, config_dir: Path) -> None:

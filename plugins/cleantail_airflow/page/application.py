@@ -60,7 +60,7 @@ from cleantail_airflow.page.page_access import (
     right,
     ui_root,
 )
-from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_content import PageContent
 from cleantail_airflow.page.page_values import TopicsPage, by_name
 from cleantail_airflow.page.records_and_docs import records_of_round, round_named
 from cleantail_airflow.task_ids import DOCTOR_DAG
@@ -131,8 +131,8 @@ def static(name: str) -> Response:
     return FileResponse(file, media_type=STATIC_TYPES[file.suffix])
 
 
-def content_of(request: Request) -> Content:
-    content: Content = request.app.state.content
+def content_of(request: Request) -> PageContent:
+    content: PageContent = request.app.state.content
     return content
 
 
@@ -177,7 +177,7 @@ def asked(
 def build_app() -> FastAPI:
     """Return the application for the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
-    app.state.content = content = Content(config_dir(os.environ), client_settings)
+    app.state.content = content = PageContent(config_dir(os.environ), client_settings)
     # Airflow's UI loads the menu's icon at its first page, so tables are read before a user opens our pages
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(with_headers)
@@ -214,7 +214,7 @@ def all_topics(request: Request, user: User, selection: Annotated[Selection, Dep
         return problem(request, "The topics cannot be shown", str(e))
 
 
-def _topics(content: Content, user: User, selection: Selection, group: str | None = None) -> TopicsPage:
+def _topics(content: PageContent, user: User, selection: Selection, group: str | None = None) -> TopicsPage:
     configured = content.configured
     names = readable_topics(configured, user)
     of_group = None

@@ -46,7 +46,7 @@ from cleantail.watch.metrics import (
 from cleantail.watch.observed_table import TableSummary
 from cleantail.watch.topic_states import State
 from cleantail_airflow.outcomes.dag_states import approvals_of, dags_of
-from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_content import PageContent
 from cleantail_airflow.page.page_values import row_of
 
 
@@ -76,7 +76,7 @@ DOWN = (State.BROKEN, State.UNREADABLE)
 
 
 def samples_of(
-    content: Content,
+    content: PageContent,
     readable: Collection[str],
     now_ms: int,
     approval_tasks: Mapping[str, str],
@@ -124,7 +124,7 @@ COMPONENTS = ("scheduler", "triggerer", "dag_processor")
 _FAMILIES = {"gauge": GaugeMetricFamily, "counter": CounterMetricFamily}
 
 
-def exposition(content: Content, readable: Collection[str], accept: str) -> tuple[bytes, str]:
+def exposition(content: PageContent, readable: Collection[str], accept: str) -> tuple[bytes, str]:
     """Return body and content type for the topics that the scraper may see.
 
     Raises CleantailError if the configuration cannot be read.

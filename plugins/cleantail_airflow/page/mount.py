@@ -20,7 +20,7 @@ HREF = PREFIX.removeprefix("/")
 """Relative to the UI's base address, which may have a path."""
 
 
-class Page:
+class LazyPage:
     """ASGI application that builds the FastAPI application at the first request."""
 
     def __init__(self) -> None:
@@ -40,7 +40,7 @@ class Page:
             return self._app
 
 
-FASTAPI_APPS = [{"app": Page(), "url_prefix": PREFIX, "name": "Cleantail"}]
+FASTAPI_APPS = [{"app": LazyPage(), "url_prefix": PREFIX, "name": "Cleantail"}]
 _ICON = {"icon": f"{HREF}/static/icon.svg", "icon_dark_mode": f"{HREF}/static/icon-dark.svg"}
 EXTERNAL_VIEWS = [
     {

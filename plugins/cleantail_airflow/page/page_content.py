@@ -29,7 +29,7 @@ from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
 from cleantail.watch.topic_states import MEANING, State, ingestion_text
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import NO_CONFIG, WITHOUT_CONFIG
-from cleantail_airflow.outcomes.configured_topics import Configuration, Configured
+from cleantail_airflow.outcomes.configured_topics import ConfigurationCache, Configured
 from cleantail_airflow.page.page_values import (
     PARTITIONS_SHOWN,
     Charts,
@@ -74,7 +74,7 @@ class NoConfigurationError(ConfigError):
         return WITHOUT_CONFIG
 
 
-class Content:
+class PageContent:
     """The content of the pages for one configuration. Changed files are read again."""
 
     def __init__(self, config_dir: Path, kafka_settings: SettingsOf | None = None) -> None:
@@ -82,7 +82,7 @@ class Content:
         self._sources = SourceWatch(kafka_settings or _kafka_settings)
         self._config_dir = config_dir
         self._lock = threading.RLock()
-        self._configuration = Configuration(config_dir)
+        self._configuration = ConfigurationCache(config_dir)
         self._defaults: Any = None
         self._platform: Platform | None = None
         self._cache: MetadataCache | None = None

@@ -216,11 +216,11 @@ def _pool() -> str:
 
 def _dags(config_dir: Path) -> Iterator[Finding]:
     """Yield a finding for each topic: Airflow has its DAG, the DAG has no import error, and is not paused."""
-    from cleantail_airflow.outcomes.configured_topics import Configuration
+    from cleantail_airflow.outcomes.configured_topics import ConfigurationCache
     from cleantail_airflow.outcomes.dag_states import dags_of
 
     try:
-        configured, _ = Configuration(config_dir).now()
+        configured, _ = ConfigurationCache(config_dir).now()
         usable = [name for name, (_, topic) in configured.topics.items() if isinstance(topic, Topic)]
         states = dags_of(configured, usable)
     except ConfigError:

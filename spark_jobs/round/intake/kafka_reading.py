@@ -28,8 +28,8 @@ from cleantail.home.home_folder import exclusive
 from cleantail.kafka.broker_clients import tell_group
 from cleantail.kafka.read_plan import (
     PORTION_OFFSETS,
+    BrokerPolicy,
     BrokerTopic,
-    CleanerConfigs,
     LogRead,
     Range,
     ReadPlan,
@@ -110,7 +110,7 @@ class CleanerWatch:
     at_once     logs that are read for the first time from copies of segments
     """
 
-    configs: CleanerConfigs
+    configs: BrokerPolicy
     retention_ms: int
     hindrance: str
     as_of_ms: Mapping[int, int]
@@ -121,7 +121,7 @@ class CleanerWatch:
     @classmethod
     def of(cls, topic: Topic, source: LogSource, at: TablePosition, plan: ReadPlan, began_ms: int) -> CleanerWatch:
         """Read the cleaner's configs from the source, and the time of the topic's last read from the catalog."""
-        configs = source.cleaner_configs() or CleanerConfigs(frozenset({"compact"}), topic.config.delete_retention_ms)
+        configs = source.cleaner_configs() or BrokerPolicy(frozenset({"compact"}), topic.config.delete_retention_ms)
         retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, at.position)
         times = {p: as_of(p, at.position, at.ends.get(p, 0), look_ms, began_ms, retention_ms) for p in plan.starts}
         known = {p for p in plan.starts if at.next_offsets.get(p)}
@@ -175,7 +175,7 @@ class LogSource(Protocol):
     def is_current(self) -> bool:
         """Return whether its log ends are the brokers' current ones, or of an unknown time."""
 
-    def cleaner_configs(self) -> CleanerConfigs | None:
+    def cleaner_configs(self) -> BrokerPolicy | None:
         """Return the brokers' cleaner configs of the topic, or None if they are unknown."""
 
     def position(self) -> TablePosition:
@@ -209,7 +209,7 @@ class BrokerLogs:
     is_one_commit: bool = False
     is_current: bool = True
 
-    def cleaner_configs(self) -> CleanerConfigs | None:
+    def cleaner_configs(self) -> BrokerPolicy | None:
         return self.brokers.cleaner_configs(self.topic.kafka_topic)
 
     def position(self) -> TablePosition:

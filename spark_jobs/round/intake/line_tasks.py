@@ -24,7 +24,7 @@ from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.sources.kcat import Record, parse_line, read_records, unheld_reason
-from cleantail.sources.source_files import Content, FileRange, file_tasks
+from cleantail.sources.source_files import FileContent, FileRange, file_tasks
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS, arrow_batch, chunks, plain_batch, unheld_batch
 
 BAD_LINE = "cleantail.bad-line"
@@ -136,7 +136,7 @@ def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordB
     encoding, topic, limits = reading.encoding, reading.topic, reading.limits
     blank = 0
     try:
-        with Content(lines.file, limits) as content, reading.names_ignored_in(lines.file) as ignored:
+        with FileContent(lines.file, limits) as content, reading.names_ignored_in(lines.file) as ignored:
             for block in content.line_blocks(lines.start, lines.end):
                 batch = plain_batch(block, topic, limits) if encoding == "text" else None
                 if batch is not None:

@@ -32,7 +32,7 @@ from cleantail.config.unholdable import (
     timestamp_text,
 )
 from cleantail.errors import UnholdableError
-from cleantail.kafka.read_plan import COMMITTED, BrokerTopic, CleanerConfigs, LogOffsets, Range
+from cleantail.kafka.read_plan import COMMITTED, BrokerPolicy, BrokerTopic, LogOffsets, Range
 from cleantail.kafka.segment_batches import RawRecord, SegmentRecord
 from cleantail.kafka.segment_files import (
     LogFolder,
@@ -99,7 +99,7 @@ class SegmentLogs:
     is_one_commit: bool = True
     is_current: bool = False
 
-    def cleaner_configs(self) -> CleanerConfigs | None:
+    def cleaner_configs(self) -> BrokerPolicy | None:
         return None  # a broker's folders do not have them
 
     def position(self) -> TablePosition:

@@ -9,7 +9,7 @@ import pytest
 from cleantail.config.topic import Topic
 from cleantail.kafka.read_plan import (
     CLEANING_MS,
-    CleanerConfigs,
+    BrokerPolicy,
     LogRead,
     as_of,
     forgotten_by,
@@ -21,7 +21,7 @@ from cleantail.log.partition_state import PartitionState, Reconciled, parse_part
 from cleantail.log.source_position import HINDERED_REPORTED_MS, Forgotten, SourcePosition, parse_position
 
 DAY_MS = 86_400_000
-COMPACT = CleanerConfigs(frozenset({"compact"}), DAY_MS)
+COMPACT = BrokerPolicy(frozenset({"compact"}), DAY_MS)
 READ = LogRead(partition=0, start=10, end=20, records=9, as_of_ms=1_000)
 FROM_KAFKA = {"source": {"kafka": {"bootstrap.servers": "kafka:9092"}}}
 POSITION = SourcePosition("c", "orders", "id", {0: 20}, "read_committed", "r", 5, as_of_ms={0: 700})
@@ -78,7 +78,7 @@ def test_of_two_retentions_the_lower_counts():
         ("offset", None, "DescribeConfigs"),
         (
             "offset",
-            CleanerConfigs(frozenset({"compact", "delete"}), 1),
+            BrokerPolicy(frozenset({"compact", "delete"}), 1),
             "has delete in its cleanup.policy (compact,delete)",
         ),
         ("timestamp", COMPACT, "compaction.strategy is timestamp"),

@@ -1,6 +1,6 @@
 """Which Airflow task wrote a row of the evidence, and where its run and its log are."""
 
-from cleantail.rounds.evidence_row import TaskRun, Work, clocks_differ, columns_of, task_run_of, together, work_of
+from cleantail.rounds.evidence_row import RoundWork, TaskRun, clocks_differ, columns_of, task_run_of, together, work_of
 
 HERE = {
     "AIRFLOW_CTX_DAG_ID": "orders",
@@ -28,11 +28,11 @@ def test_the_command_line_and_rows_of_earlier_versions_are_of_no_task():
 
 def test_the_work_on_the_logs_of_a_round_is_one_work():
     row = {"began_ms": 5, "saved_bytes": 7, **columns_of(HERE)}
-    first, second = work_of(row).ended({"checked_at_ms": 20}), Work(3, 4)
+    first, second = work_of(row).ended({"checked_at_ms": 20}), RoundWork(3, 4)
     whole = together([first, second])
     assert (whole.began_ms, whole.saved_bytes, whole.ended_at_ms) == (3, 11, 20)
     assert whole.checked_by == task_run_of(row)
-    assert together([Work()]) == Work()
+    assert together([RoundWork()]) == RoundWork()
 
 
 def test_minutes_between_two_clocks_say_nothing():

@@ -3,7 +3,7 @@
 import pytest
 
 from cleantail.rounds.commit_summaries import SizePoint
-from cleantail.rounds.evidence_row import Work
+from cleantail.rounds.evidence_row import RoundWork
 from cleantail.rounds.past_rounds import LogRound, Round
 from cleantail.watch.charts import Frame, dropped_chart, duration_chart, partition_charts, size_chart
 
@@ -13,7 +13,7 @@ HOUR = 3_600_000
 
 def a_round(at_ms, outcome="published", partitions=(0,), began_ms=None, kind="compact", **deleted):
     passed = outcome != "held_back"
-    logs = [LogRound(p, 0, 10, 10, 5, deleted, passed, (), outcome, work=Work(began_ms)) for p in partitions]
+    logs = [LogRound(p, 0, 10, 10, 5, deleted, passed, (), outcome, work=RoundWork(began_ms)) for p in partitions]
     return Round(f"r{at_ms}", kind, at_ms, at_ms, tuple(logs))
 
 

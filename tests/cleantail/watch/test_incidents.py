@@ -11,7 +11,7 @@ from cleantail.watch.incidents import (
     Incident,
     IncidentState,
     LastWord,
-    Look,
+    Observation,
     book_as_json,
     cause_of,
     observed,
@@ -32,7 +32,7 @@ def nothing(_):
 
 def look(*conditions, at_ms=1, known=everything, run_id=None, whole=True):
     """Of a run that began at `at_ms`, which is also its clock."""
-    return Look(conditions, known, at_ms, at_ms, run_id or f"run {at_ms}", whole)
+    return Observation(conditions, known, at_ms, at_ms, run_id or f"run {at_ms}", whole)
 
 
 def after(*looks, book=None):
@@ -70,7 +70,7 @@ def test_what_is_over_ended_when_that_was_first_seen():
 
 
 def test_a_look_is_of_a_part_unless_it_says_otherwise():
-    part = Look((), everything, 1, 1, "run 1")
+    part = Observation((), everything, 1, 1, "run 1")
     assert observed(Book(), part).looked_ms == 0
     assert observed(Book(), replace(part, whole=True)).looked_ms == 1
 

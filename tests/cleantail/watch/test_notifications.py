@@ -14,7 +14,7 @@ from cleantail.watch.incidents import (
     IncidentState,
     LastWord,
     Listener,
-    Look,
+    Observation,
     after_sending,
     before_sending,
     book_as_json,
@@ -56,7 +56,7 @@ class Play:
     def look(self, *conditions, known=everything, whole=True):
         self.now_ms += 1
         run = (self.now_ms, self.now_ms, f"run {self.now_ms}")
-        self.book = observed(self.book, Look(conditions, known, *run, whole))
+        self.book = observed(self.book, Observation(conditions, known, *run, whole))
         return self
 
     def tell(self, *listeners, answers=True):
@@ -396,7 +396,7 @@ class Walk:
     def look(self, found, known, began_ms, whole=False, run_id=None):
         self.seen |= set(found)
         conditions = tuple(Condition(event, s, "x", occurrence=o) for (event, s), o in found.items())
-        return Look(conditions, known, began_ms, began_ms, run_id or f"run {began_ms}", whole)
+        return Observation(conditions, known, began_ms, began_ms, run_id or f"run {began_ms}", whole)
 
     # who tells
 

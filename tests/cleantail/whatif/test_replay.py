@@ -7,8 +7,8 @@ from cleantail.whatif.replay import (
     Arrival,
     Basis,
     DropCurve,
-    History,
     ObservedRound,
+    ReplayHistory,
     changed_values,
     drop_curves,
     next_expiry,
@@ -33,7 +33,7 @@ def round_of(first, end, dropped, at_ms=10 * DAY, partition=0):
 
 def replayed(arrivals, ticks, rounds=(), start_ms=0, end_ms=DAY, **changes):
     settings = {"segment_ms": 1, "min_cleanable_dirty_ratio": 0.5} | changes
-    return simulate(History(start_ms, end_ms, tuple(arrivals), tuple(rounds)), configs(**settings), ticks)
+    return simulate(ReplayHistory(start_ms, end_ms, tuple(arrivals), tuple(rounds)), configs(**settings), ticks)
 
 
 EVERY_HOUR = [h * HOUR_MS + 2 for h in range(24)]
@@ -138,12 +138,12 @@ def test_logs_are_replayed_one_by_one_and_share_their_runs():
     ],
 )
 def test_the_curve_of_drops_is_exact_where_whole_rounds_were_observed(start, end, expected):
-    [curve] = drop_curves(History(0, 1, hourly(1), (round_of(0, 100, 50), round_of(100, 200, 10)))).values()
+    [curve] = drop_curves(ReplayHistory(0, 1, hourly(1), (round_of(0, 100, 50), round_of(100, 200, 10)))).values()
     assert curve.dropped(start, end) == expected
 
 
 def test_a_share_is_never_above_one():
-    assert drop_curves(History(0, 1, hourly(1), (round_of(0, 10, 500),)))[0].share == 1.0
+    assert drop_curves(ReplayHistory(0, 1, hourly(1), (round_of(0, 10, 500),)))[0].share == 1.0
     assert DropCurve((), None).dropped(0, 10) == (0.0, Basis.UNKNOWN)
 
 

@@ -10,7 +10,7 @@ from cleantail.errors import ContradictionError, TableError
 from cleantail.lake.records.projection import ColumnPath, Field
 from spark_jobs.iceberg.file_columns import HEADER_LIST
 from spark_jobs.iceberg.log_files import LogFile
-from spark_jobs.restore_tasks import LogSource, log_rows, look_at_log, once, overlapping, rows_of
+from spark_jobs.restore_tasks import SnapshotLog, log_rows, look_at_log, once, overlapping, rows_of
 
 SCHEMA = pa.schema(
     [
@@ -55,7 +55,7 @@ def file(folder, number, records, schema=SCHEMA, several=False, **facts):
 
 
 def source(*files, start=0, tombstones=True):
-    return LogSource(0, files, LAYOUT, start, tombstones, "file:///", 1 << 26)
+    return SnapshotLog(0, files, LAYOUT, start, tombstones, "file:///", 1 << 26)
 
 
 def rows(source_):

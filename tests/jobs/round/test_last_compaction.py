@@ -10,7 +10,7 @@ import pytest
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.watch.metrics import METRICS
 from cleantail_airflow.page.exposition import samples_of
-from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_content import PageContent
 
 NOW = 1_800_000_000_000
 HOUR = 3_600_000
@@ -64,7 +64,7 @@ def test_a_scrape_has_every_metric_of_a_topic_after_its_rounds(workshop):
         workshop.ok("compact", topic, "--now", NOW + first, "--force")
         if not first:
             workshop.ok("reclaim", topic, "--now", NOW)
-    content = Content(workshop.config)
+    content = PageContent(workshop.config)
     content.cache.summaries([workshop.find(topic)], 30)
     content.cache.totals(30)
     found = {s.metric.name: s.value for s in samples_of(content, [topic], NOW + HOUR, {}, {}) if topic in s.labels}

@@ -9,11 +9,11 @@ import pytest
 
 from cleantail.config.alert_channels import Event
 from cleantail.watch.incidents import Condition, Incident, Notification
-from cleantail_airflow.alerts.messages import LINES_SHOWN, Place, mail_body, message_of, slack_text
+from cleantail_airflow.alerts.messages import LINES_SHOWN, MessageOrigin, mail_body, message_of, slack_text
 from cleantail_airflow.outcomes.failures import failures_of
 from tests.airflow_site import failure, parsed, verdict
 
-PLACE = Place("http://ui", "orders", "orders", "manual__1", "2026-01-01T00:00:00+00:00")
+PLACE = MessageOrigin("http://ui", "orders", "orders", "manual__1", "2026-01-01T00:00:00+00:00")
 LINK = "http://ui/dags/orders/runs/manual__1/tasks/check_quality?try_number=1"
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script><!channel> &"
 

@@ -13,7 +13,7 @@ import pytest
 
 from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.watch.incidents import Book, Condition, Look, observed
+from cleantail.watch.incidents import Book, Condition, Observation, observed
 from cleantail_airflow.alerts import channels
 from cleantail_airflow.alerts.alerting import EarlyLook, red_alarms, tell, tell_now
 from cleantail_airflow.outcomes.failures import failures_of
@@ -46,7 +46,7 @@ class Channels:
         failures = failures_of("orders", parsed(verdict(4, *red) | {"judged_ms": JUDGED_MS}), {4: head}) if red else []
         conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 15_000))
         self.runs += 1
-        look = Look(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
+        look = Observation(conditions, lambda _: True, NOW_MS, self.runs, f"run {self.runs}", whole=True)
         self.book = observed(self.book, look)
         topic = self.topic.on(load_platform(self.site.config))
         task = FakeTask()

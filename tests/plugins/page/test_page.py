@@ -108,14 +108,14 @@ class Browser:
 @pytest.fixture
 def orders(site: Site, tmp_path: Path, server: Any) -> OrdersTable:
     """A topic whose texts are hostile, partition 0 in quarantine; the page is set to its configuration."""
-    from cleantail_airflow.page.page_content import Content
+    from cleantail_airflow.page.page_content import PageContent
 
     site.topic("orders", description=HOSTILE)
     table = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (1, 0, 1, b"a", b"1"))
     table.set_properties(**{"cleantail.partition.0": HELD.as_json()})
     table.table.manage_snapshots().create_branch(table.table.current_snapshot().snapshot_id, BRANCH).commit()
     tell(table, evidence_row())
-    page.FASTAPI_APPS[0]["app"].app.state.content = Content(site.config)  # type: ignore[attr-defined]
+    page.FASTAPI_APPS[0]["app"].app.state.content = PageContent(site.config)  # type: ignore[attr-defined]
     return table
 
 

@@ -9,7 +9,7 @@ import pytest
 from cleantail.doctor import OK, WRONG, Finding
 from cleantail_airflow.installation import NO_CONFIG, WITHOUT_CONFIG
 from cleantail_airflow.page import mount
-from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_content import PageContent
 from tests.plugins.page.test_page import browser, dag_row, no_dags, orders, server, tokens  # noqa: F401
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
@@ -59,7 +59,7 @@ def test_a_result_of_another_version_is_not_shown_and_breaks_nothing(browser: An
 
 @pytest.mark.parametrize("path", [TOPICS, f"{TOPICS}/orders"])
 def test_without_a_configuration_page_and_tab_say_what_to_set_and_where(browser: Any, path: str) -> None:  # noqa: F811
-    mount.FASTAPI_APPS[0]["app"].app.state.content = Content(NO_CONFIG)  # type: ignore[attr-defined]
+    mount.FASTAPI_APPS[0]["app"].app.state.content = PageContent(NO_CONFIG)  # type: ignore[attr-defined]
     answer = browser("ann").get(path)
     assert (answer.status_code, WITHOUT_CONFIG in answer.text) == (200, True)
     assert (

@@ -28,7 +28,7 @@ from cleantail.watch.source_watch import (
 )
 from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.exposition import samples_of
-from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_content import PageContent
 from cleantail_airflow.page.page_values import by_name
 from differential.broker import free_port
 from differential.kafka_client import KafkaClient
@@ -68,7 +68,7 @@ def table(site: Site, tmp_path: Path, cluster_id: str, topic_id: str, **more: An
 
 def shown(site: Site) -> str:
     """The text of the topic's page, without its markup."""
-    page = Content(site.config).one_topic("orders", NOW_MS)
+    page = PageContent(site.config).one_topic("orders", NOW_MS)
     values = by_name(page) | {"released": None, "may_release": False, "root": "", "ui": "", "dag_id_of": str}
     html = TEMPLATES.get_template("topic.html").render(**values)
     return text_of(html)
@@ -103,7 +103,7 @@ def test_the_list_the_page_and_the_metrics_say_how_far_and_for_how_long_a_table_
 ) -> None:
     site.topic("orders", source={"kafka": {"bootstrap.servers": address, "topic": "prod.orders"}})
     made = table(site, tmp_path, *ids_of(address), as_of_ms={0: NOW_MS - 300_000, 1: NOW_MS - 900_000})
-    content = Content(site.config)
+    content = PageContent(site.config)
     row = until_answered(content)
     assert (row.behind, row.source_lag.unread_since_ms) == (3, NOW_MS - 300_000)
     assert row.note.endswith("; 3 offsets of its source not read yet")
@@ -120,7 +120,7 @@ def test_the_list_the_page_and_the_metrics_say_how_far_and_for_how_long_a_table_
     assert until_answered(content).source_lag.unread_since_ms == NOW_MS - 60_000
 
 
-def until_answered(content: Content) -> Any:
+def until_answered(content: PageContent) -> Any:
     """The row of the list, once the brokers have answered."""
     for _ in range(100):
         [row] = content.all_topics(["orders"], NOW_MS, {}).listing.rows
@@ -130,7 +130,7 @@ def until_answered(content: Content) -> Any:
     raise AssertionError(row.source_lag)
 
 
-def listed(content: Content) -> str:
+def listed(content: PageContent) -> str:
     values = by_name(content.all_topics(["orders"], NOW_MS, {})) | {"examined": None}
     values |= {"root": "", "ui": "", "dag_id_of": str}
     return text_of(TEMPLATES.get_template("topics.html").render(**values))
@@ -140,7 +140,7 @@ def test_a_lag_that_is_unknown_is_not_said_to_be_nothing(site: Site, tmp_path: P
     away = f"127.0.0.1:{free_port()}"
     site.topic("orders", source={"kafka": {"bootstrap.servers": away, "topic": "prod.orders"}})
     table(site, tmp_path, "c", "id")
-    content = Content(site.config)
+    content = PageContent(site.config)
     [row] = content.all_topics(["orders"], NOW_MS, {}).listing.rows
     assert (row.behind, row.source_lag) == (None, "its source has not answered yet")
     assert " unknown " in listed(content)

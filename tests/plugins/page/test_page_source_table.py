@@ -13,7 +13,7 @@ import pytest
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
 from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.exposition import samples_of
-from cleantail_airflow.page.page_content import Content
+from cleantail_airflow.page.page_content import PageContent
 from cleantail_airflow.page.page_values import by_name
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
@@ -41,7 +41,7 @@ def sink(site: Site, tmp_path: Path) -> Any:
 
 
 def test_list_page_and_metrics_say_how_many_snapshots_a_table_is_behind(site: Site, sink: Any) -> None:
-    content, second_ms = Content(site.config), sink.metadata.snapshots[1].timestamp_ms
+    content, second_ms = PageContent(site.config), sink.metadata.snapshots[1].timestamp_ms
     now_ms = second_ms + 300_000
     page = content.one_topic("orders", now_ms)
     values = by_name(page) | {"released": None, "may_release": False, "root": "", "ui": "", "dag_id_of": str}
@@ -56,7 +56,7 @@ def test_list_page_and_metrics_say_how_many_snapshots_a_table_is_behind(site: Si
     assert "cleantail_source_lag_offsets" not in samples
 
 
-def until_read(content: Content, now_ms: int) -> list[Any]:
+def until_read(content: PageContent, now_ms: int) -> list[Any]:
     """The rows of the list, once the table's metadata was read."""
     for _ in range(100):
         rows = content.all_topics(["orders"], now_ms, {}).listing.rows
@@ -68,7 +68,7 @@ def until_read(content: Content, now_ms: int) -> list[Any]:
 
 def test_a_source_table_that_is_gone_is_an_unknown_lag_and_hides_nothing(site: Site, sink: Any) -> None:
     sink.catalog.drop_table("sinks.orders")
-    page = Content(site.config).one_topic("orders", 1_700_000_000_000)
+    page = PageContent(site.config).one_topic("orders", 1_700_000_000_000)
     values = by_name(page) | {"released": None, "may_release": False, "root": "", "ui": "", "dag_id_of": str}
     text = text_of(TEMPLATES.get_template("topic.html").render(**values))
     assert "The lag is unknown: table cleantail.sinks.orders of source.table does not exist." in text

@@ -16,7 +16,7 @@ from cleantail.watch.incidents import Book, Condition, cause_of
 from cleantail_airflow.alerts import channels
 from cleantail_airflow.alerts.alerting import red_alarms
 from cleantail_airflow.alerts.channels import PREFIX, load_book, variable_name
-from cleantail_airflow.alerts.ended_run import EndedTask, FailedTask, RunCoverage, run_alarms
+from cleantail_airflow.alerts.ended_run import EndedTask, FailedInstance, RunCoverage, run_alarms
 from cleantail_airflow.outcomes.failures import (
     LOST,
     NOTE,
@@ -95,8 +95,11 @@ def test_a_note_that_somebody_has_changed_is_no_reason_to_tell_nothing(xcom: Any
 
 
 def test_a_red_check_is_no_failed_run() -> None:
-    failed = [FailedTask("compact", "no disk", "l0", at_ms=7), FailedTask("check_quality", "red", "l", tuple(RED))]
-    failed.append(FailedTask("compact", "the same", "l1"))
+    failed = [
+        FailedInstance("compact", "no disk", "l0", at_ms=7),
+        FailedInstance("check_quality", "red", "l", tuple(RED)),
+    ]
+    failed.append(FailedInstance("compact", "the same", "l1"))
     found = Condition(
         Event.RUN_FAILED, "task compact", "compact failed: no disk", "l0", seen_ms=7, cause=cause_of("no disk")
     )

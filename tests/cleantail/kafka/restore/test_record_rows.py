@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.kafka.target_log import Difference, Feed, Rows, first_difference
+from cleantail.kafka.target_log import Feed, FieldDifference, Rows, first_difference
 
 
 def rows(*offsets):
@@ -83,11 +83,11 @@ def test_records_that_are_the_same_differ_in_nothing():
 )
 def test_the_first_record_that_differs_is_named_with_what_differs(field, other):
     messages = [sent(1), sent(2, **{field: other}), sent(3, value=b"as well")]
-    assert first_difference(rows(1, 2, 3), messages) == Difference(1, field)
+    assert first_difference(rows(1, 2, 3), messages) == FieldDifference(1, field)
 
 
 def test_a_timestamp_of_the_brokers_own_is_another_one():
-    assert first_difference(rows(1), [sent(1, kind=2)]) == Difference(0, "timestamp")
+    assert first_difference(rows(1), [sent(1, kind=2)]) == FieldDifference(0, "timestamp")
 
 
 def test_no_headers_and_an_empty_list_of_them_are_the_same():

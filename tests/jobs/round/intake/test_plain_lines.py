@@ -17,7 +17,7 @@ from cleantail.sources.source_files import (
     BLANK_LINES,
     LINE_BLOCK_BYTES,
     RANGE_BYTES_MIN,
-    Content,
+    FileContent,
     FileRange,
     file_tasks,
 )
@@ -240,5 +240,5 @@ def test_lines_of_a_packed_file_are_read_from_its_start(tmp_path):
 
     file = tmp_path / "a.jsonl.gz"
     file.write_bytes(gzip.compress(block_of(KCATS)))
-    with Content(file, DEFAULT_LIMITS) as content:
+    with FileContent(file, DEFAULT_LIMITS) as content:
         assert b"".join(content.line_blocks()) == block_of(KCATS)
