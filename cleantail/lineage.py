@@ -24,6 +24,17 @@ from cleantail.lake.recorded_rounds import evidence_of_round, load_evidence
 from cleantail.log.source_position import snapshot_position_of
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.recorded_checks import last_check
+from cleantail.rounds.stations import (
+    CHECK_QUALITY,
+    COMPACT,
+    CONVERT_DELETES,
+    EXPIRE_TOMBSTONES,
+    INGEST,
+    PUBLISH,
+    RECLAIM,
+    RECONCILE,
+    ROLLBACK,
+)
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -138,13 +149,13 @@ def _once(datasets: Iterable[LineageDataset]) -> tuple[LineageDataset, ...]:
     return tuple(unique.values())
 
 
-INGESTING = frozenset({"ingest"})
-WRITING = INGESTING | {"convert_deletes", "compact", "publish", "expire_tombstones", "reconcile", "reclaim", "rollback"}
-"""Stations that commit to the topic's table, or to a branch of it."""
-OF_SOURCE = INGESTING | {"reconcile"}
-"""Stations that read the topic's source."""
-OF_EVIDENCE = frozenset({"check_quality", "publish", "expire_tombstones", "reconcile", "reclaim", "rollback"})
+INGESTING = frozenset({INGEST})
+OF_EVIDENCE = frozenset({CHECK_QUALITY, PUBLISH, EXPIRE_TOMBSTONES, RECONCILE, RECLAIM, ROLLBACK})
 """Stations that write evidence."""
+WRITING = (INGESTING | OF_EVIDENCE | {CONVERT_DELETES, COMPACT}) - {CHECK_QUALITY}
+"""Stations that commit to the topic's table, or to a branch of it."""
+OF_SOURCE = INGESTING | {RECONCILE}
+"""Stations that read the topic's source."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -177,7 +177,8 @@ def _rows(
     columns = {f"c{number}": task.columns[number] for number in field_ids}
     layout = {name: column.path for name, column in columns.items()}
     for number, file in files:
-        for at, arrays in column_batches(io, _unlogged(file), layout, list(columns)):
+        log_file = LogFile.without_log(file.path, file.records, constants=file.constants)
+        for at, arrays in column_batches(io, log_file, layout, list(columns)):
             length = len(next(iter(arrays.values())))
             of_file, scope, sequence_number = (
                 pa.array(np.full(length, value, np.int64)) for value in (number, file.scope, file.sequence_number)
@@ -185,13 +186,6 @@ def _rows(
             pos = pa.array(np.arange(at, at + length, dtype=np.int64))
             keys = [comparable(arrays[name], column.kind, file.path) for name, column in columns.items()]
             yield pa.RecordBatch.from_arrays([of_file, pos, scope, sequence_number, *keys], schema=schema)
-
-
-def _unlogged(file: TableFile) -> LogFile:
-    """Return the file in the form that `column_batches` takes, without facts about its log."""
-    nothing: dict[str, Any] = dict.fromkeys(("log", "lower_offset", "upper_offset", "low_key", "high_key", "null_keys"))
-    return LogFile(hash=0, path=file.path, records=file.records, null_values=None, marked=False, before=(),
-                   constants=file.constants, **nothing)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

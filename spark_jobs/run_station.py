@@ -64,6 +64,8 @@ from cleantail.rounds.stations import (
     PUBLISH,
     RECLAIM,
     RECONCILE,
+    ROLLBACK,
+    RUN_PACK,
 )
 from cleantail.sources.source_files import require_readable
 from spark_jobs.iceberg import executor_watch
@@ -415,7 +417,6 @@ class StationEntry:
     arguments: Mapping[str, dict[str, Any]]
 
 
-RUN_PACK = "run_pack"
 KINDS = (round_state.COMPACT, round_state.EXPIRE, round_state.RECONCILE)
 _CLIENT = {"--client-settings": {"type": Path, "metavar": "F", "help": "settings of the Kafka client, as JSON"}}
 ENTRIES: Mapping[str, StationEntry] = {
@@ -449,7 +450,7 @@ ENTRIES: Mapping[str, StationEntry] = {
         _expire_tombstones, {"--round": {"required": True, "help": 'JSON: {"now_ms", "partitions", "fresh_from"}'}}
     ),
     RECLAIM: StationEntry(_reclaim, {}),
-    "rollback": StationEntry(
+    ROLLBACK: StationEntry(
         _rollback,
         {
             "--to": {"type": _target, "default": "last", "help": "last, or a snapshot's id"},

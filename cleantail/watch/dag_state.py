@@ -12,7 +12,7 @@ from typing import Any
 from cleantail.errors import TableError
 from cleantail.human import ago
 from cleantail.rounds.pack_results import PACK_RESULT_JSON
-from cleantail.rounds.stations import EVALUATE, SHOWN, TopicOutcome
+from cleantail.rounds.stations import EVALUATE, ROLLBACK, RUN_PACK, SHOWN, TopicOutcome
 
 FAILED, RUNNING = "failed", "running"
 """States of a run, as Airflow names them."""
@@ -111,8 +111,6 @@ def standstill_text(dag: DagState) -> str:
     return f"{whose} is paused" if dag.paused else ""
 
 
-RUN_PACK, ROLLBACK = "run_pack", "rollback"
-"""Tasks of a group's DAG that are not stations."""
 SHOWN_AT = {part: station.name for station in SHOWN.values() for part in station.errors_of}
 """Station at which a topic's work ended -> the station that shows that."""
 CHECKED_AT = {part: station.name for station in SHOWN.values() for part in station.checks}

@@ -12,6 +12,7 @@ from cleantail.log.log_state import LogState
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.snapshot_plan import SnapshotLag
 from cleantail.log.triggers import overdue_ms, quarantine_pause
+from cleantail.rounds import stations
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.checked_round import RoundResult, Verdict
 from cleantail.rounds.commit_summaries import ROLLBACK, Saved
@@ -20,12 +21,13 @@ from cleantail.rounds.job_report import JobReport
 from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.station_results import ReclaimResult
+from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH
 from cleantail.watch import metrics as m
 from cleantail.watch.metrics import Metric, Sample
 
-_CHECKED_BY = {"check_quality": COMPACT, "expire_tombstones": EXPIRE, "reconcile": RECONCILE}
+_CHECKED_BY = {CHECK_QUALITY: COMPACT, EXPIRE_TOMBSTONES: EXPIRE, stations.RECONCILE: RECONCILE}
 """Job -> the kind of the round that it checks."""
-_PUBLISHING = ("publish", "expire_tombstones", "reconcile")
+_PUBLISHING = (PUBLISH, EXPIRE_TOMBSTONES, stations.RECONCILE)
 """Jobs that publish or reject a round."""
 Totals = Counter[tuple[Metric, tuple[str, ...]]]
 

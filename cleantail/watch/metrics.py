@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from cleantail.rounds.stations import CHECK_QUALITY, EVALUATE, RECLAIM
+
 Kind = Literal["gauge", "counter"]
 
 
@@ -61,7 +63,7 @@ def _counter(name: str, labels: tuple[str, ...], meaning: str, *, sent_by: str =
 def _round_stat(stat: str, meaning: str) -> Metric:
     """Return one of Kafka's CleanerStats of the last compaction. Kafka writes these to its log and exports none."""
     text = f"CleanerStats.{stat} of the last compaction. {meaning}"
-    return _gauge(f"round-{hyphened(stat)}", _TOPIC, text, sent_by="check_quality")
+    return _gauge(f"round-{hyphened(stat)}", _TOPIC, text, sent_by=CHECK_QUALITY)
 
 
 MAX_DIRTY_PERCENT = _gauge(
@@ -69,20 +71,20 @@ MAX_DIRTY_PERCENT = _gauge(
     _TOPIC,
     "Dirty ratio of the dirtiest log, in percent, without blocked logs.",
     kafka=True,
-    sent_by="evaluate",
+    sent_by=EVALUATE,
 )
 MAX_COMPACTION_DELAY = _gauge(
     "max-compaction-delay-secs",
     _TOPIC,
     "Time by which the oldest dirty record has passed max.compaction.lag.ms, or 0.",
     kafka=True,
-    sent_by="evaluate",
+    sent_by=EVALUATE,
 )
 UNCLEANABLE_PARTITIONS = _gauge(
-    "uncleanable-partitions-count", _TOPIC, "Blocked partitions.", kafka=True, sent_by="evaluate"
+    "uncleanable-partitions-count", _TOPIC, "Blocked partitions.", kafka=True, sent_by=EVALUATE
 )
 UNCLEANABLE_BYTES = _gauge(
-    "uncleanable-bytes", _TOPIC, "Cleanable bytes of the blocked partitions.", kafka=True, sent_by="evaluate"
+    "uncleanable-bytes", _TOPIC, "Cleanable bytes of the blocked partitions.", kafka=True, sent_by=EVALUATE
 )
 TIME_SINCE_LAST_RUN = _gauge(
     "time-since-last-run-ms",
@@ -90,21 +92,21 @@ TIME_SINCE_LAST_RUN = _gauge(
     "Time since the DAG that runs the topic last began a run, whether work was due or not. Absent before the first. "
     "The task sends the time until its own run began, except in a run that assets started.",
     kafka=True,
-    sent_by="evaluate",
+    sent_by=EVALUATE,
 )
 MAX_CLEAN_TIME = _gauge(
     "max-clean-time-secs",
     _TOPIC,
     "Time of the slowest work unit of the last compaction, without the start of Spark, checks and publish.",
     kafka=True,
-    sent_by="check_quality",
+    sent_by=CHECK_QUALITY,
 )
 RECOPY_PERCENT = _gauge(
     "cleaner-recopy-percent",
     _TOPIC,
     "round-bytes-written in percent of round-bytes-read. Kafka copies those bytes; here they stay in place.",
     kafka=True,
-    sent_by="check_quality",
+    sent_by=CHECK_QUALITY,
 )
 MAX_BUFFER_UTILIZATION = _gauge(
     "max-buffer-utilization-percent",
@@ -112,7 +114,7 @@ MAX_BUFFER_UTILIZATION = _gauge(
     "Fill level of the largest offset map of the last compaction, in percent. It is the number of distinct dirty keys, "
     "divided by the keys that fit into one thread's share of log.cleaner.dedupe.buffer.size. 100 if keys were spilled.",
     kafka=True,
-    sent_by="check_quality",
+    sent_by=CHECK_QUALITY,
 )
 DEAD_THREADS = _gauge(
     "DeadThreadCount",
@@ -134,10 +136,8 @@ MAP_MESSAGES_READ = _round_stat("mapMessagesRead", "Records of the dirty part.")
 INVALID_MESSAGES_READ = _round_stat(
     "invalidMessagesRead", "Records without a key that were dropped or moved (cleantail.keyless.policy)."
 )
-DIRTY_PERCENT = _gauge("log-dirty-percent", _LOG, "Dirty ratio of the log, in percent.", sent_by="evaluate")
-COMPACTION_DELAY = _gauge(
-    "log-compaction-delay-secs", _LOG, "max-compaction-delay-secs of one log.", sent_by="evaluate"
-)
+DIRTY_PERCENT = _gauge("log-dirty-percent", _LOG, "Dirty ratio of the log, in percent.", sent_by=EVALUATE)
+COMPACTION_DELAY = _gauge("log-compaction-delay-secs", _LOG, "max-compaction-delay-secs of one log.", sent_by=EVALUATE)
 LOG_BYTES = _gauge(
     "log-bytes",
     (*_LOG, "section"),
@@ -171,12 +171,12 @@ SOURCE_LAG_TIME = _gauge(
     "before the first read of Kafka.",
 )
 LAST_ROUND = _gauge("log-last-round-timestamp-seconds", _LOG, "Clock of the log's last published round, Unix seconds.")
-TOMBSTONES = _gauge("tombstones-pending", _LOG, "Live tombstones, due or not.", sent_by="evaluate")
+TOMBSTONES = _gauge("tombstones-pending", _LOG, "Live tombstones, due or not.", sent_by=EVALUATE)
 TOMBSTONES_DUE = _gauge(
     "tombstones-due",
     _LOG,
     "Live tombstones past their horizon, including those that a registered reader holds.",
-    sent_by="evaluate",
+    sent_by=EVALUATE,
 )
 DIRTY_LIMIT = _gauge("min-cleanable-dirty-percent", _TOPIC, "min.cleanable.dirty.ratio in force, in percent.")
 HIDDEN_BYTES = _gauge(
@@ -216,7 +216,7 @@ DROPPED = _counter(
     "gone_at_source. Also unholdable records, which an ingestion left out (cleantail.unholdable.policy).",
     sent_by="publish, expire_tombstones, reconcile",
 )
-RECLAIMED = _counter("bytes-reclaimed", _TOPIC, "Bytes that rewrites freed.", sent_by="reclaim")
+RECLAIMED = _counter("bytes-reclaimed", _TOPIC, "Bytes that rewrites freed.", sent_by=RECLAIM)
 SAVED = _counter(
     "bytes-saved",
     _TOPIC,

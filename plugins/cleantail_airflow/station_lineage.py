@@ -33,7 +33,19 @@ from cleantail.lineage import (
 from cleantail.log import round_state
 from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.job_report import EndedJob, JobReport
-from cleantail.rounds.stations import TopicOutcome
+from cleantail.rounds.stations import (
+    APPROVE,
+    CHECK_QUALITY,
+    COMPACT,
+    CONVERT_DELETES,
+    EVALUATE,
+    EXPIRE_TOMBSTONES,
+    PUBLISH,
+    RECLAIM,
+    RECONCILE,
+    ROLLBACK,
+    TopicOutcome,
+)
 from cleantail_airflow.kafka_connection import client_settings
 
 if TYPE_CHECKING:
@@ -80,13 +92,13 @@ def is_wanted() -> bool:
 
 
 KINDS = {
-    "check_quality": round_state.COMPACT,
-    "expire_tombstones": round_state.EXPIRE,
-    "reconcile": round_state.RECONCILE,
+    CHECK_QUALITY: round_state.COMPACT,
+    EXPIRE_TOMBSTONES: round_state.EXPIRE,
+    RECONCILE: round_state.RECONCILE,
 }
 """Station -> the kind of the round that it checks."""
-PUBLISHING = {"publish", "expire_tombstones", "reconcile", "rollback"}
-OF_MAIN = INGESTING | {"convert_deletes", "reclaim"}
+PUBLISHING = {PUBLISH, EXPIRE_TOMBSTONES, RECONCILE, ROLLBACK}
+OF_MAIN = INGESTING | {CONVERT_DELETES, RECLAIM}
 """Stations that commit to the main branch. Their results name no snapshot: it is the newest."""
 
 
@@ -94,13 +106,13 @@ def evaluated(topic: Topic) -> StationLineage | None:
     """Return the dataset that `evaluate` has read: the metadata of the newest snapshot."""
     tables = told_tables(topic, None)
     read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
-    return lineage_of("evaluate", tables, StationFacts(read)) if tables else None
+    return lineage_of(EVALUATE, tables, StationFacts(read)) if tables else None
 
 
 def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
     """Return the datasets that a person decides about: the snapshots that the round has staged."""
     tables = told_tables(topic, None)
-    return lineage_of("approve", tables, StationFacts(tuple(heads))) if tables else None
+    return lineage_of(APPROVE, tables, StationFacts(tuple(heads))) if tables else None
 
 
 def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...] = ()) -> StationLineage | None:
@@ -111,7 +123,7 @@ def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...]
     if tables is None:
         return None
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
-    if station == "compact":
+    if station == COMPACT:
         written = tables.branches.get(report.branch)
     else:
         written = tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
@@ -133,17 +145,16 @@ def done_by_pack(
     tables = told_tables(topic, evidence)
     if tables is None:
         return None
-    rounds = {"check_quality": outcome.compacted, "compact": outcome.compacted, **outcome.rounds}
-    result = rounds.get(station)
-    if station == "publish":
+    result = outcome.compacted if station == CHECK_QUALITY else outcome.rounds.get(station)
+    if station == PUBLISH:
         published = [round_ for round_ in outcome.rounds.values() if round_.published]
         written, commits = (published[-1].snapshot_id if published else None), bool(published)
     elif station in OF_MAIN:
         written, commits = tables.table.snapshot_id, True
     else:
-        commits = station == "compact" or bool(result and result.published)
-        written = result.snapshot_id if result and station != "compact" else None
-    records = outcome.ingested.records if station == "ingest" and outcome.ingested else None
+        commits = station == COMPACT or bool(result and result.published)
+        written = result.snapshot_id if result and station != COMPACT else None
+    records = outcome.ingested.records if station in INGESTING and outcome.ingested else None
     checks = _checks(station, topic, result.round if result else None)
     facts = StationFacts((), written, commits, records, checks)
     return lineage_of(station, tables, facts, _source(station, topic, ()))

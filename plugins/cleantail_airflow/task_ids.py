@@ -1,10 +1,8 @@
-"""Ids of tasks that are not stations (cleantail.rounds.stations), and the name of the XCom that `evaluate` writes."""
+"""Ids of tasks that cleantail.rounds.stations does not name, and the name of the XCom that `evaluate` writes."""
 
 from __future__ import annotations
 
-ALERT, OUTCOME, ROLLBACK = "alert", "outcome", "rollback"
-RUN_PACK = "run_pack"
-"""The task of a group's DAG that does all the work of a pack. The stations after it show the results."""
+ALERT, OUTCOME = "alert", "outcome"
 PLAN = "plan"
 """The XCom of `evaluate` with the RunPlan. Its return value is the work units, over which compact is mapped."""
 DOCTOR_DAG, DOCTOR = "cleantail_doctor", "doctor"

@@ -22,7 +22,9 @@ from cleantail.rounds.stations import (
     PUBLISH,
     PUBLISH_EXPIRY,
     PUBLISH_RECONCILE,
+    RECLAIM,
     RECONCILE,
+    ROLLBACK,
 )
 from cleantail_airflow.task_ids import ALERT, OUTCOME
 from cleantail_airflow.tasks.airflow_listeners import POOL
@@ -59,7 +61,7 @@ def add_tasks(topic: Topic, config_dir: str) -> None:
         publish >> next(task for task in tasks if task.task_id == EXPIRE_TOMBSTONES)
         reconciling[-1] >> tasks[-1]
     with _group("when_needed", "Only on request or if needed: rollback, a failed outcome, alerts"):
-        rollback = RollbackOperator(task_id="rollback", **_on_spark(topic, config_dir))
+        rollback = RollbackOperator(task_id=ROLLBACK, **_on_spark(topic, config_dir))
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
         alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **_of_topic(topic, config_dir))
     next(task for task in tasks if task.task_id == EVALUATE) >> rollback
@@ -123,7 +125,7 @@ def _upkeep_tasks(topic: Topic, config_dir: str) -> list[Any]:
     """
     spark = _on_spark(topic, config_dir)
     expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
-    reclaim = ReclaimOperator(task_id="reclaim", trigger_rule="all_done", **spark)
+    reclaim = ReclaimOperator(task_id=RECLAIM, trigger_rule="all_done", **spark)
     if not topic.waits_for_people:
         return [expire, reclaim]
     approve = _approve(APPROVE_EXPIRY, EXPIRE_TOMBSTONES, "all_done", topic, config_dir)

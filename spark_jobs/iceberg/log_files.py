@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -88,6 +89,14 @@ class LogFile:
     piece: int = 0
     pieces: int = 1
     spec_id: int = 0
+
+    @classmethod
+    def without_log(cls, path: str, records: int, **facts: Any) -> Self:
+        """Return a file whose records are read regardless of their log: it has no bounds and no hash."""
+        nothing = dict.fromkeys(
+            ("log", "lower_offset", "upper_offset", "low_key", "high_key", "null_keys", "null_values")
+        )
+        return cls(hash=0, path=path, records=records, marked=False, **{**nothing, "before": (), **facts})
 
     def split(self, records: int) -> list[LogFile]:
         """Return pieces of about this number of records, which different tasks can read."""

@@ -140,21 +140,8 @@ def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
 
 
 def _source(file: PlannedFile) -> RewriteSource:
-    log_file = LogFile(
-        hash=0,  # unused by a rewrite
-        path=file.path,
-        records=file.facts.records,
-        log=None,
-        lower_offset=None,
-        upper_offset=None,
-        low_key=None,
-        high_key=None,
-        null_keys=None,
-        null_values=None,
-        marked=False,
-        before=file.delete_files,
-        first_row_id=file.facts.first_row_id,
-    )
+    facts = file.facts
+    log_file = LogFile.without_log(file.path, facts.records, before=file.delete_files, first_row_id=facts.first_row_id)
     return RewriteSource(log_file, file.updated)
 
 

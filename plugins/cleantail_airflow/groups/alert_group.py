@@ -16,7 +16,7 @@ from cleantail.config.loading import default_alerts
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.rounds.pack_results import BEGUN, SUSPECTED, WAITS, PackResult
-from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, SHOWN, TopicOutcome
+from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, RUN_PACK, SHOWN, TopicOutcome
 from cleantail.watch.incidents import Condition, Notification, Observation, cause_of, observed
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
@@ -42,7 +42,6 @@ from cleantail_airflow.groups.group_plan import (
     topics_of_group,
 )
 from cleantail_airflow.groups.station_tasks import red_in, results_of_packs
-from cleantail_airflow.task_ids import RUN_PACK
 from cleantail_airflow.tasks.spark_job import platform_of
 
 

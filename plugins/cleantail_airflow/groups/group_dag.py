@@ -52,14 +52,14 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.human import counted, one_line
-from cleantail.rounds.stations import EVALUATE, SHOWN
+from cleantail.rounds.stations import EVALUATE, ROLLBACK, RUN_PACK, SHOWN
 from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
 from cleantail_airflow.groups.alert_group import AlertGroupOperator
 from cleantail_airflow.groups.evaluate_group import EvaluateGroupOperator
 from cleantail_airflow.groups.group_plan import group_params
 from cleantail_airflow.groups.run_pack_task import RunPackOperator
 from cleantail_airflow.groups.station_tasks import GroupRollbackOperator, station_class
-from cleantail_airflow.task_ids import ALERT, OUTCOME, ROLLBACK, RUN_PACK
+from cleantail_airflow.task_ids import ALERT, OUTCOME
 from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.spark_job import OutcomeOperator

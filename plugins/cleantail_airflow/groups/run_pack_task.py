@@ -20,7 +20,7 @@ from cleantail.human import counted, duration
 from cleantail.kafka.client_settings import CLIENTS_JSON
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, read_outcomes
-from cleantail.rounds.stations import EVALUATE, SHOWN, TOPIC_OUTCOME_JSON, TopicOutcome
+from cleantail.rounds.stations import EVALUATE, RUN_PACK, SHOWN, TOPIC_OUTCOME_JSON, TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack, topics_of_group
 from cleantail_airflow.groups.station_tasks import failed_in, reported_pack
@@ -43,7 +43,7 @@ class RunPackOperator(SparkJobOperator):
     failed at a station that `evaluate` has skipped, because that station cannot report it.
     """
 
-    job = "run_pack"
+    job = RUN_PACK
     template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "pack")
 
     def __init__(self, *, group: str, config_dir: str, pack: dict[str, Any], **kwargs: Any) -> None:

@@ -18,10 +18,13 @@ from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
 from cleantail.lineage import StationLineage
+from cleantail.log.round_state import EXPIRE
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
 from cleantail.rounds.stations import (
+    EXPIRE_TOMBSTONES,
     PUBLISH,
+    RUN_PACK,
     SHOWN,
     Station,
     TopicOutcome,
@@ -30,7 +33,6 @@ from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSk
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, parsed, planned_pack, topics_of_group
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted
 from cleantail_airflow.station_lineage import LineageOperator
-from cleantail_airflow.task_ids import RUN_PACK
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_job import platform_of
@@ -213,7 +215,7 @@ def _named_by(extra: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(str(extra.get(name)) for name in ("topic", "operation", "snapshot_id"))
 
 
-OPERATIONS = {"expire_tombstones": "expire"}
+OPERATIONS = {EXPIRE_TOMBSTONES: EXPIRE}
 """Station -> the operation in the asset's event, if it is not the station's name."""
 
 

@@ -29,10 +29,10 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
 from cleantail.doctor import WRONG, Finding
-from cleantail.rounds.stations import EVALUATE
+from cleantail.rounds.stations import EVALUATE, RUN_PACK
 from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic
 from cleantail_airflow.outcomes.configured_topics import Configured
-from cleantail_airflow.task_ids import DOCTOR, OUTCOME, PLAN, RUN_PACK
+from cleantail_airflow.task_ids import DOCTOR, OUTCOME, PLAN
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)
 ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)

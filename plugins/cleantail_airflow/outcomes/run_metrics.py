@@ -15,7 +15,7 @@ from cleantail.config.topic import Topic
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.station_results import ReclaimResult
-from cleantail.rounds.stations import COMPACT, RECLAIM, TopicOutcome
+from cleantail.rounds.stations import CHECK_QUALITY, COMPACT, PUBLISH, RECLAIM, TopicOutcome
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
@@ -32,7 +32,7 @@ except ImportError:  # until Airflow 3.1
 
 
 PREFIX = "cleantail"
-JOBS_OF = {COMPACT: ("check_quality", "publish")}
+JOBS_OF = {COMPACT: (CHECK_QUALITY, PUBLISH)}
 """Station of a pack -> the jobs under whose names its metrics are sent, if they differ from the station."""
 
 logger = logging.getLogger(__name__)

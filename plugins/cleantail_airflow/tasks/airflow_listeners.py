@@ -22,6 +22,7 @@ from cleantail.config.run_schedule import Schedule, schedule_text
 from cleantail.errors import ConfigError
 from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
+from cleantail.rounds.stations import EVALUATE
 from cleantail_airflow.installation import NO_CONFIG, config_dir
 
 NOTE = "run_note"
@@ -79,7 +80,7 @@ def _write_note(dag_run: Any, session: Any) -> None:
     """Write the note, unless a person has written one."""
     from airflow.models.xcom import XComModel
 
-    where = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": "evaluate", "key": NOTE}
+    where = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": EVALUATE, "key": NOTE}
     with session.no_autoflush:
         row = session.query(XComModel).filter_by(**where).first()
         if row is not None and not dag_run.note:

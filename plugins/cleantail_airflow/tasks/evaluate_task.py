@@ -16,11 +16,11 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.evaluate import require_present
 from cleantail.log.work_units import WORK_UNIT_JSON
-from cleantail.rounds.stations import idle_tasks
+from cleantail.rounds.stations import ROLLBACK, idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.station_lineage import LineageOperator
-from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN, ROLLBACK
+from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.airflow_listeners import NOTE, idle_note
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_job import loaded_topic
@@ -57,7 +57,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         params = context["params"]
         if params.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
-            self._skip_all_after(context, {"rollback", OUTCOME, ALERT})
+            self._skip_all_after(context, {ROLLBACK, OUTCOME, ALERT})
         now_ms = clock_of_run(topic.platform, params["now_ms"])
         run = evaluate_topic(
             topic,

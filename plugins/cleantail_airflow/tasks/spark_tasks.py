@@ -17,11 +17,22 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
 from cleantail.lake.recorded_rounds import recorded_publication
+from cleantail.log import round_state
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest, RoundResult
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
-from cleantail.rounds.stations import CHECK_QUALITY, COMPACT
+from cleantail.rounds.stations import (
+    CHECK_QUALITY,
+    COMPACT,
+    CONVERT_DELETES,
+    EXPIRE_TOMBSTONES,
+    INGEST,
+    PUBLISH,
+    RECLAIM,
+    RECONCILE,
+    ROLLBACK,
+)
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import failures_of
@@ -38,7 +49,7 @@ NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 class IngestOperator(CleantailSparkOperator):
     """Appends what is new at the topic's source. Skipped if nothing is new, which it checks without Spark."""
 
-    job = "ingest"
+    job = INGEST
 
     def arguments(self, context: Context) -> list[str]:
         require_known_params(context)
@@ -86,7 +97,7 @@ class ConvertDeletesOperator(CleantailSparkOperator):
     A sink in upsert mode keeps writing equality deletes. The task is skipped, without Spark, if the table has none.
     """
 
-    job = "convert_deletes"
+    job = CONVERT_DELETES
 
     def arguments(self, context: Context) -> list[str]:
         from cleantail.lake.catalogs import load_table, open_catalog
@@ -108,7 +119,7 @@ class CompactOperator(CleantailSparkOperator):
     `unit` is a WorkUnit of the plan (cleantail.log.work_units) as JSON. It has no data of records.
     """
 
-    job = "compact"
+    job = COMPACT
     template_fields: Sequence[str] = (*CleantailSparkOperator.template_fields, "unit")
 
     def __init__(self, *, unit: dict[str, Any], **kwargs: Any) -> None:
@@ -134,7 +145,7 @@ class CheckQualityOperator(CleantailSparkOperator):
     then shows the result from the evidence and the table.
     """
 
-    job = "check_quality"
+    job = CHECK_QUALITY
 
     def __init__(self, *, publishes: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -184,7 +195,7 @@ class PublishOperator(PublishingOperator):
     answers next to the table.
     """
 
-    job = "publish"
+    job = PUBLISH
 
     def __init__(self, *, source: str = CHECK_QUALITY, after_publishing_check: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -236,8 +247,8 @@ class ReconcileOperator(PublishingOperator):
     It first reads from the brokers, without Spark, whether the comparison is allowed.
     """
 
-    job = "reconcile"
-    operation = "reconcile"
+    job = RECONCILE
+    operation = round_state.RECONCILE
 
     def arguments(self, context: Context) -> list[str]:
         from cleantail.kafka.source_topic import SourceTopic
@@ -256,8 +267,8 @@ class ReconcileOperator(PublishingOperator):
 class ExpireTombstonesOperator(PublishingOperator):
     """Removes tombstones past their horizon: its job makes, checks and publishes a round of its own."""
 
-    job = "expire_tombstones"
-    operation = "expire"
+    job = EXPIRE_TOMBSTONES
+    operation = round_state.EXPIRE
 
     def arguments(self, context: Context) -> list[str]:
         plan = self.due_plan(context)
@@ -271,8 +282,8 @@ class RollbackOperator(PublishingOperator):
     With `publish: approve` only an approver of the topic may trigger it.
     """
 
-    job = "rollback"
-    operation = "rollback"
+    job = ROLLBACK
+    operation = ROLLBACK
 
     def arguments(self, context: Context) -> list[str]:
         to = context["params"].get(ROLLBACK_TO)
@@ -294,7 +305,7 @@ class RollbackOperator(PublishingOperator):
 class ReclaimOperator(CleantailSparkOperator):
     """Rewrites files whose records are mostly deleted, expires snapshots, removes orphans."""
 
-    job = "reclaim"
+    job = RECLAIM
 
     def arguments(self, context: Context) -> list[str]:
         return ["--now", str(self.due_plan(context).now_ms)]
