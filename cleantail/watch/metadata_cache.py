@@ -3,7 +3,7 @@
 1. A table's metadata never changes under one location. So a read stays valid until the catalog names another location.
 2. A call waits for a limited time. For a table that was not read by then it returns the previous read, else None.
 3. The cache keeps a summary of each table, in memory and on disk (`KeptTexts`), and the whole of a few tables.
-4. Rows of the evidence table never change. `EvidenceTotals` therefore reads each of its data files once.
+4. A data file never changes. `EvidenceTotals` therefore reads each data file of the evidence table once.
 """
 
 from __future__ import annotations
