@@ -36,11 +36,11 @@ from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import settings_of_environment
 from cleantail.kafka.read_plan import without_outcome
 from cleantail.kafka.source_topic import Brokers
-from cleantail.lake.catalog_settings import jars_directory, needs_mysql, needs_s3
 from cleantail.lake.catalogs import load_named, load_table, open_catalog, unreachable
 from cleantail.lake.exchange import file_io
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.jar_list import kinds_of, mixed_versions, problems, spark_version
+from cleantail.lake.spark_settings import jars_directory, needs_mysql, needs_s3
 
 OK, WRONG, UNKNOWN = "ok", "wrong", "not examined"
 ANSWERED_WITHIN_MS = 10_000

@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from cleantail.config.loading import load_platform
-from cleantail.lake.catalog_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JVM_OPTIONS, QUIET_ARCHIVE, SMALL_RUN
 from cleantail.lake.jar_list import JARS_VARIABLE, jars_directory
+from cleantail.lake.spark_settings import CLASS_ARCHIVE, CONF_DIR_VARIABLE, JVM_OPTIONS, QUIET_ARCHIVE, SMALL_RUN
 
 NUMBERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[0-9]+$"}}
 TOPICS: dict[str, dict[str, Any]] = {

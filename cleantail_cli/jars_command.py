@@ -43,8 +43,8 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     They are stored in CLEANTAIL_JARS, else in a cache that all homes of a user share. Every jar is checked against the
     SHA-256 in Cleantail's list. If platform.spark.jars leaves the jars to the cluster, none are fetched.
     """
-    from cleantail.lake.catalog_settings import jars_directory, needs_mysql, needs_s3
     from cleantail.lake.jar_list import fetch, kinds_of, listed_jars, mixed_versions, problems, spark_version, take
+    from cleantail.lake.spark_settings import jars_directory, needs_mysql, needs_s3
 
     spark = spark_version()
     if warning := mixed_versions():

@@ -64,7 +64,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
 
 def _run(topic: Topic, planned: EvaluatedTopic, progress: Progress, approved_by: str | None) -> TopicOutcome:
     """Run the rounds of the plan in Spark, by the stations that a pack of a group's DAG uses."""
-    from spark_jobs.quality.judge import preload
+    from spark_jobs.quality.gx_validation import preload
     from spark_jobs.run.topic_run import StationError, TopicRun
 
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.swept}
@@ -140,7 +140,7 @@ def _compared(topic: Topic, source: SourceTopic, progress: Progress) -> Report:
 def _reconciled(topic: Topic, source: SourceTopic, progress: Progress, approved_by: str | None) -> RoundResult:
     from cleantail.kafka.table_position import is_read
     from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.quality.judge import preload
+    from spark_jobs.quality.gx_validation import preload
     from spark_jobs.round.intake.kafka_reading import read_topic
     from spark_jobs.round.run import Run, drop_if_waiting, reconcile_round
 

@@ -167,7 +167,7 @@ def _round_run(job: Job, session: Callable[[], SparkSession]) -> Run:
     """Return the settings that the rounds of this application share. Great Expectations is imported while the session
     starts."""
     from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.quality.judge import preload
+    from spark_jobs.quality.gx_validation import preload
     from spark_jobs.round.run import Run
 
     preload()
@@ -402,7 +402,7 @@ def _run_pack(arguments: argparse.Namespace) -> Document:
     file = arguments.client_settings
     clients = CLIENTS_JSON.value(file.read_text(encoding="utf-8"), "--client-settings") if file else {}
     session = partial(start_session, platform, f"cleantail pack of {counted(len(request.topics), 'topic')}")
-    from spark_jobs.quality.judge import preload
+    from spark_jobs.quality.gx_validation import preload
     from spark_jobs.run.pack_run import run_pack
 
     preload()

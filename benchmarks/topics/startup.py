@@ -19,7 +19,7 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Times, Value, median, ratio
 from benchmarks.harness.shape import NOW_MS, Shape
 from benchmarks.topics.commands import cleantail, timed
-from cleantail.lake.catalog_settings import JVM_OPTIONS, LOGGING
+from cleantail.lake.spark_settings import JVM_OPTIONS, LOGGING
 
 SMALL = Shape(10_000, 0.2, first_clean=True, partitions=3)
 COLUMNS = (

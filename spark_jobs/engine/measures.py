@@ -41,13 +41,13 @@ from cleantail.rounds.publications import COUNTS
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.contradictions import LateFiles, late_files, of_expiry, of_round
 from spark_jobs.engine.expiry import judge_expiry
-from spark_jobs.engine.judgement import decide_bucket, judge, read_share
 from spark_jobs.engine.log_task import EntryCounts, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.shared_logs import LogWork, run_work
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
 from spark_jobs.engine.tasks import log_tasks, run_apart
+from spark_jobs.engine.violations import decide_bucket, judge, read_share
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
 from spark_jobs.iceberg.log_files import FileDeletes, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles

@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError
 from cleantail.home.home_folder import make_home
-from cleantail.lake.catalog_settings import jars, jars_directory, spark_conf, spark_secrets
 from cleantail.lake.jar_list import AGAIN
+from cleantail.lake.spark_settings import jars, jars_directory, spark_conf, spark_secrets
 from spark_jobs.iceberg.executor_watch import watch_executors
 from spark_jobs.iceberg.jvm import quiet_jvm
 from spark_jobs.iceberg.jvm.quick_answers import acknowledge_at_once

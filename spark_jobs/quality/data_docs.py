@@ -40,7 +40,7 @@ from cleantail.human import counted
 from cleantail.lake.exchange import read_document, write_document
 from cleantail.log.work_units import round_name
 from cleantail.rounds.check_results import kept_result, observed_text
-from spark_jobs.quality.evaluation import MEASURES, error_in, error_info
+from spark_jobs.quality.time_limit import MEASURES, error_in, error_info
 
 
 def strip(validation: Any) -> None:

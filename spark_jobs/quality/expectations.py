@@ -19,7 +19,8 @@ from cleantail.log.round_state import COMPACT
 from cleantail.log.rules import rule_text, severity_of
 from cleantail.rounds.check_results import OFFSETS, CheckResult, kept_result, observed_text
 from spark_jobs.quality.data_docs import DocsStore, Project, apart, subject
-from spark_jobs.quality.evaluation import (
+from spark_jobs.quality.gx_validation import as_of, imported, validate
+from spark_jobs.quality.time_limit import (
     BY_LOG,
     COUNTED,
     EACH,
@@ -34,7 +35,6 @@ from spark_jobs.quality.evaluation import (
     error_in,
     error_text,
 )
-from spark_jobs.quality.judge import as_of, imported, validate
 
 OBSERVED_CHARS = 300
 RECORDS_IN = "records_in"

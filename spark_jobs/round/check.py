@@ -37,8 +37,8 @@ from spark_jobs.engine.contradictions import of_topic
 from spark_jobs.engine.measures import KeyCounts, measure_unit, prove_keys
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.data_docs import DocsStore
-from spark_jobs.quality.evaluation import TimeLimit
 from spark_jobs.quality.expectations import RECORDS_IN, Auditor
+from spark_jobs.quality.time_limit import TimeLimit
 from spark_jobs.round.approvals import judged_records, with_sample
 from spark_jobs.round.evidence import append_evidence
 

@@ -35,7 +35,7 @@ from cleantail.rounds.checked_round import (
 )
 from cleantail.rounds.recorded_checks import RoundReference, last_compaction, require_open
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.judge import preload
+from spark_jobs.quality.gx_validation import preload
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.publish import publish_approved, published_as

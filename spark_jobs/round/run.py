@@ -34,7 +34,7 @@ from cleantail.rounds.past_rounds import WITHDRAWN
 from cleantail.rounds.run_plan import EvaluatedTopic
 from spark_jobs.engine.gone_keys import measure_reconciliation
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.evaluation import are_cores_lost
+from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import Measure, check_round
 from spark_jobs.round.evidence import append_answer, has_answer

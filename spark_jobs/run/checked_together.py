@@ -14,8 +14,8 @@ from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.past_rounds import PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.evaluation import are_cores_lost
 from spark_jobs.quality.expectations import judged_together
+from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, judged_round
 from spark_jobs.round.evidence import answer_rows, append_evidence, append_rows_of, evidence_table
 

@@ -31,7 +31,7 @@ from cleantail.rounds.pack_results import PASSED_OVER, PackOutcomes, PackRequest
 from cleantail.rounds.stations import EVALUATE, TopicOutcome
 from spark_jobs.iceberg.session import make_active
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.evaluation import IN_PACKS_MS, LostCoresError
+from spark_jobs.quality.time_limit import IN_PACKS_MS, LostCoresError
 from spark_jobs.run.next_try import tell_evidence
 from spark_jobs.run.topic_batch import run_batch
 from spark_jobs.run.topic_run import Settings, TopicRun

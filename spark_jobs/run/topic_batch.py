@@ -20,8 +20,8 @@ from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.pack_results import PackOutcomes
 from cleantail.rounds.stations import COMPACT, TopicOutcome
 from spark_jobs.iceberg.session import is_gone
-from spark_jobs.quality.evaluation import GRACE_S, LostCoresError, are_cores_lost
-from spark_jobs.quality.judge import imported
+from spark_jobs.quality.gx_validation import imported
+from spark_jobs.quality.time_limit import GRACE_S, LostCoresError, are_cores_lost
 from spark_jobs.run.checked_together import Answers, check_together
 from spark_jobs.run.topic_run import StationError, TopicRun
 

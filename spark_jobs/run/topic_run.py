@@ -62,7 +62,7 @@ from cleantail.rounds.stations import (
 from spark_jobs.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.evaluation import are_cores_lost
+from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.intake.kafka_reading import read_topic

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from cleantail.config.loading import find_topic, load_platform
-from cleantail.lake.catalog_settings import SMALL_RUN
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.spark_settings import SMALL_RUN
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
 

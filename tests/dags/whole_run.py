@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cleantail.lake.catalog_settings import SMALL_RUN
+from cleantail.lake.spark_settings import SMALL_RUN
 from tests.airflow_environment import ROOT, airflow_db  # the environment first: nothing imports airflow before it
 from tests.airflow_site import Site
 from tests.quick_airflow_api import build_what_is_asked_for

@@ -10,8 +10,8 @@ import pytest
 
 from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import CleantailError
-from cleantail.lake.catalog_settings import spark_conf, spark_secrets
 from cleantail.lake.client_properties import pyiceberg_properties
+from cleantail.lake.spark_settings import spark_conf, spark_secrets
 from cleantail_airflow import catalog_login
 from cleantail_airflow.catalog_login import with_login
 

@@ -222,7 +222,7 @@ def _began(context: Context) -> list[str]:
 
 def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[str, str]:
     """Return the platform's Spark settings for a job on `master`, without `spark.master`: the hook adds it."""
-    from cleantail.lake.catalog_settings import spark_conf
+    from cleantail.lake.spark_settings import spark_conf
 
     spark = platform.spark.model_copy(update={"master": master})
     conf = spark_conf(platform.model_copy(update={"spark": spark}), records)

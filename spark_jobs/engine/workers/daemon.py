@@ -46,7 +46,6 @@ if __name__ == "__main__":
     from pyspark import daemon
 
     import spark_jobs.engine.expiry
-    import spark_jobs.engine.judgement
     import spark_jobs.engine.key_buckets
     import spark_jobs.engine.removals
     import spark_jobs.engine.rewrite_task  # noqa: F401

@@ -4,7 +4,7 @@ import pytest
 
 from cleantail.config.loading import load_platform
 from cleantail.errors import CleantailError, ConfigError
-from cleantail.lake.catalog_settings import spark_conf
+from cleantail.lake.spark_settings import spark_conf
 
 CLOSED = {"spark.authenticate": True, "spark.network.crypto.enabled": True}
 

@@ -11,8 +11,8 @@ from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.loading import load_platform, load_topic, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
-from cleantail.lake.catalog_settings import needs_s3
 from cleantail.lake.client_properties import pyiceberg_properties, spark_catalog, spark_secrets
+from cleantail.lake.spark_settings import needs_s3
 
 COLUMNS = "columns: {partition: p, offset: o, key: k}"
 LAKE = '{type: rest, uri: "https://lake:8181", secrets: {token: CLEANTAIL_CATALOG_LAKE_TOKEN}}'

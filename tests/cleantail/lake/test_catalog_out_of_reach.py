@@ -13,8 +13,8 @@ import pytest
 
 from cleantail.config.loading import load_platform
 from cleantail.lake import catalogs, foreign_errors
-from cleantail.lake.catalog_settings import spark_conf, spark_secrets
 from cleantail.lake.catalogs import file_io_properties
+from cleantail.lake.spark_settings import spark_conf, spark_secrets
 from cleantail_cli import main
 from tests.cleantail.rest_catalog import rest_catalog
 

@@ -9,7 +9,6 @@ import pytest
 
 from cleantail.config.platform import Catalog, Platform
 from cleantail.errors import CleantailError
-from cleantail.lake.catalog_settings import needs_mysql, needs_s3
 from cleantail.lake.jar_list import (
     MYSQL,
     S3,
@@ -20,6 +19,7 @@ from cleantail.lake.jar_list import (
     on_class_path,
     packages,
 )
+from cleantail.lake.spark_settings import needs_mysql, needs_s3
 
 ROOT = Path(__file__).parents[3]
 SPARK = [jar for jar in listed() if jar.kind in kinds_of(TESTED_SPARK)]

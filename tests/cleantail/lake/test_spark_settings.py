@@ -6,11 +6,11 @@ import pytest
 
 from cleantail.config.platform import Catalog, Platform, Spark
 from cleantail.config.platform_configs import CleanerConfigs
-from cleantail.lake import catalog_settings as spark_settings
 from cleantail.lake import jar_list
-from cleantail.lake.catalog_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
+from cleantail.lake import spark_settings as spark_settings
 from cleantail.lake.client_properties import pyiceberg_properties
 from cleantail.lake.jar_list import kinds_of, listed, spark_version
+from cleantail.lake.spark_settings import SMALL_RECORDS, jars, spark_conf, spark_secrets
 
 SECRETS = {
     "CLEANTAIL_CATALOG_USER": "me",

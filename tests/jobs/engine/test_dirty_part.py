@@ -15,11 +15,11 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.lake.records.projection import ColumnPath, Field
 from cleantail.log.work_units import PartitionWork
 from spark_jobs.engine import dirty_part
-from spark_jobs.engine.judgement import judge
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tally import TombstoneLedger
 from spark_jobs.engine.task_keys import task_keys
+from spark_jobs.engine.violations import judge
 from spark_jobs.iceberg.delete_files import vector_blob
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from cleantail.lake.evaluate import evaluate_topic
 from spark_jobs.engine import task_records as engine_records
-from spark_jobs.engine.judgement import judge
 from spark_jobs.engine.measures import with_branch_deletes
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tasks import log_tasks
+from spark_jobs.engine.violations import judge
 from spark_jobs.round.make import compact_unit
 
 FILES, EACH = 4, 40

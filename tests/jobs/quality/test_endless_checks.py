@@ -44,16 +44,16 @@ import sys
 from pathlib import Path
 from cleantail.config.loading import load_platform
 from spark_jobs.iceberg.session import start_session
-from spark_jobs.quality import evaluation
-from spark_jobs.quality.evaluation import TimeLimit, TooLongError
-evaluation.GRACE_S, evaluation.LOOKS_EVERY_S = 8.0, 0.5
+from spark_jobs.quality import time_limit
+from spark_jobs.quality.time_limit import TimeLimit, TooLongError
+time_limit.GRACE_S, time_limit.LOOKS_EVERY_S = 8.0, 0.5
 spark = start_session(load_platform(Path(sys.argv[1]), __import__("os").environ), "waits")
 endless = spark.range(1).selectExpr("repeat('a', 60) || '!' AS v", "id").where(f"v || id RLIKE '{sys.argv[2]}'")
 try:
     with TimeLimit(1_000).watched(spark):
         endless.count()
 except TooLongError:
-    assert evaluation.are_cores_lost(spark) and evaluation.lost_tasks(spark) == 1
+    assert time_limit.are_cores_lost(spark) and time_limit.lost_tasks(spark) == 1
     print("GIVEN UP", flush=True)
 spark.range(1).count()
 print("NOT REACHED", flush=True)

@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from spark_jobs.quality.evaluation import error_in, error_text
+from spark_jobs.quality.time_limit import error_in, error_text
 
 CAST = (
     "Job aborted due to stage failure: Task 0 in stage 3.0 failed 1 times: "

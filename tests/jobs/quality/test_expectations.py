@@ -19,10 +19,10 @@ from cleantail.config.topic_checks import (
     column_problems,
 )
 from cleantail.config.topic_table import COLUMNS
-from spark_jobs.quality.evaluation import error_in
 from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
 from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
-from spark_jobs.quality.judge import imported
+from spark_jobs.quality.gx_validation import imported
+from spark_jobs.quality.time_limit import error_in
 from spark_jobs.round.approvals import as_text, read_once
 
 pytestmark = pytest.mark.gx

@@ -8,8 +8,8 @@ import sys
 import pytest
 
 from cleantail.config.topic_checks import Check
-from spark_jobs.quality.evaluation import UnusableCheckError
 from spark_jobs.quality.expectations import expectation_class
+from spark_jobs.quality.time_limit import UnusableCheckError
 from tests.jobs.round.test_rounds import NOW, record
 
 pytestmark = pytest.mark.gx

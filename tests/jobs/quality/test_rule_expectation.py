@@ -7,9 +7,9 @@ from copy import copy
 import pandas as pd
 import pytest
 
-from spark_jobs.quality.evaluation import WHETHER
 from spark_jobs.quality.expectations import rule_expectation
-from spark_jobs.quality.judge import imported, validate
+from spark_jobs.quality.gx_validation import imported, validate
+from spark_jobs.quality.time_limit import WHETHER
 
 
 def one(measure="duplicate_keys", **more):

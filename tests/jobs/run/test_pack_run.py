@@ -21,7 +21,7 @@ from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes
 from spark_jobs import run_station
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.evaluation import IN_PACKS_MS, are_cores_lost
+from spark_jobs.quality.time_limit import IN_PACKS_MS, are_cores_lost
 from spark_jobs.run import checked_together, pack_run, topic_batch, topic_run
 from tests.jobs.round.test_rounds import NOW, record
 

@@ -18,7 +18,7 @@ from copy import copy
 from typing import Any
 
 from spark_jobs.quality.data_docs import subject
-from spark_jobs.quality.evaluation import RECORDS, Format
+from spark_jobs.quality.time_limit import RECORDS, Format
 
 
 def preload() -> None:
