@@ -139,13 +139,13 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
         for records in records_of(io, task, file, before | after, keys=False, tombstones=True):
             looked_at = _looked_at(records, task, ledgers, before[records.pos])
             offsets.add(file, records.where(looked_at & (records.offset < bounds.end[records.log])))
-            _judge_records(tally, bounds, records, before, after, looked_at, held_by(guards, task, number, records))
+            _count_records(tally, bounds, records, before, after, looked_at, held_by(guards, task, number, records))
     for log in offsets.copies(task.files).logs:
         tally.logs[log].counts[COPIES] = 1
     return tally.result()
 
 
-def _judge_records(
+def _count_records(
     tally: Tally,
     bounds: Bounds,
     records: Records,

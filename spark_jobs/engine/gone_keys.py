@@ -1,4 +1,4 @@
-"""Find the keys of a bucket that are alive in the table and gone at the brokers, and judge what a round has removed.
+"""Find the keys of a bucket that are alive in the table and gone at the brokers, and count what a round has removed.
 
 A key is alive in the table if its last record below the round's end has a value. It is present at the brokers if they
 have any record of it from that end on. It is also present if their last record below the end has a value. So a key that

@@ -47,7 +47,7 @@ from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.shared_logs import LogWork, run_work
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
 from spark_jobs.engine.tasks import log_tasks, run_apart
-from spark_jobs.engine.violations import decide_bucket, judge, read_share
+from spark_jobs.engine.violations import count_violations, decide_bucket, read_share
 from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
 from spark_jobs.iceberg.log_files import FileDeletes, with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
@@ -163,7 +163,7 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
         of_share = partial(judge_expiry, ledgers=ledgers)
         counted = run_apart(table, of_share, merged_logs, tasks, "count what an expiry has done")
     else:
-        counted = run_work(table, judging(ledgers), tasks)
+        counted = run_work(table, counting(ledgers), tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
     proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
     works_to_prove = [w for w in unit.partitions if w.partition in proofs]
@@ -190,10 +190,10 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
     return measures
 
 
-def judging(ledgers: Ledgers) -> LogWork[list[LogCounts]]:
+def counting(ledgers: Ledgers) -> LogWork[list[LogCounts]]:
     return LogWork(
         "count what a round has done",
-        partial(judge, ledgers=ledgers),
+        partial(count_violations, ledgers=ledgers),
         partial(read_share, ledgers=ledgers),
         partial(decide_bucket, ledgers=ledgers),
         merged_logs,

@@ -42,7 +42,7 @@ UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 """Strategy -> the measure of dirty records with a version that the strategy cannot use."""
 
 
-def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
+def count_violations(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
     """Return, for each log of the task, the counts of LogMeasure. `task.files` carry the deletes of
     base and branch. `properties`: of PyIceberg's FileIO."""
     io = load_file_io(dict(properties), task.location)
@@ -52,7 +52,7 @@ def judge(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> lis
         tally.count_dirty(dirty.records)
         touched = touched_records(task, keys, looked_at(dirty, io, tally))
         ranks = remembered_ranks(task, io, keys, dirty.touched.count)
-        judge_touched(tally, touched, dirty.touched.count, ranks, dirty.best)
+        count_touched(tally, touched, dirty.touched.count, ranks, dirty.best)
         return tally.result()
 
 
@@ -78,7 +78,7 @@ def decide_bucket(
 ) -> list[LogCounts]:
     """Return the counts that depend on which record of a bucket's keys wins. `best`: as in verdict_of."""
     tally = Tally(task, ledgers)
-    judge_touched(tally, records, count, remembered, best)
+    count_touched(tally, records, count, remembered, best)
     return tally.result()
 
 
@@ -115,7 +115,7 @@ def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordB
 
 
 def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:
-    """Count what depends on a record alone. `missing_winners` counts every removed record. judge_touched then subtracts
+    """Count what depends on a record alone. `missing_winners` counts every removed record. count_touched then subtracts
     those that had to be removed."""
     head = records.offset >= bounds.end[records.log]
     past = records.offset < bounds.start[records.log]
@@ -136,7 +136,7 @@ def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Boolean
     )
 
 
-def judge_touched(
+def count_touched(
     tally: Tally, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
 ) -> None:
     """Count what depends on which record of a key wins."""

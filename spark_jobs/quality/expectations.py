@@ -118,7 +118,7 @@ def expectation_class(check: Check, platform: Platform) -> type[Any]:
 def rule_expectation() -> type[Any]:
     """Return a subclass of Great Expectations' own that caches its configuration.
 
-    A validation reads the configuration some fifty times. Building it each time takes half of the time of judging a
+    A validation reads the configuration some fifty times. Building it each time takes half of the time of checking a
     round.
     """
     highest: type[Any] = imported().expectations.ExpectColumnMaxToBeBetween
@@ -286,7 +286,7 @@ def _records_in(measures: Sequence[Mapping[str, int]]) -> int | None:
     return sum(m[RECORDS_IN] for m in measures) if all(RECORDS_IN in m for m in measures) else None
 
 
-def judged_together(rounds: Sequence[tuple[Auditor, str, Sequence[Mapping[str, int]]]]) -> list[list[CheckResult]]:
+def validated_together(rounds: Sequence[tuple[Auditor, str, Sequence[Mapping[str, int]]]]) -> list[list[CheckResult]]:
     """Return the results of `check_round` for each (auditor, round, measures). All rounds have the same rules.
 
     Validates all measures together, and each round alone only if a rule is broken."""

@@ -84,7 +84,7 @@ def check_round(
     """
     measured = measured_round(table, round_id, units, kind, measure)
     of_rules = measured.auditor.check_round(round_id, measured.violations)
-    checked, results = judged_round(measured, table.platform, of_rules)
+    checked, results = with_verdicts(measured, table.platform, of_rules)
     append_evidence(table.platform, [(table, checked, results)])
     return checked
 
@@ -111,7 +111,7 @@ def measured_round(
     return MeasuredRound(table, round_id, kind, units, tuple(measures), tuple(rules), auditor)
 
 
-def judged_round(
+def with_verdicts(
     measured: MeasuredRound, platform: Platform, of_rules: Sequence[CheckResult]
 ) -> tuple[CheckedRound, list[CheckResult]]:
     """Return the checked round and all results: steps 2 and 3 of a check. `of_rules`: the results of the rules."""

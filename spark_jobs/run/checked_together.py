@@ -14,9 +14,9 @@ from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.past_rounds import PUBLISHED
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.quality.expectations import judged_together
+from spark_jobs.quality.expectations import validated_together
 from spark_jobs.quality.time_limit import are_cores_lost
-from spark_jobs.round.check import MeasuredRound, judged_round
+from spark_jobs.round.check import MeasuredRound, with_verdicts
 from spark_jobs.round.evidence import answer_rows, append_evidence, append_rows_of, evidence_table
 
 
@@ -35,7 +35,7 @@ def check_together(
     for measured, of_rules in zip(rounds, results, strict=True):
         try:
             with at(measured.table.topic.topic):
-                judged, all_results = judged_round(measured, platform, of_rules)
+                judged, all_results = with_verdicts(measured, platform, of_rules)
         except Exception as error:
             checked.append(error)
         else:
@@ -56,7 +56,7 @@ def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
     for rules in {measured.rules for measured in rounds}:
         numbers = [number for number, measured in enumerate(rounds) if measured.rules == rules]
         asked = [(rounds[n].auditor, rounds[n].round, rounds[n].violations) for n in numbers]
-        results |= dict(zip(numbers, judged_together(asked), strict=True))
+        results |= dict(zip(numbers, validated_together(asked), strict=True))
     return [results[number] for number in range(len(rounds))]
 
 

@@ -19,7 +19,7 @@ from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tally import TombstoneLedger
 from spark_jobs.engine.task_keys import task_keys
-from spark_jobs.engine.violations import judge
+from spark_jobs.engine.violations import count_violations
 from spark_jobs.iceberg.delete_files import vector_blob
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
@@ -87,7 +87,8 @@ def on_branch(task, folder, removed, draw):
 
 def counted(task):
     return [
-        (log.partition, {n: c for n, c in log.counts.items() if c}, log.tombstones) for log in judge({}, task, LEDGERS)
+        (log.partition, {n: c for n, c in log.counts.items() if c}, log.tombstones)
+        for log in count_violations({}, task, LEDGERS)
     ]
 
 

@@ -17,7 +17,7 @@ from spark_jobs.engine.key_buckets import KeyFilter
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tasks import FooterTask, read_footers
-from spark_jobs.engine.violations import judge
+from spark_jobs.engine.violations import count_violations
 from spark_jobs.iceberg.delete_files import vector_blob
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import (
@@ -153,7 +153,7 @@ def test_the_pieces_of_a_file_have_each_of_its_records_once(tmp_path, records):
 
 def test_the_records_of_a_file_that_the_branch_is_without_are_missing(tmp_path):
     files = with_branch([file_of(parquet(tmp_path / "f.parquet"), low_key=None, null_keys=1)], {})
-    [log] = judge({}, task_of(*files, tmp_path=tmp_path), {})
+    [log] = count_violations({}, task_of(*files, tmp_path=tmp_path), {})
     counts = log.counts
     assert (counts["records_in"], counts["records_out"], counts["missing_winners"]) == (4, 0, 2)
 

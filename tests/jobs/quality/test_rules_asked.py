@@ -6,7 +6,7 @@ import pytest
 
 from cleantail.config.topic_table import PARTITION
 from cleantail.log.rules import LogMeasure
-from spark_jobs.quality.expectations import Auditor, judged_together
+from spark_jobs.quality.expectations import Auditor, validated_together
 from spark_jobs.round.check import COMPACT_RULES
 
 pytestmark = pytest.mark.gx
@@ -25,7 +25,7 @@ def auditor(workshop, tmp_path):
     ("imbalances", "red"), [((0, 0, 0), {}), ((0, -2, 0), {1: 2}), ((-3, 0, 3), {0: 3, 2: 3})], ids=str
 )
 def test_each_log_is_judged_by_itself(auditor, imbalances, red):
-    [together] = judged_together([(auditor, "r1", measures(*imbalances))])
+    [together] = validated_together([(auditor, "r1", measures(*imbalances))])
     for results in (auditor.check_round("r1", measures(*imbalances)), together):
         assert len(results) == len(imbalances) * len(COMPACT_RULES)
         failed = {r.partition: (r.expectation, r.observed) for r in results if not r.passed}

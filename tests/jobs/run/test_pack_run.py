@@ -318,14 +318,14 @@ def test_what_was_published_right_before_the_application_died_is_told_by_its_nex
 def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(workshop, made, run, monkeypatch):
     """All rounds of a batch are checked at once: without it each further try would die of the same topic with all."""
     names = [made("pack-checked-0"), made("pack-checked-1", checks=[LETTERS]), made("pack-checked-2")]
-    real = checked_together.judged_round
+    real = checked_together.with_verdicts
 
     def dies(measured, platform, of_rules):
         if measured.table.topic.topic == names[1]:
             raise KeyboardInterrupt
         return real(measured, platform, of_rules)
 
-    monkeypatch.setattr(checked_together, "judged_round", dies)
+    monkeypatch.setattr(checked_together, "with_verdicts", dies)
     with pytest.raises(KeyboardInterrupt):
         run(*names)
     home = workshop.platform().home
