@@ -31,7 +31,7 @@ def main() -> int:
 
 def _make_pool() -> None:
     sys.path.insert(0, str(PLUGINS))
-    from cleantail_airflow.tasks.airflow_listeners import ensure_pool
+    from cleantail_airflow.tasks.spark_pool import ensure_pool
 
     ensure_pool()
 

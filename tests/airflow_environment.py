@@ -44,7 +44,7 @@ def airflow_db() -> Iterator[Path]:
     from airflow.dag_processing.bundles.manager import DagBundlesManager
     from airflow.utils.db import initdb
 
-    from cleantail_airflow.tasks.airflow_listeners import ensure_pool
+    from cleantail_airflow.tasks.spark_pool import ensure_pool
     from tests.quick_sqlite import wait_for_no_disk
 
     check_each_schema_once()

@@ -23,8 +23,9 @@ from cleantail.config.topic import Topic
 from cleantail.human import be, counted, instant, setting, size, until
 from cleantail.log.horizons import Reader, ReaderHold, due_tombstones, hold_offset, resolve_holds, slowest, waiting_text
 from cleantail.log.log_state import LogState
+from cleantail.log.quarantine import quarantine_pause
 from cleantail.log.segments import NO_TIMESTAMP_MS, Segment
-from cleantail.log.triggers import Decision, decide, in_order_of_work, quarantine_pause
+from cleantail.log.triggers import Decision, decide, in_order_of_work
 
 NO_DELETE = "cleanup.policy has no delete"
 """The reason if retention is not part of the policy."""

@@ -3,7 +3,7 @@
 1. A failed check puts a log into quarantine (`after_failure`), and so does a rejection
    (cleantail.rounds.approval.after_rejection).
 2. The pause before the next try begins when the check has failed, and doubles with each failed check, up to an hour.
-   During it the log is neither compacted nor swept (cleantail.log.triggers.quarantine_pause). Its retention continues.
+   During it the log is neither compacted nor swept (`quarantine_pause`). Its retention continues.
 3. A log leaves quarantine when a round of it is published (cleantail.log.round_state), or when a user releases it.
 4. A release (semantics.md 1.3) is stored in the namespace of the table and needs no commit to it. It applies to one
    quarantine of one table. After another failed try it has no effect: that quarantine has another begin, number of
@@ -20,7 +20,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleantail.config.topic import Topic
-from cleantail.human import whole_number
+from cleantail.human import until, whole_number
+from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import CHECK_FAILED, PartitionState, Quarantine
 from cleantail.log.round_state import RETAIN
 
@@ -64,6 +65,21 @@ def _pause_ms(attempts: int, backoff_ms: int) -> int:
     """Return the pause after so many failures in a row."""
     doubled: int = backoff_ms * 2 ** min(attempts - 1, 30)
     return min(doubled, MAX_BACKOFF_MS)
+
+
+def quarantine_pause(log: LogState, now_ms: int) -> str | None:
+    """Return why a quarantined log is neither compacted nor swept before its next try, or None.
+
+    Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
+    fills. Here retention continues.
+    """
+    quarantine = log.state.quarantine
+    if quarantine is None or now_ms >= quarantine.retry_at_ms:
+        return None
+    until_text = until(quarantine.retry_at_ms)
+    if not quarantine.check_failed:
+        return f"blocked {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
+    return f"blocked {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def red_since_and_retry(state: PartitionState, failed_ms: int, backoff_ms: int) -> tuple[int, int]:

@@ -26,6 +26,7 @@ from cleantail.config.config_model import LONG_MAX
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.human import duration, instant, interval, setting, until
 from cleantail.log.log_state import LogState
+from cleantail.log.quarantine import quarantine_pause
 from cleantail.log.segments import NO_TIMESTAMP_MS
 
 RATIO = "min.cleanable.dirty.ratio"
@@ -99,21 +100,6 @@ def _compact_or_not(
     if force:
         return True, f"forced; dirty ratio {ratio:.4f} is not above {RATIO} {limit}"
     return False, f"dirty ratio {ratio:.4f} is not above {RATIO} {limit}, and {_not_overdue(log, configs)}"
-
-
-def quarantine_pause(log: LogState, now_ms: int) -> str | None:
-    """Return why a quarantined log is neither compacted nor swept before its next try, or None.
-
-    Kafka leaves an uncleanable partition (LogCleanerManager.isUncleanablePartition) out of retention too, and its disk
-    fills. Here retention continues.
-    """
-    quarantine = log.state.quarantine
-    if quarantine is None or now_ms >= quarantine.retry_at_ms:
-        return None
-    until_text = until(quarantine.retry_at_ms)
-    if not quarantine.check_failed:
-        return f"blocked {until_text} (cleantail.approval.pause.ms): {quarantine.reason}"
-    return f"blocked {until_text} (log.cleaner.backoff.ms, doubled with every try): {quarantine.reason}"
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:

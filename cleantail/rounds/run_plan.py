@@ -26,8 +26,9 @@ from cleantail.log.horizons import Reader, ReaderHold
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.segments import DataFile
+from cleantail.log.topic_packs import DueTopic
 from cleantail.log.triggers import Decision
-from cleantail.log.work_units import UNIT_BYTES, DueTopic, PartitionWork, WorkUnit, pack
+from cleantail.log.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 from cleantail.rounds.checked_round import ExpiryRequest
 
 Group = Sequence[DataFile]

@@ -9,9 +9,10 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
+from cleantail.log.quarantine import quarantine_pause
 from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.snapshot_plan import SnapshotLag
-from cleantail.log.triggers import overdue_ms, quarantine_pause
+from cleantail.log.triggers import overdue_ms
 from cleantail.rounds import stations
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.checked_round import RoundResult, Verdict

@@ -8,7 +8,7 @@ from airflow.plugins_manager import AirflowPlugin
 
 from cleantail.home.process import keep_logs_printable
 from cleantail_airflow.page import mount
-from cleantail_airflow.tasks import airflow_listeners
+from cleantail_airflow.tasks import run_note, spark_pool
 
 logger = logging.getLogger(__name__)
 # only these loggers: those of other packages in the process stay as they are
@@ -24,6 +24,6 @@ class CleantailPlugin(AirflowPlugin):
     """Registers the listeners and pages. DAGs import the operators and notifiers themselves."""
 
     name = "cleantail"
-    listeners = [airflow_listeners]
+    listeners = [run_note, spark_pool]
     fastapi_apps = mount.FASTAPI_APPS
     external_views = mount.EXTERNAL_VIEWS

@@ -27,11 +27,11 @@ from cleantail.rounds.stations import (
     ROLLBACK,
 )
 from cleantail_airflow.task_ids import ALERT, OUTCOME
-from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
 from cleantail_airflow.tasks.spark_job import OutcomeOperator
+from cleantail_airflow.tasks.spark_pool import POOL
 from cleantail_airflow.tasks.spark_tasks import (
     CheckQualityOperator,
     CompactOperator,

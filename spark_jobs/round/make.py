@@ -31,8 +31,8 @@ from cleantail.lake.evaluate import log_states, planned_unit, read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.horizons import hold_offset, left_behind, spans_of
 from cleantail.log.log_state import LogState
+from cleantail.log.quarantine import quarantine_pause
 from cleantail.log.task_shares import ends_where_full, map_slots, task_plan
-from cleantail.log.triggers import quarantine_pause
 from cleantail.log.work_units import PartitionWork, WorkUnit, round_name
 from cleantail.rounds.checked_round import EXPIRED, STAGED_UNIT_JSON, UNIT, LeftBehind, StagedUnit, UnitCounts
 from cleantail.rounds.run_plan import EvaluatedTopic

@@ -52,7 +52,7 @@ def left_over() -> dict[str, int]:
 
 def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any) -> None:
     """Lets evaluate find these topics due; `limits`: of the group."""
-    from cleantail.log.work_units import DueTopic
+    from cleantail.log.topic_packs import DueTopic
 
     text = {"group": "pairs", "limits": {name.replace("_", "."): value for name, value in limits.items()}}
     (site.config / "groups" / "pairs.yaml").write_text(json.dumps(text))

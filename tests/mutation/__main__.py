@@ -26,6 +26,7 @@ RULE_MODULES = [
     "triggers",
     "due_work",
     "work_units",
+    "topic_packs",
     "partition_state",
     "round_state",
     "horizons",

@@ -18,7 +18,7 @@ from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.broker_clients import SilentBrokers
-from cleantail.log.work_units import DueTopic, pack_topics
+from cleantail.log.topic_packs import DueTopic, pack_topics
 from cleantail.rounds.stations import INGEST, RECONCILE, ROLLBACK
 from cleantail_airflow.groups.group_plan import (
     GROUP_PLAN_JSON,
@@ -33,8 +33,8 @@ from cleantail_airflow.groups.group_plan import (
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
-from cleantail_airflow.tasks.airflow_listeners import NOTE
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, set_return_value, skip, something_to_tell
+from cleantail_airflow.tasks.run_note import NOTE
 from cleantail_airflow.tasks.spark_job import as_airflow, platform_of
 
 if TYPE_CHECKING:

@@ -60,9 +60,9 @@ from cleantail_airflow.groups.group_plan import group_params
 from cleantail_airflow.groups.run_pack_task import RunPackOperator
 from cleantail_airflow.groups.station_tasks import GroupRollbackOperator, station_class
 from cleantail_airflow.task_ids import ALERT, OUTCOME
-from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.spark_job import OutcomeOperator
+from cleantail_airflow.tasks.spark_pool import POOL
 
 LABEL = "{{ task.label }}"
 

@@ -41,8 +41,8 @@ from cleantail_airflow.alerts.messages import Message
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import PREFIX
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.tasks.airflow_listeners import POOL
 from cleantail_airflow.tasks.spark_job import spark_connection
+from cleantail_airflow.tasks.spark_pool import POOL
 
 SPARK_CONNECTION = "spark_default"
 SEND_TEST = "send_test"

@@ -21,7 +21,7 @@ from cleantail_airflow.airflow_exceptions import AirflowFailException, Downstrea
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
-from cleantail_airflow.tasks.airflow_listeners import NOTE, idle_note
+from cleantail_airflow.tasks.run_note import NOTE, idle_note
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_job import loaded_topic
 

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from cleantail.config.topic_group import GroupLimits
-from cleantail.log.work_units import LABEL_CHARS, DueTopic, Pack, PackedRun, pack_topics
+from cleantail.log.topic_packs import LABEL_CHARS, DueTopic, Pack, PackedRun, pack_topics
 
 SMALL = GroupLimits.model_validate({"pack.max.bytes": 100, "pack.max.topics": 3, "run.max.packs": 2})
 MANY = SMALL.model_copy(update={"run_max_packs": 1000})

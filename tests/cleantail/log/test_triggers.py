@@ -8,11 +8,11 @@ import pytest
 from cleantail.config.config_model import LONG_MAX
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.log.quarantine import quarantine_pause
 from cleantail.log.triggers import (
     Decision,
     decide,
     in_order_of_work,
-    quarantine_pause,
 )
 from tests.cleantail.kernel_builders import configs, data_file, log_state, resolved, segment
 

@@ -9,7 +9,7 @@ import pytest
 from cleantail.config.topic import Topic
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.source_position import Forgotten
-from cleantail_airflow.tasks.airflow_listeners import idle_note
+from cleantail_airflow.tasks.run_note import idle_note
 from tests.cleantail.kernel_builders import log_state
 
 ORDERS = Topic(topic="orders", table="lake.orders")

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from cleantail_airflow import installation
-from cleantail_airflow.tasks import airflow_listeners
+from cleantail_airflow.tasks import spark_pool
 from tests.airflow_site import Site
 
 pytestmark = pytest.mark.airflow
@@ -16,13 +16,13 @@ pytestmark = pytest.mark.airflow
 def slots() -> int | None:
     from airflow.models.pool import Pool
 
-    found = Pool.get_pool(airflow_listeners.POOL)
+    found = Pool.get_pool(spark_pool.POOL)
     return None if found is None else found.slots
 
 
 def test_the_slots_are_the_cleaner_threads(site: Site, airflow_db: Path) -> None:
     (site.config / "defaults.yaml").write_text("platform: {cleaner: {log.cleaner.threads: 3}}\n")
-    airflow_listeners.ensure_pool()
+    spark_pool.ensure_pool()
     assert slots() == 3
 
 
@@ -30,8 +30,8 @@ def test_a_pool_that_was_removed_is_back_when_a_scheduler_starts(site: Site, air
     from airflow.jobs.job import Job
     from airflow.models.pool import Pool
 
-    airflow_listeners.ensure_pool()
-    Pool.delete_pool(airflow_listeners.POOL)
+    spark_pool.ensure_pool()
+    Pool.delete_pool(spark_pool.POOL)
     assert slots() is None
     Job()
     assert slots() == 1
@@ -39,14 +39,14 @@ def test_a_pool_that_was_removed_is_back_when_a_scheduler_starts(site: Site, air
 
 def test_a_task_that_starts_does_not_touch_the_database(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     opened = []
-    monkeypatch.setattr(airflow_listeners, "ensure_pool", lambda: opened.append(True))
-    airflow_listeners.on_starting(object())
+    monkeypatch.setattr(spark_pool, "ensure_pool", lambda: opened.append(True))
+    spark_pool.on_starting(object())
     assert opened == []
 
 
 def test_a_broken_configuration_still_gives_a_pool(site: Site, airflow_db: Path) -> None:
     (site.config / "defaults.yaml").write_text("platfrom: {}\n")
-    airflow_listeners.ensure_pool()
+    spark_pool.ensure_pool()
     assert slots() == 1
 
 
@@ -57,10 +57,10 @@ def test_a_scheduler_that_no_configuration_is_named_to_leaves_the_slots_as_they_
 
     monkeypatch.delenv("CLEANTAIL_CONFIG")
     monkeypatch.setattr(installation, "in_checkout", lambda: False)
-    Pool.delete_pool(airflow_listeners.POOL)
-    airflow_listeners.ensure_pool()
+    Pool.delete_pool(spark_pool.POOL)
+    spark_pool.ensure_pool()
     assert slots() == 1
     assert "CLEANTAIL_CONFIG of the scheduler names no configuration" in caplog.text
-    Pool.create_or_update_pool(airflow_listeners.POOL, slots=5, description="", include_deferred=False)
-    airflow_listeners.ensure_pool()
+    Pool.create_or_update_pool(spark_pool.POOL, slots=5, description="", include_deferred=False)
+    spark_pool.ensure_pool()
     assert slots() == 5

@@ -1,29 +1,21 @@
-"""The listeners that Airflow calls: one keeps the pool of Spark tasks, one writes the note of a run with nothing due.
+"""The note of a run with nothing due.
 
-1. Tasks wait forever for a pool that does not exist. So a listener makes the pool whenever a component with the
-   database starts. Its slots are `log.cleaner.threads` of defaults.yaml: the number of Spark applications at once.
-2. A task cannot write the note of its run. `evaluate` leaves the text as an XCom, and a listener in the scheduler
-   copies it to the note when the run has succeeded.
+A task cannot write the note of its run. `evaluate` leaves the text as an XCom, and a listener in the scheduler copies
+it to the note when the run has succeeded.
 """
 
 from __future__ import annotations
 
-import logging
-import os
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Any
 
 from airflow.listeners import hookimpl
 
-from cleantail.config.loading import CONFIG_VARIABLE, load_platform
 from cleantail.config.run_schedule import Schedule, schedule_text
-from cleantail.errors import ConfigError
 from cleantail.human import be, readable_reason
 from cleantail.log.log_state import LogState
 from cleantail.rounds.stations import EVALUATE
-from cleantail_airflow.installation import NO_CONFIG, config_dir
 
 NOTE = "run_note"
 """XCom of `evaluate`: the text for the note of its run."""
@@ -85,48 +77,3 @@ def _write_note(dag_run: Any, session: Any) -> None:
         row = session.query(XComModel).filter_by(**where).first()
         if row is not None and not dag_run.note:
             dag_run.note = XComModel.deserialize_value(row)
-
-
-POOL = "cleantail_spark"
-DESCRIPTION = "Spark applications of Cleantail; slots = log.cleaner.threads in defaults.yaml, set at each start"
-NOT_NAMED = (
-    f"{CONFIG_VARIABLE} of the scheduler names no configuration. Set it, or set the slots under Admin, Pools: the "
-    "number of Spark applications that run at once"
-)
-
-logger = logging.getLogger(__name__)
-
-
-@hookimpl
-def on_starting(component: object) -> None:
-    """Make the pool when a Job starts (scheduler, dag-processor, triggerer). A task runner has no database."""
-    if type(component).__name__ == "Job":
-        ensure_pool()
-
-
-def ensure_pool() -> None:
-    """Make the pool, or set its slots from defaults.yaml.
-
-    If this process has no configuration, an existing pool keeps its slots.
-    """
-    from airflow.models.pool import Pool
-
-    config = config_dir(os.environ)
-    if config == NO_CONFIG and (pool := Pool.get_pool(POOL)):
-        logger.info("pool %s keeps its slots, %d: %s", POOL, pool.slots, NOT_NAMED)
-        return
-    slots = _slots(config)
-    Pool.create_or_update_pool(POOL, slots=slots, description=DESCRIPTION, include_deferred=False)
-    logger.info("pool %s has %d slots", POOL, slots)
-
-
-def _slots(config: Path) -> int:
-    """Return log.cleaner.threads, or 1 if the configuration is missing or broken, so that tasks can run."""
-    if config == NO_CONFIG:
-        logger.warning("pool %s gets one slot: %s", POOL, NOT_NAMED)
-        return 1
-    try:
-        return load_platform(config).cleaner.log_cleaner_threads
-    except ConfigError as error:
-        logger.error("pool %s gets one slot: %s", POOL, error)
-        return 1
