@@ -32,7 +32,7 @@ from cleantail.lineage import (
 )
 from cleantail.log import round_state
 from cleantail.rounds.check_results import CheckResult
-from cleantail.rounds.job_report import EndedJob, JobReport
+from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.stations import (
     APPROVE,
     CHECK_QUALITY,
@@ -115,10 +115,9 @@ def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
     return lineage_of(APPROVE, tables, StationFacts(tuple(heads))) if tables else None
 
 
-def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...] = ()) -> StationLineage | None:
-    """Return the datasets that a job has read and written. `report`: its parsed result; `read`: snapshots named by
-    another task."""
-    station = ended.job
+def done(topic: Topic, ended: EndedJob, read: tuple[int, ...] = ()) -> StationLineage | None:
+    """Return the datasets that a job has read and written. `read`: snapshots named by another task."""
+    station, report = ended.job, ended.report
     tables = told_tables(topic, told_evidence(topic.platform))
     if tables is None:
         return None
@@ -130,7 +129,7 @@ def done(topic: Topic, ended: EndedJob, report: JobReport, read: tuple[int, ...]
     facts = StationFacts(
         read=read or heads,
         written=written,
-        commits=_commits(ended, report),
+        commits=_commits(ended),
         records=report.records if station in INGESTING else None,
         checks=_checks(station, topic, report.round),
     )
@@ -160,7 +159,8 @@ def done_by_pack(
     return lineage_of(station, tables, facts, _source(station, topic, ()))
 
 
-def _commits(ended: EndedJob, report: JobReport) -> bool:
+def _commits(ended: EndedJob) -> bool:
+    report = ended.report
     if report.error or ended.is_empty:
         return False
     if ended.job in INGESTING:

@@ -126,7 +126,7 @@ class RunPackOperator(SparkJobOperator):
         self.result = report = reported_pack(ended)
         if report is None:
             self._hand_on_kept(context)
-            if text := report_of(ended.xcom, self.job).error:
+            if text := report_of(ended).error:
                 raise as_airflow(text, self.exit_code) from None
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         self._send_metrics(report.topics)

@@ -12,7 +12,7 @@ from typing import Any
 from airflow.sdk import Context
 
 from cleantail.errors import TableError
-from cleantail.rounds.job_report import JOB_REPORT_JSON, JobReport
+from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.run_plan import RUN_PLAN_JSON, RunPlan
 from cleantail.rounds.stations import CHECK_QUALITY, EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
@@ -38,21 +38,21 @@ def plan_of(context: Context) -> RunPlan | None:
 logger = logging.getLogger(__name__)
 
 
-def report_of(result: Mapping[str, Any], source: str) -> JobReport:
-    """Parse the result of the task `source`. Raises AirflowFailException if its job cannot have written it."""
+def report_of(ended: EndedJob) -> JobReport:
+    """Return the report of a job. Raises AirflowFailException if the job cannot have written it."""
     try:
-        return JOB_REPORT_JSON.of_plain(result, f"the XCom of {source}")
+        return ended.report
     except TableError as error:
         raise AirflowFailException(
-            f"the XCom of {source} is not as its task wrote it: a user has changed it. Nothing is published. "
-            f"Clear {source} and the tasks after it ({error})"
+            f"the XCom of {ended.job} is not as its task wrote it: a user has changed it. Nothing is published. "
+            f"Clear {ended.job} and the tasks after it ({error})"
         ) from None
 
 
 def report_from(context: Context, source: str) -> JobReport | None:
     """Parse the XCom of a task of this run. Returns None if it has none."""
     result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
-    return report_of(result, source) if result else None
+    return report_of(EndedJob(source, result)) if result else None
 
 
 def readable_report_from(context: Context, source: str) -> JobReport | None:

@@ -279,8 +279,8 @@ class CleantailSparkOperator(SparkJobOperator):
         from cleantail_airflow.outcomes.run_metrics import send_result
 
         send_result(self.topic, ended)
-        report = report_of(ended.xcom, self.job)
-        self.keep_lineage(lambda: self.told(context, ended, report))
+        report = report_of(ended)
+        self.keep_lineage(lambda: self.told(context, ended))
         if error:
             self.failed(context, ended, report, error)
         elif ended.is_empty:  # a job that succeeded has written a document
@@ -289,12 +289,12 @@ class CleantailSparkOperator(SparkJobOperator):
             self.succeeded(report)
         self.ended(context, ended, report)
 
-    def told(self, context: Context, ended: EndedJob, report: JobReport) -> StationLineage | None:
+    def told(self, context: Context, ended: EndedJob) -> StationLineage | None:
         """Return the datasets that the job has read and written, also if it failed."""
         from cleantail_airflow.station_lineage import done
 
         topic = loaded_topic(self.topic, self.config_dir)
-        return done(topic, ended, report, self.snapshots_read(context))
+        return done(topic, ended, self.snapshots_read(context))
 
     def snapshots_read(self, context: Context) -> tuple[int, ...]:
         """Return the snapshots that the job has read, if its report does not name them."""

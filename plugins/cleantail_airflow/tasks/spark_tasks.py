@@ -154,7 +154,7 @@ class CheckQualityOperator(CleantailSparkOperator):
     def arguments(self, context: Context) -> list[str]:
         plan = self.due_plan(context)
         results = context["ti"].xcom_pull(task_ids=COMPACT, map_indexes=range(len(plan.units)))
-        reports = (report_of(result, COMPACT) for result in results if result)
+        reports = (report_of(EndedJob(COMPACT, result)) for result in results if result)
         request = CheckRequest(plan.round, tuple(report.branch for report in reports if report.branch))
         publish = ["--publish"] if self.publishes else []
         return ["--round", CHECK_REQUEST_JSON.text(request), "--now", str(plan.now_ms), *publish]

@@ -11,7 +11,6 @@ from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.stations import Ingested, TopicOutcome
-from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.station_lineage import asked, done, done_by_pack, evaluated
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
@@ -60,7 +59,7 @@ def test_evaluate_and_approve_tell_what_they_went_by(orders: OrdersTable) -> Non
 
 def told(orders: OrdersTable, job: str, **document: Any) -> StationLineage:
     """What the task of a topic's own DAG tells of the document that its job has left."""
-    lineage = done(orders.topic, EndedJob(job, document), report_of(document, job))
+    lineage = done(orders.topic, EndedJob(job, document))
     assert lineage
     return lineage
 

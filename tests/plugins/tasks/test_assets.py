@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.config.loading import find_topic
 from cleantail.errors import ConfigError
-from cleantail_airflow.outcomes.run_xcoms import report_of
+from cleantail.rounds.job_report import EndedJob
 from cleantail_airflow.tasks.assets import announce, asset_of, schedule_of, usable_topics
 from tests.airflow_site import Site
 
@@ -97,7 +97,7 @@ def test_an_event_says_what_was_published_and_where_every_log_is_clean_to() -> N
         "checkpoints": {"0": 40, "1": 7},
         "ends": {"0": 40},
     }
-    announce({"outlet_events": events}, "orders", "compact", report_of(result, "publish"))  # type: ignore[typeddict-item]
+    announce({"outlet_events": events}, "orders", "compact", EndedJob("publish", result).report)  # type: ignore[typeddict-item]
     extra = events[asset_of("orders")].extra
     assert json.loads(json.dumps(extra)) == {
         "topic": "orders",
