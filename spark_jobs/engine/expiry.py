@@ -19,9 +19,8 @@ from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.winners import Booleans, Ranks, beaten, ranks_of, record_ranks, worst_ranks
 from cleantail.rounds.checked_round import EXPIRED
-from spark_jobs.engine.dirty_part import DirtyOffsets
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
-from spark_jobs.engine.removals import COPIES, Removed
+from spark_jobs.engine.removals import COPIES, DirtyOffsets, Removed
 from spark_jobs.engine.tally import Ledgers, Tally
 from spark_jobs.engine.task_keys import KEY_AND_OFFSET, TaskKeys, task_keys
 from spark_jobs.engine.task_records import Records, batch_of, positions_by_place, records_of, touched_records, versioned

@@ -23,8 +23,8 @@ import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.winners import Booleans, Longs, Numbers, Ranks
-from spark_jobs.engine.dirty_part import DirtyOffsets, DirtyPart, dirty_records
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.removals import DirtyOffsets, DirtyPart, dirty_records
 from spark_jobs.engine.task_keys import TouchedKeys, reading, task_database
 from spark_jobs.engine.task_records import (
     REMEMBERED,

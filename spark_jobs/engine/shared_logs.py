@@ -36,9 +36,9 @@ from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.task_shares import KEY_BYTES
 from cleantail.log.winners import Ranks, ranks_by_offset
 from spark_jobs.engine import key_buckets
-from spark_jobs.engine.dirty_part import DirtyOffsets, DirtyPart, dirty_records
 from spark_jobs.engine.key_buckets import RESULT, Message
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.removals import DirtyOffsets, DirtyPart, dirty_records
 from spark_jobs.engine.task_keys import KEY_AND_OFFSET, KeysInDatabase, TouchedKeys, reading, task_database
 from spark_jobs.engine.task_records import (
     TouchedRecords,

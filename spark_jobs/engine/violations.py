@@ -17,9 +17,8 @@ import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.log.winners import Booleans, Ranks
-from spark_jobs.engine.dirty_part import DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask
-from spark_jobs.engine.removals import COPIES
+from spark_jobs.engine.removals import COPIES, DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.tally import Ledgers, Tally
 from spark_jobs.engine.task_keys import task_keys
 from spark_jobs.engine.task_records import (

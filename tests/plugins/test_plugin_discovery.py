@@ -55,7 +55,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import cleantail_airflow.plugin as plugin
 
-assert "cleantail_airflow.tasks.handover" not in sys.modules
+assert "cleantail_airflow.tasks.spark_job" not in sys.modules
 print(plugin.CleantailPlugin.fastapi_apps[0]["name"])
 """
 

@@ -1,6 +1,6 @@
 """The Spark tasks of a topic's DAG: the arguments of each station, and when its task is skipped.
 
-`topic_tasks` has their order and the tasks without Spark. Most tasks read the plan of the run, the XCom of `evaluate`.
+`topic_dag` has their order and the tasks without Spark. Most tasks read the plan of the run, the XCom of `evaluate`.
 """
 
 from __future__ import annotations

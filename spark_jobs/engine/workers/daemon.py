@@ -48,7 +48,8 @@ if __name__ == "__main__":
     import spark_jobs.engine.expiry
     import spark_jobs.engine.key_buckets
     import spark_jobs.engine.removals
-    import spark_jobs.engine.rewrite_task  # noqa: F401
+    import spark_jobs.engine.rewrite_task
+    import spark_jobs.engine.violations  # noqa: F401
 
     # exclude the imported objects from the garbage collection that a worker runs after every task
     gc.freeze()

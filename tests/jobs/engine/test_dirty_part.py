@@ -14,7 +14,7 @@ from pyroaring import BitMap64
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.lake.records.projection import ColumnPath, Field
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine import dirty_part
+from spark_jobs.engine import removals
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tally import TombstoneLedger
@@ -100,7 +100,7 @@ def test_what_is_decided_without_keys_is_what_a_comparison_of_all_records_gives(
     damaged = on_branch(task, tmp_path, removed, random.Random(-seed))
     counts = counted(damaged)
     with monkeypatch.context() as patched:
-        patched.setattr(dirty_part, "_by_offset", lambda _: False)
+        patched.setattr(removals, "_by_offset", lambda _: False)
         assert removed_by(task) == (removed, keyless)
         assert counted(damaged) == counts
 
@@ -108,7 +108,7 @@ def test_what_is_decided_without_keys_is_what_a_comparison_of_all_records_gives(
 def dirty_part_of(task):
     io = load_file_io({}, task.location)
     with task_keys(task) as keys:
-        dirty = dirty_part.read_dirty_part(task, io, keys)
+        dirty = removals.read_dirty_part(task, io, keys)
     return [
         dirty.decides(file, alive(file.records, read_deletes_in_task(io, file.before, file))) for file in task.files
     ]
@@ -123,7 +123,7 @@ def test_only_files_that_are_dirty_as_a_whole_are_decided_without_their_keys(tmp
     assert not any(dirty_part_of(replace(task, works=(work, replace(work, partition=1)))))
     assert not any(dirty_part_of(replace(task, max_keys=1)))
     by_timestamp = KafkaConfigs.model_validate({"compaction.strategy": "timestamp"})
-    assert not dirty_part._by_offset(replace(task, configs=by_timestamp))
+    assert not removals._by_offset(replace(task, configs=by_timestamp))
 
 
 def test_a_file_with_other_offsets_than_its_bounds_say_is_compared(tmp_path):

@@ -11,8 +11,7 @@ from typing import Any
 
 import pytest
 
-from cleantail_airflow.tasks.handover import DriverHook
-from cleantail_airflow.tasks.spark_job import CleantailSparkOperator
+from cleantail_airflow.tasks.spark_job import CleantailSparkOperator, DriverHook
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, plan
 from tests.cleantail.home.test_driver_environment import NEEDED, SECRETS

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from spark_jobs.engine.dirty_part import FLAGS_FOR_EACH, OffsetSet
+from spark_jobs.engine.removals import FLAGS_FOR_EACH, OffsetSet
 
 
 @pytest.mark.parametrize("gap", [1, 3, FLAGS_FOR_EACH + 1, 1 << 40])
