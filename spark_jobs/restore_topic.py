@@ -46,7 +46,7 @@ def pin_records(table: TopicTable, plan: RestorePlan) -> str:
     files = table.files_at(pin.snapshot_id)
     summary = {PIN: RESTORE_PIN_JSON.packed(pin)}
     if pin.mode == "log":
-        table.delete_positions(branch, files, {}, (), summary)
+        files.delete_positions(table, branch, {}, (), summary)
         return branch
     partitions = sorted({file.partition for file in plan.files})
     works = tuple(_work(pin, p, [file for file in plan.files if file.partition == p]) for p in partitions)
@@ -54,7 +54,7 @@ def pin_records(table: TopicTable, plan: RestorePlan) -> str:
     tasks = log_tasks(table, unit, files)
     removals = run_work(table, FIND_REMOVALS, tasks)
     removed = union_of(removed_positions(removals, {}).values())
-    table.delete_positions(branch, files, removed, registered_twice(tasks), summary)
+    files.delete_positions(table, branch, removed, registered_twice(tasks), summary)
     return branch
 
 

@@ -25,6 +25,7 @@ from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBST
 from cleantail.errors import TableError
 from cleantail.lake.records.log_records import require_parquet
 from cleantail.log.adopted_table import Lineage, expressions, offset_range, spans_of_metrics
+from spark_jobs.iceberg.commits import Committed, create_branch, stage_deletes
 from spark_jobs.iceberg.delete_files import file_hash, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import (
     NO_PATH,
@@ -316,6 +317,27 @@ class SnapshotFiles:
             records, size = self._files[key].size
             sizes[log] = sizes.get(log, 0) + size * len(positions) // max(records, 1)
         return sizes
+
+    def delete_positions(
+        self,
+        table: Committed,
+        branch: str,
+        positions: RemovedPositions,
+        once: Iterable[LogFile] = (),
+        summary: Mapping[str, str] | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        """Create the branch at this snapshot of the table, and delete the positions there, in one commit.
+
+        The commit also leaves one registration of each file in `once`, and sets the table's `properties`. A `summary`
+        is committed even if nothing else changes. Raises ConflictError, and leaves no branch, if the table has changed
+        in a way that makes the result void.
+        """
+        change = self.write(positions, once)
+        if not (change.added or change.kept or summary or properties):
+            create_branch(table, branch, self.snapshot_id)
+            return
+        stage_deletes(self._jvm, table, branch, self.snapshot_id, change, summary or {}, properties or {})
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
         """Write delete files of the positions and of those that were deleted before.

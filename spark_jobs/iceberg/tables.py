@@ -41,7 +41,6 @@ from spark_jobs.iceberg.commits import (
     java_message,
     publish_branch,
     repeat,
-    stage_deletes,
     write_onto,
 )
 from spark_jobs.iceberg.file_columns import KindsMet, kinds_met
@@ -50,8 +49,7 @@ from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
 from spark_jobs.iceberg.jvm.static_members import static
-from spark_jobs.iceberg.log_files import LogFile
-from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, as_topic_table, topic_columns
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles, as_topic_table, topic_columns
 
 
 def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
@@ -288,27 +286,6 @@ class TopicTable:
     def summary_of(self, branch: str) -> dict[str, str]:
         """Return the summary of the branch's last commit. Raises ConflictError as head_of does."""
         return texts(self.load().snapshot(self.head_of(branch)).summary())
-
-    def delete_positions(
-        self,
-        branch: str,
-        files: SnapshotFiles,
-        positions: RemovedPositions,
-        once: Iterable[LogFile] = (),
-        summary: Mapping[str, str] | None = None,
-        properties: Mapping[str, str] | None = None,
-    ) -> None:
-        """Create the branch at the snapshot of `files`, and delete the positions there, in one commit.
-
-        The commit also leaves one registration of each file in `once`, and sets the table's `properties`. A `summary`
-        is committed even if nothing else changes. Raises ConflictError, and leaves no branch, if the table has changed
-        in a way that makes the result void.
-        """
-        change = files.write(positions, once)
-        if not (change.added or change.kept or summary or properties):
-            self.create_branch(branch, files.snapshot_id)
-            return
-        stage_deletes(self.jvm, self, branch, files.snapshot_id, change, summary or {}, properties or {})
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
         """Append data files to the branch, one log to a file, in offset order (the table's write order).

@@ -99,7 +99,7 @@ def expire_unit(table: TopicTable, plan: EvaluatedTopic, unit: WorkUnit) -> Stag
     twice = registered_twice(tasks, blocked)
     deleted = {EXPIRED: count_by_log(removed)} | removed_with(twice, records_again(table, tasks, blocked))
     counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]), misread=blocked)
-    table.delete_positions(unit.branch, files, removed, twice, properties=compared.properties)
+    files.delete_positions(table, unit.branch, removed, twice, properties=compared.properties)
     last = {log: offset for each in expired for log, offset in each.last.items() if log not in blocked}
     behind = tuple(
         LeftBehind(**asdict(reader), gone_to=last[reader.partition]) for reader in left_behind(plan.readers, last)
@@ -200,7 +200,7 @@ def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> St
     staged = StagedUnit.of(comparison.unit, counts, began_ms=began_ms)
     done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # forces a commit even if no key is gone: it ends the state
     properties = comparison.readers.properties
-    table.delete_positions(unit.branch, comparison.files, removed, comparison.twice, done, properties)
+    comparison.files.delete_positions(table, unit.branch, removed, comparison.twice, done, properties)
     return staged
 
 
@@ -269,7 +269,7 @@ def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
         map_slots=map_slots(table.platform.cleaner, table.topic.config),
     )
     done = {UNIT: STAGED_UNIT_JSON.packed(staged)}
-    table.delete_positions(unit.branch, files, union_of(by_reason.values()), twice, done, compared.properties)
+    files.delete_positions(table, unit.branch, union_of(by_reason.values()), twice, done, compared.properties)
     return staged
 
 

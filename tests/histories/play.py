@@ -18,6 +18,8 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.table_metadata import table_facts
 from cleantail.sources.kcat import parse_line
 from cleantail_cli import main
+from spark_jobs.iceberg import snapshot_files
+from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round import publish
 from spark_jobs.round import run as rounds
@@ -36,8 +38,8 @@ from tests.histories.rules import (
 )
 
 CRASHES: dict[str, list[tuple[Any, str]]] = {
-    "create_branch": [(TopicTable, "create_branch")],
-    "delete_positions": [(TopicTable, "delete_positions")],
+    "create_branch": [(TopicTable, "create_branch"), (snapshot_files, "create_branch")],
+    "delete_positions": [(SnapshotFiles, "delete_positions")],
     "check_round": [(rounds, "check_round")],
     "publish_deletes": [(publish, "publish_deletes")],
     "append_answer": [(publish, "append_answer")],
