@@ -186,7 +186,3 @@ def test_the_table_of_exit_codes_has_those_of_the_errors():
         e.exit_code for e in vars(errors_module).values() if isinstance(e, type) and issubclass(e, CleantailError)
     }
     assert {int(code) for code in rows} == errors | {0, 1, 130}
-
-
-def test_the_readme_can_be_read_at_one_go():
-    assert len(PAGES["README.md"].splitlines()) <= 150
