@@ -229,8 +229,8 @@ def test_what_was_reclaimed_is_listed(capsys):
     assert (
         capsys.readouterr().out
         == "orders: a; b\n  rewritten files: 1\n  new files: 2\n  expired snapshots: 3\n  orphans removed: 4\n"
-        "  failed branches dropped: 5\n  evidence files merged: 6\n  side snapshots expired: 7\n"
-        "  side orphans removed: 8\n"
+        "  failed branches dropped: 5\n  evidence files merged: 6\n  evidence rows summarized: 7\n"
+        "  results removed: 8\n  side snapshots expired: 9\n  side orphans removed: 10\n"
     )
     MACHINES.show(Reclaimed(TOPIC, result))
     head = {"topic": "orders", "ok": True, "reasons": ["a", "b"], "reclaimed_bytes": 9}
