@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gzip
 import json
+import os
 import statistics
 import time
 from collections import Counter
@@ -26,7 +28,8 @@ TOPIC, RECORDS, KEYS, EVERY_MS = "bench_age", 60, 40, 900_000
 """A run has a file of so many records, in one partition. The next run is a quarter of an hour later."""
 POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 """Each run compacts what it has ingested. All other configs have their defaults."""
-POINTS = 5
+PART, PARTS = 100, 5
+"""A row has so many runs, or a part of all if there are fewer."""
 COLUMNS = (
     Column("run", "count"),
     Column("median, s"),
@@ -105,13 +108,12 @@ class Age:
 
 def run(options: Options) -> Table:
     ages = in_fresh_process(measure, options.lake, options.runs)
-    step = max(len(ages) // POINTS, 1)
+    step = max(min(len(ages) // PARTS, PART), 1)
     parts = [ages[first : first + step] for first in range(0, len(ages) - step + 1, step)]
     notes = (
         f"One topic of one partition, {RECORDS} records a run, a run every quarter of an hour by a simulated clock, in "
         "one Spark application. A row has the last run of its part, with median and mean of that part.",
-        "Iceberg dates a snapshot by the real clock, so all snapshots expire together once the simulated clock is "
-        "past cleantail.snapshot.retention.ms.",
+        "After each run its snapshots and files are dated by the simulated clock, so that they expire as in a year.",
         "A snapshot counts on all branches. Files of the home are without the warehouse.",
     )
     return Table("age", "A small topic as it grows old", COLUMNS, tuple(map(_row, parts)), notes)
@@ -166,7 +168,29 @@ def _aged(lake: Lake, platform: Platform, number: int, now_ms: int) -> Age:
     if not stations.outcome.ok or not stations.outcome.published:
         raise BenchmarkError(f"run {number} of {TOPIC} did not publish: {stations.outcome}")
     landed.unlink()
-    return Age(number, seconds, commits.of_table, commits.of_evidence, *_metadata(platform, topic.table), *_disk(lake))
+    age = _age(lake, platform, number, seconds, commits, topic.table)
+    _date(lake, platform, topic.table, now_ms)
+    return age
+
+
+def _age(lake: Lake, platform: Platform, number: int, seconds: float, commits: Commits, table: str) -> Age:
+    return Age(number, seconds, commits.of_table, commits.of_evidence, *_metadata(platform, table), *_disk(lake))
+
+
+def _date(lake: Lake, platform: Platform, table: str, now_ms: int) -> None:
+    """Date what the run has made by the simulated clock: the snapshots in the current metadata file, and all files."""
+    from cleantail.lake.catalogs import kept_catalog
+
+    location = Path(kept_catalog(platform).load_table(table).metadata_location.removeprefix("file:"))
+    metadata = json.loads(gzip.decompress(location.read_bytes()))
+    for entry in (metadata, *(e for name in ("snapshots", "snapshot-log", "metadata-log") for e in metadata[name])):
+        for name in ("timestamp-ms", "last-updated-ms"):
+            if name in entry:
+                entry[name] = min(entry[name], now_ms)
+    location.write_bytes(gzip.compress(json.dumps(metadata).encode()))
+    for file in lake.home.rglob("*"):
+        if file.is_file() and file.stat().st_mtime > now_ms / 1000 + 1:
+            os.utime(file, (now_ms / 1000, now_ms / 1000))
 
 
 def _outcomes(platform: Platform, commits: Commits) -> PackOutcomes:
