@@ -13,12 +13,13 @@ import json
 import sys
 import urllib.error
 import urllib.request
+from http.client import HTTPException
 
 TIMEOUT_S = 8
 
 
 class NoAnswer(Exception):
-    """The server did not answer at all."""
+    """The server did not answer, or only that it failed."""
 
 
 def main(url: str, expected: str = "") -> int:
@@ -32,13 +33,15 @@ def main(url: str, expected: str = "") -> int:
 
 
 def problem(url: str, expected: str = "") -> str | None:
-    """Return what is wrong with the page, or None. Raises NoAnswer if the server does not answer."""
+    """Return what is wrong with the page, or None. Raises NoAnswer."""
     try:
         with urllib.request.urlopen(url, timeout=TIMEOUT_S) as answer:
             text = answer.read().decode(errors="replace")
     except urllib.error.HTTPError as error:
+        if error.code >= 500:
+            raise NoAnswer(f"status {error.code}") from None
         return f"status {error.code}"
-    except OSError as error:
+    except (OSError, HTTPException) as error:  # the latter: a server that is killed in the middle of its answer
         raise NoAnswer(str(error)) from None
     component = _component(text, expected)
     if component is not None:

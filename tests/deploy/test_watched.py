@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import time
@@ -82,6 +83,26 @@ def test_an_error_status_is_a_problem_and_silence_of_another_container_is_none(p
         problem("http://127.0.0.1:9/health")
     assert looked("http://127.0.0.1:9/health", "") is not None
     assert looked("http://localhost:9/health", "") is None
+    assert looked(page.url.replace("127.0.0.1", "localhost"), "") is None
+    page.answer = (404, "")
+    assert looked(page.url.replace("127.0.0.1", "localhost"), "") == "status 404"
+
+
+@pytest.mark.parametrize("broken", [b"garbage\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 99\r\n\r\n{"])
+def test_a_server_that_is_killed_in_the_middle_of_its_answer_did_not_answer(broken: bytes) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            for _ in range(2):
+                connection, _ = server.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    connection.sendall(broken)
+
+        Thread(target=answer, daemon=True).start()
+        url = f"http://{{}}:{server.getsockname()[1]}/health"
+        assert looked(url.format("localhost"), "scheduler") is None
+        assert looked(url.format("127.0.0.1"), "scheduler")
 
 
 def test_an_ill_process_ends_with_all_that_it_started(
