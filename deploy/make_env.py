@@ -56,11 +56,11 @@ def replace_secrets(names: list[str]) -> int:
 
 def _replaced_line(line: str, names: list[str]) -> str:
     """Return the line, with a new secret if it is one of the named. Airflow encrypts with the first Fernet key of a
-    list and decrypts with all. So the old key stays behind the new one."""
+    list and decrypts with all. So all old keys stay behind the new one."""
     name, _, old = line.partition("=")
     if name not in names:
         return line
-    kept = f",{old.partition(',')[0]}" if name == "AIRFLOW_FERNET_KEY" else ""
+    kept = f",{old}" if name == "AIRFLOW_FERNET_KEY" else ""
     return f"{name}={_secret(name)}{kept}"
 
 
