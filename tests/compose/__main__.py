@@ -260,6 +260,8 @@ def operations(_: Engine, platform: Platform) -> None:
     kept = {topic: dict(values) for topic, values in platform.expected.items()}
     platform.run_dag(TOPIC, TOPIC)
     platform.expected = kept
+    (platform.checkout / ".env").unlink()  # as on another machine
+    shutil.rmtree(platform.checkout / ".cleantail")
     platform.documented("restore")
     platform.compare()
     before = platform.secrets()
