@@ -3,7 +3,7 @@
 1. Neighbouring files of one log are grouped as Kafka groups segments, up to segment.bytes (semantics.md 1.4.3).
 2. A group is rewritten if the deleted share of one of its files is above cleantail.reclaim.deleted.ratio, or if it has
    cleantail.reclaim.min.merge.files files or more. A large file is a group of its own, until the others of its group
-   have twice its bytes. So a record is rewritten some ten times at most, and a log has some twenty files.
+   have twice its bytes. So each record is rewritten a bounded number of times, and a small log keeps few files.
 3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
    number, by which the next round knows what arrived. A file that is registered twice waits for the round that keeps it
    once.

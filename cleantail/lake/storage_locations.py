@@ -9,8 +9,8 @@ one lies in the other's folder, even if their file names are unlikely to collide
 A table of another catalog is in none of our listings. Its metadata files show that it is there:
 
 1. Each `*.metadata.json` below the location of a table must have the UUID of that table.
-2. So must each one in the folder `metadata` of every table in whose data the location may lie. Such a location is below
-   a folder `data`, `metadata` or of a partition, such as `day=1`.
+2. The location may lie within the data of another table: below a folder `data`, `metadata` or of a partition, such as
+   `day=1`. Each `*.metadata.json` in that table's folder `metadata` must have the UUID of the table too.
 3. A file that was written before the table's own oldest file is not the table's.
 
 Only the store's listing and the files themselves count: times in the table's metadata are written by its owner.
