@@ -8,6 +8,7 @@
 | first_clean | the same where nothing was ever cleaned, and half of the records are updates |
 | growth | a round over more records and other dirty shares: seconds, bytes, shuffle, spill, memory |
 | startup | `cleantail compact` of a small topic from the process's start, step by step |
+| tricks | what each setting that shortens a start is worth, on few and many records, local and standalone |
 | many_topics | DAG parse, `plan` and `status` with 200 topics |
 | page | the page of all topics, with 1,000 of them by `--topics 1000`, from Airflow's own server |
 | evaluation | triggers of many small topics from their tables' metadata, with 1,000 of them by `--topics 1000` |

@@ -30,6 +30,7 @@ MODULES = {
     "topics": (
         "groups",
         "startup",
+        "tricks",
         "in_airflow",
         "many_topics",
         "page",

@@ -69,7 +69,16 @@ def build(lake: Lake, shape: Shape) -> Built:
 def reset(table: TopicTable, shape: Shape, built: Built) -> None:
     """Makes the table as before any round: its snapshot and its state."""
     table.load().manageSnapshots().setCurrentSnapshot(built.base_snapshot_id).commit()
-    table.set_properties(_states(shape, built))
+    table.set_properties(_states(shape, built) | _marks(table, shape, built))
+
+
+def _marks(table: TopicTable, shape: Shape, built: Built) -> dict[str, str]:
+    """Returns the history that the base has: the round that cleaned it is its last commit."""
+    from cleantail.rounds.rewritten_history import Mark, Marks, property_of_marks
+
+    iceberg = table.load()
+    base = Mark(built.base_snapshot_id, int(iceberg.snapshot(built.base_snapshot_id).sequenceNumber()))
+    return property_of_marks(Marks(str(iceberg.uuid()), None if shape.first_clean else base, base))
 
 
 def _states(shape: Shape, built: Built) -> dict[str, str]:

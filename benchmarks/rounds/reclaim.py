@@ -110,8 +110,10 @@ def _put_back(table: TopicTable, snapshot_id: int, states: dict[str, str]) -> No
 
 def _states(table: TopicTable) -> dict[str, str]:
     from cleantail.log.partition_state import PROPERTY_PARTITION
+    from cleantail.rounds.rewritten_history import PROPERTY_HISTORY
 
-    return {k: v for k, v in dict(table.load().properties()).items() if k.startswith(PROPERTY_PARTITION)}
+    kept = (PROPERTY_PARTITION, PROPERTY_HISTORY)
+    return {k: v for k, v in dict(table.load().properties()).items() if k.startswith(kept)}
 
 
 def _head(table: TopicTable) -> int:

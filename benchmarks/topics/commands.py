@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from benchmarks.harness.fresh_process import BenchmarkError
@@ -39,3 +40,23 @@ def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, 
 def cleantail(lake: Lake, *arguments: str, config: Path | None = None) -> float:
     """Returns the seconds of `cleantail ARGUMENTS`."""
     return timed(lake, [*CLEANTAIL, *arguments, "--config", str(config or lake.config)])
+
+
+def saved(lake: Lake) -> Callable[[], None]:
+    """Returns a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
+    kept = lake.directory / "saved"
+    shutil.copytree(lake.home, kept)
+
+    def again() -> None:
+        shutil.rmtree(lake.home)
+        shutil.copytree(kept, lake.home, copy_function=_linked)
+
+    return again
+
+
+def _linked(source: str, target: str) -> None:
+    """Copies a file; data files, which nothing changes, have a second name instead."""
+    if source.endswith(".parquet"):
+        os.link(source, target)
+    else:
+        shutil.copy2(source, target)

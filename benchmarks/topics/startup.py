@@ -1,15 +1,13 @@
-"""A whole `cleantail compact` of a small topic, from the process's start, step by step, and without each of the
-settings that shorten it."""
+"""A whole `cleantail compact` of a small topic, from the process's start, step by step."""
 
 from __future__ import annotations
 
 import json
 import shutil
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks.harness.dataset import build
@@ -18,8 +16,7 @@ from benchmarks.harness.lake import Lake
 from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Times, Value, median, ratio
 from benchmarks.harness.shape import NOW_MS, Shape
-from benchmarks.topics.commands import cleantail, timed
-from cleantail.lake.spark_settings import JVM_OPTIONS, LOGGING
+from benchmarks.topics.commands import cleantail, saved, timed
 
 SMALL = Shape(10_000, 0.2, first_clean=True, partitions=3)
 COLUMNS = (
@@ -34,23 +31,9 @@ NOTES = (
     "Steps may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
     "same time (great_expectations is imported by a thread). They are of runs that watch themselves; the whole "
     "is of runs that do not.",
-    "*without* is the whole with one of our settings replaced by Spark's. An answer of 12 KiB is the properties of a "
-    "table with many rounds, over a connection that acknowledges at once, and over one of Py4J.",
+    "An answer of 12 KiB is the properties of a table with many rounds, over a connection that acknowledges at once, "
+    "and over one of Py4J.",
 )
-WITHOUT: Mapping[str, Mapping[str, str]] = {
-    "without the archive of classes": {
-        "spark.driver.defaultJavaOptions": f'-Dlog4j2.configurationFile="{LOGGING.as_uri()}"'
-    },
-    "without workers that are forked with their imports": {"spark.python.daemon.module": "pyspark.daemon"},
-    "without the settings for few records": {
-        "spark.sql.adaptive.enabled": "true",
-        "spark.sql.codegen.wholeStage": "true",
-        "spark.sql.codegen.factoryMode": "FALLBACK",
-        "spark.sql.shuffle.partitions": "8",
-        "spark.driver.extraJavaOptions": JVM_OPTIONS,
-    },
-}
-"""What is left out -> the settings of Spark that do so."""
 ANSWERS = 50
 Spans = dict[str, list[float]]
 
@@ -61,10 +44,9 @@ def run(options: Options) -> Table:
     shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
     lake.directory.mkdir()
     in_fresh_process(build, lake, SMALL)
-    again = _saved(lake)
+    again = saved(lake)
     # 2. each command on the same lake
     whole, watched, plan = [], [], []
-    without: dict[str, list[float]] = {name: [] for name in WITHOUT}
     for number in range(options.repetitions + 1):
         say(f"cleantail compact, {number} of {options.repetitions}: {SMALL.text}")
         again()
@@ -72,30 +54,14 @@ def run(options: Options) -> Table:
         whole.append(cleantail(lake, *_command()))
         again()
         watched.append(_watched(lake))
-        for name, conf in WITHOUT.items():
-            again()
-            without[name].append(cleantail(lake, *_command(), config=_config_with(lake, conf)))
     # 3. the table
     title = f"`cleantail compact` of {SMALL.total:,} records in {SMALL.partitions} partitions"
-    times = {name: Times.of(seconds) for name, seconds in without.items()}
-    rows = _rows(Times.of(whole), Times.of(plan), watched[1:], times | in_fresh_process(answers, lake))
+    rows = _rows(Times.of(whole), Times.of(plan), watched[1:], in_fresh_process(answers, lake))
     return Table("startup", title, COLUMNS, tuple(rows), (*NOTES, options.text))
 
 
 def _command() -> list[str]:
     return ["compact", SMALL.topic, "--now", str(NOW_MS), "--force"]
-
-
-def _saved(lake: Lake) -> Callable[[], None]:
-    """Returns a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
-    saved = lake.directory / "saved"
-    shutil.copytree(lake.home, saved)
-
-    def again() -> None:
-        shutil.rmtree(lake.home)
-        shutil.copytree(saved, lake.home)
-
-    return again
 
 
 def _watched(lake: Lake) -> Spans:
@@ -104,16 +70,6 @@ def _watched(lake: Lake) -> Spans:
     seconds = timed(lake, ["-m", "benchmarks.topics.watched_command", *arguments])
     spans: Spans = json.loads(result.read_text())
     return spans | {"the end of the process": [spans.pop("all of main")[1], seconds]}
-
-
-def _config_with(lake: Lake, conf: Mapping[str, str]) -> Path:
-    """Writes a configuration beside the lake's own that adds settings of Spark, and returns its directory."""
-    folder = lake.directory / "config_without"
-    shutil.copytree(lake.config, folder, dirs_exist_ok=True)
-    defaults = json.loads((folder / "defaults.yaml").read_text())
-    defaults["platform"]["spark"]["conf"] |= conf
-    (folder / "defaults.yaml").write_text(json.dumps(defaults))
-    return folder
 
 
 def answers(lake: Lake) -> dict[str, Times]:
@@ -140,7 +96,7 @@ def answers(lake: Lake) -> dict[str, Times]:
     return {"an answer of 12 KiB": at_once, "the same, acknowledged late": late}
 
 
-def _rows(whole: Times, plan: Times, watched: list[Spans], without: Mapping[str, Times]) -> list[tuple[Value, ...]]:
+def _rows(whole: Times, plan: Times, watched: list[Spans], answers: Mapping[str, Times]) -> list[tuple[Value, ...]]:
     """Returns the steps in the order in which they begin; a run without a step is left out of that step's median."""
     rows: list[tuple[Value, ...]] = []
     for name in dict.fromkeys(name for spans in watched for name in spans):
@@ -154,6 +110,6 @@ def _rows(whole: Times, plan: Times, watched: list[Spans], without: Mapping[str,
     return [
         *rows,
         all_of_it,
-        *((name, 0.0, each.warm, each.spread, ratio(each.warm, whole.warm)) for name, each in without.items()),
+        *((name, 0.0, each.warm, each.spread, ratio(each.warm, whole.warm)) for name, each in answers.items()),
         ("cleantail plan, for comparison", 0.0, plan.warm, plan.spread, ratio(plan.warm, whole.warm)),
     ]
