@@ -14,7 +14,6 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Times, Value, ratio
 from benchmarks.harness.shape import Shape
 from benchmarks.systems.cleantail_round import compact_once, live_records
-from benchmarks.systems.duckdb_copy import data_files
 
 if TYPE_CHECKING:
     from spark_jobs.iceberg.tables import TopicTable
@@ -36,7 +35,7 @@ NOTES = (
     "Throughput: bytes of the files that are rewritten, over warm seconds.",
     "The plain copy reads the Parquet files as they are, deleted records too, and writes Parquet with zstd; the copy "
     "of the live records reads the table. Neither sorts, counts, or commits to a table. All in one process, in turn.",
-    "rewrite_data_files is Iceberg's procedure in Spark, with its defaults and rewrite-all: it does not sort.",
+    "rewrite_data_files is Iceberg's procedure in Spark, for the files with hidden records: it does not sort.",
     "reclaim is the whole job: it reads metadata, rewrites in offset order, counts, swaps, and looks for orphans.",
 )
 
@@ -66,7 +65,7 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
     built, table, watch = build(lake, shape), lake.table(shape.topic), Stopwatch()
     compact_once(lake, table, shape, built)
     compacted, states = _head(table), _states(table)
-    files = data_files(lake, shape)
+    files = _files_with_deletions(table)
     # 2. each of them in turn, and the table put back
     for number in range(repetitions + 1):
         say(f"reclaim, {number} of {repetitions}: {shape.text}")
@@ -85,6 +84,12 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
     return Rewriting({name: Times.of(seconds) for name, seconds in watch.seconds.items()}, built.log_bytes)
 
 
+def _files_with_deletions(table: TopicTable) -> list[str]:
+    """Returns the paths of the data files that hold hidden records: what both ways rewrite."""
+    rows = table.spark.sql(f"SELECT DISTINCT referenced_data_file AS f FROM {table.name}.delete_files").collect()
+    return sorted(row.f.removeprefix("file:") for row in rows)
+
+
 def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -> None:
     """Makes both copies, in a directory that is deleted afterwards."""
     out = lake.directory / "copy"
@@ -96,9 +101,10 @@ def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -
 
 
 def _iceberg_rewrites(table: TopicTable) -> int:
-    """Rewrites all files by Iceberg's procedure. Returns how many it has rewritten."""
+    """Rewrites the files with hidden records by Iceberg's procedure. Returns how many it has rewritten."""
     catalog = table.name.split(".", 1)[0]
-    call = f"CALL {catalog}.system.rewrite_data_files(table => '{table.name}', options => map('rewrite-all', 'true'))"
+    options = "map('delete-file-threshold', '1', 'min-file-size-bytes', '0', 'max-file-size-bytes', '99999999999')"
+    call = f"CALL {catalog}.system.rewrite_data_files(table => '{table.name}', options => {options})"
     return int(table.spark.sql(call).first()["rewritten_data_files_count"])  # type: ignore[index]
 
 
