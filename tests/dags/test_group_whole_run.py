@@ -88,38 +88,25 @@ def told(site: Site) -> list[tuple[str, str]]:
     return [(alert["topic"], alert["event"]) for alert in found]
 
 
-def test_a_group_does_what_is_due_in_one_application_and_a_topic_of_it_is_done_alone_and_rolled_back(
-    group: Site,
-) -> None:
-    land(group, "one", line(0, "a", "1"), line(1, "a", "2"), line(2, "b", "3"))
+def test_a_group_does_what_is_due_in_one_application_and_each_failure_is_its_own(group: Site) -> None:
+    """A topic alone and a rollback: tests/jobs/run/test_three_doors.py."""
+    land(group, "one", line(0, "a", "1"), line(1, "a", "2"), line(2, "b", "3"), config=UNRECLAIMED)
     land(group, "two", *(line(n, "k", str(n)) for n in range(4)), config=UNRECLAIMED)
     land(group, "red", line(0, "1", "x"), line(1, "1", "y"), checks=[LETTERS])
-    # 1. one topic alone: the others are not even read
-    alone = group.dag("small").test(run_conf={"topic": "one"})
-    assert (str(alone.state), asset_events(alone)) == ("success", {"x-cleantail://one": [("compact", [0])]})
-    assert offsets(group, "one") == [1, 2]
-    assert not (group.home / "warehouse" / "cleantail" / "two").exists()
-    # 2. all of them: the pack, which also gives back the space of the first run, and the one that shows what is broken
-    dag = group.dag("small")  # parsed anew: the one above has the parameters of its last run
+    # 1. all of them: the pack, and the one that shows what is broken
+    dag = group.dag("small")
     group.topic("typo", config={"segment.sm": 1})
     finished = dag.test()
     found = states(finished)
     assert str(finished.state) == "failed"
     assert (found["evaluate"], found["run_pack"]) == (["success"], ["success", "failed"])
-    stations = ("ingest", "compact", "check_quality", "publish", "reclaim", "expire_tombstones", "reconcile")
-    assert [found[s][0] for s in stations] == ["success"] * 2 + ["failed"] + ["success"] * 2 + ["skipped"] * 2
+    stations = ("ingest", "compact", "check_quality", "publish", "expire_tombstones", "reconcile")
+    assert [found[s][0] for s in stations] == ["success"] * 2 + ["failed", "success"] + ["skipped"] * 2
     assert (offsets(group, "one"), offsets(group, "two"), offsets(group, "red")) == ([1, 2], [3], [0, 1])
-    # 3. what others hear of it: each failure is its own
-    assert asset_events(finished) == {"x-cleantail://two": [("compact", [0])]}
+    # 2. what others hear of it: each failure is its own
+    assert asset_events(finished) == {f"x-cleantail://{name}": [("compact", [0])] for name in ("one", "two")}
     assert sorted(told(group)) == [("group small", "run_failed"), ("red", "check_failed")]
-    # 4. the next run: nothing is due, and a log in quarantine is looked at by those who tell, as long as it is there
+    # 3. the next run: nothing is due, and a log in quarantine is looked at by those who tell, as long as it is there
     (group.config / "topics" / "typo.yaml").unlink()
     idle = states(dag.test())
     assert {task for task, of_task in idle.items() if of_task != ["skipped"]} == {"evaluate", "alert"}
-    # 5. a topic is rolled back, which is named
-    undone = dag.test(run_conf={"topic": "two", "rollback_to": "last"})
-    assert (str(undone.state), states(undone)["rollback"]) == ("success", ["success"])
-    assert offsets(group, "two") == [0, 1, 2, 3]
-    assert asset_events(undone) == {"x-cleantail://two": [("rollback", [0])]}
-    refused = group.dag("small").test(run_conf={"rollback_to": "last"})
-    assert (str(refused.state), states(refused)["evaluate"]) == ("failed", ["failed"])

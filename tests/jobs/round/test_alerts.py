@@ -22,6 +22,7 @@ from tests.alert_sinks import Hook, hook  # noqa: F401
 from tests.jobs.conftest import Workshop
 from tests.jobs.round.test_held_rounds import ONE_KEY
 from tests.jobs.round.test_rounds import NOW, record
+from tests.quick_airflow_api import build_what_is_asked_for
 
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 NO_RECLAIM = {"cleantail.reclaim.deleted.ratio": 1.0, "cleantail.snapshot.retention.ms": 1 << 50}
@@ -75,6 +76,7 @@ def operations(
         if code := run_station.main(self.application_args):
             raise AirflowException(f"Error code is: {code}")
 
+    build_what_is_asked_for()
     monkeypatch.setattr(SparkSubmitOperator, "execute", in_this_process)
     monkeypatch.setenv("CLEANTAIL_CONFIG", str(workshop.config))
     (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")  # NOW is ahead of the clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import pty
 import signal
@@ -11,6 +12,7 @@ import threading
 
 import pytest
 
+from cleantail.lake.spark_settings import SMALL_RUN
 from cleantail.log.partition_state import PartitionState
 from tests.jobs.round.test_rounds import NOW, offsets, record
 from tests.model import changelog, compacted, without_tombstones
@@ -35,11 +37,17 @@ for file in files:
 """
 
 
+@pytest.fixture
+def short(workshop):
+    """Applications of their own are over before more compiling would pay off."""
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"conf": SMALL_RUN}}}))
+
+
 def rows(records):
     return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in records]
 
 
-def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpoint_is_true(workshop):
+def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpoint_is_true(workshop, short):
     topic = workshop.topic("busy", {"min.cleanable.dirty.ratio": 0.0})
     records = changelog(1_200, 2, 150, 100, seed=5)
     parts = [records[i : i + 300] for i in range(0, 1_200, 300)]
@@ -60,7 +68,7 @@ def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpo
         assert log["checkpoint"] == log["log_end_offset"] == log["first_uncleanable_offset"]
 
 
-def test_a_killed_round_is_simply_run_again(workshop):
+def test_a_killed_round_is_simply_run_again(workshop, short):
     """The process, its JVM and all; the histories die between any two commits."""
     topic = workshop.topic("killed")
     records = changelog(2_000, 2, 100, 80, seed=6)

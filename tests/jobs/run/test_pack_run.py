@@ -17,6 +17,7 @@ from py4j.protocol import Py4JNetworkError
 
 from cleantail.errors import HeldError, OutsideError
 from cleantail.home.home_folder import exclusive
+from cleantail.lake.spark_settings import SMALL_RUN
 from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
 from spark_jobs import run_station
 from spark_jobs.iceberg.session import is_gone, start_session
@@ -372,7 +373,8 @@ def test_an_ingestion_of_somebody_else_holds_back_its_topic_and_no_other(worksho
 def first_try(workshop, *names, now_ms):
     """What the application says on stderr that has one core, and five seconds for the checks of a topic: by then a task
     matches, also on a slow machine. It is a process of its own: nothing but its end stops the threads that match."""
-    settings = {"limits": {"checks.max.ms": 5_000}, "spark": {"master": "local[1]"}, "allow_clock": True}
+    spark = {"master": "local[1]", "conf": SMALL_RUN}
+    settings = {"limits": {"checks.max.ms": 5_000}, "spark": spark, "allow_clock": True}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
     request = PackRequest(names, now_ms, outcomes=OUTCOMES)
     command = [

@@ -1,6 +1,7 @@
 """The same history through the command line, a topic's DAG and a group's DAG ends in the same table and evidence.
 
-The two DAGs send the same alerts and asset events. The command line has neither: they belong to Airflow.
+The two DAGs send the same alerts and asset events. The command line has neither: they belong to Airflow. The group's
+DAG then does what only it does: one topic alone, and a rollback of one topic.
 """
 
 from __future__ import annotations
@@ -27,7 +28,6 @@ HISTORY = (
     # what is appended, and the clock of the run after it
     ([record(0, "a", "1"), record(1, "b", "1"), record(2, "a", "2"), record(3, "c", None)], NOW),
     ([record(0, "a", "1", partition=1), record(1, "A1", "1", partition=1), record(4, "b", None)], NOW + 100_000),
-    ([record(5, "d", "1"), record(6, "a", None)], NOW + 200_000),
     ([], NOW + 300_000),
 )
 """Superseded records; a log whose check is red (its key is not of letters); tombstones, which expire in later runs."""
@@ -71,6 +71,7 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
         topics[door] = operations.topic(name, DUE, *EVENTS, checks=[LETTERS], source=source, **more)
     told: dict[str, list[tuple[int, str, str]]] = {door: [] for door in BY}
     events: dict[str, list[Any]] = {door: [] for door in BY}
+    dags = {door: operations.site.dag(dag) for door, dag in (("own_dag", topics["own_dag"]), ("group_dag", "doors"))}
     for number, (records, now_ms) in enumerate(HISTORY):
         for door, topic in topics.items():
             file = workshop.platform().home / "landing" / topic / f"{number}.jsonl"
@@ -87,8 +88,7 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
                     workshop.ok("reclaim", topic, "--now", now_ms)
                 continue
             before = len(operations.hook.posts)
-            dag = operations.site.dag("doors" if door == "group_dag" else topic)
-            finished = dag.test(run_conf={"now_ms": now_ms})
+            finished = dags[door].test(run_conf={"now_ms": now_ms})
             told[door] += [(number, body["event"], body["state"]) for _, body in operations.hook.posts[before:]]
             events[door] += [
                 (number, event.extra["operation"], event.extra["partitions"], event.extra["checkpoints"])
@@ -108,12 +108,35 @@ def test_three_doors_leave_the_same_table_evidence_alerts_and_assets(operations:
     assert events["own_dag"] == events["group_dag"] != []
 
 
+def test_a_group_does_a_topic_alone_and_rolls_it_back_and_names_the_topic_that_it_needs(operations: Operations) -> None:  # noqa: F811
+    workshop = operations.workshop
+    (workshop.config / "groups").mkdir()
+    (workshop.config / "groups" / "alone.yaml").write_text(json.dumps({"group": "alone"}))
+    one, other = (operations.topic(f"alone-{name}", {}, group="alone") for name in ("one", "other"))
+    for topic in (one, other):
+        operations.ingest(topic, record(0, "a", "1"), record(1, "a", "2"), record(2, "b", "3"))
+
+    def run(**conf: Any) -> tuple[str, list[tuple[str, str, list[int]]]]:
+        finished = operations.site.dag("alone").test(
+            run_conf=conf
+        )  # parsed again: a DAG keeps the parameters of its run
+        events = asset_events(finished.run_id)
+        return str(finished.state), [(e.asset.uri, e.extra["operation"], e.extra["partitions"]) for e in events]
+
+    assert run(topic=one, now_ms=NOW) == ("success", [(f"x-cleantail://{one}", "compact", [0])])
+    assert [[r["offset"] for r in workshop.read(topic)] for topic in (one, other)] == [[1, 2], [0, 1, 2]]
+    assert run(topic=one, rollback_to="last", now_ms=NOW) == ("success", [(f"x-cleantail://{one}", "rollback", [0])])
+    assert [r["offset"] for r in workshop.read(one)] == [0, 1, 2]
+    assert run(rollback_to="last") == ("failed", [])
+
+
 def asset_events(run_id: str) -> list[Any]:
     """The asset events of a run, in their order."""
     from airflow.models.asset import AssetEvent
     from airflow.utils.session import create_session
     from sqlalchemy import select
+    from sqlalchemy.orm import joinedload
 
     with create_session() as session:
-        rows = session.scalars(select(AssetEvent).where(AssetEvent.source_run_id == run_id).order_by(AssetEvent.id))
-        return list(rows)
+        of_run = select(AssetEvent).where(AssetEvent.source_run_id == run_id).options(joinedload(AssetEvent.asset))
+        return list(session.scalars(of_run.order_by(AssetEvent.id)))

@@ -1,10 +1,9 @@
 """What an editor of a DAG writes into Airflow publishes nothing, and an approver's answer does: Airflow's real API, with
-users of its auth manager, the real jobs on real Spark."""
+users of its auth manager, the DAG's own tasks and the real jobs on a real table."""
 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import warnings
 from collections.abc import Callable, Iterator
@@ -16,10 +15,11 @@ import pytest
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.evaluate import read_facts
 from cleantail.lake.table_metadata import history_of
-from tests.airflow_environment import ROOT
-from tests.airflow_site import Site, StubbedJobs, forget_incidents
-from tests.cleantail.orders_table import OrdersTable
-from tests.dags.whole_run import KEYS, QUICK, RECORDS
+from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
+from tests.airflow_site import Site, site  # noqa: F401
+from tests.alert_sinks import hook  # noqa: F401
+from tests.jobs.round.test_alerts import Operations, operations  # noqa: F401
+from tests.jobs.round.test_rounds import NOW, record
 
 pytestmark = [
     pytest.mark.integration,
@@ -28,12 +28,13 @@ pytestmark = [
     pytest.mark.gx,
     pytest.mark.filterwarnings("ignore:Using `httpx` with"),
 ]
+KEYS, RECORDS = 7, 40
 USERS = ("an-editor", "the-approver")
 FORGED = {"approved": True, "by": "the-approver", "at_ms": 1, "heads": [1]}
 
 
 @pytest.fixture
-def api(airflow_db: Path, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def api(airflow_db: Path, tmp_path: Path) -> Iterator[Callable[..., Any]]:  # noqa: F811
     """Asks the API server of a real Airflow as one of its users, who may both edit DAGs and no more."""
     from airflow.api_fastapi.app import create_app, purge_cached_app
     from fastapi.testclient import TestClient
@@ -59,20 +60,6 @@ def api(airflow_db: Path, tmp_path: Path) -> Iterator[Callable[..., Any]]:
 
         yield ask
         purge_cached_app()
-
-
-@pytest.fixture
-def orders(site: Site, monkeypatch: pytest.MonkeyPatch, airflow_db: Path, tmp_path: Path) -> Any:
-    """A topic whose rounds only the-approver may approve, and its table: nothing here is about what ingests it."""
-    forget_incidents("orders")
-    monkeypatch.setenv("CLEANTAIL_JARS", os.environ.get("CLEANTAIL_JARS", str(ROOT / ".cleantail" / "jars")))
-    cleaner = {"log.cleaner.backoff.ms": 0}
-    defaults = {"platform": {"allow_clock": True, "cleaner": cleaner, "spark": {"master": "local[2]", "conf": QUICK}}}
-    (site.config / "defaults.yaml").write_text(json.dumps(defaults))
-    site.topic("orders", publish="approve", approvers=["the-approver"])
-    stamp = 1_700_000_000_000
-    OrdersTable(tmp_path).append(*((0, n, stamp + n, b"%d" % (n % KEYS), b"v") for n in range(RECORDS)))
-    return site.dag("orders")
 
 
 class Person(threading.Thread):
@@ -111,13 +98,13 @@ def _waiting_run() -> str | None:
     from airflow.utils.state import TaskInstanceState
 
     with create_session() as session:
-        waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT, dag_id="orders")
+        waiting = session.query(TaskInstance).filter_by(state=TaskInstanceState.AWAITING_INPUT, dag_id="forged")
         return waiting.one().run_id if waiting.count() else None
 
 
-def published(site: Site) -> tuple[int, dict[int, int]]:
+def published(site: Site) -> tuple[int, dict[int, int]]:  # noqa: F811
     """How many records readers see, and the first dirty offsets."""
-    facts = read_facts(find_topic("orders", site.config))
+    facts = read_facts(find_topic("forged", site.config))
     assert facts is not None
     live = sum(file.live_records for file in facts.files)
     return live, {p: state.checkpoint for p, state in facts.states.items() if state.checkpoint is not None}
@@ -130,7 +117,7 @@ def note_of(run_id: str, task_id: str) -> str:
     from airflow.utils.session import create_session
 
     with create_session() as session:
-        query = XComModel.get_many(run_id=run_id, key="failure", task_ids=task_id, dag_ids="orders")
+        query = XComModel.get_many(run_id=run_id, key="failure", task_ids=task_id, dag_ids="forged")
         row = session.execute(query.with_only_columns(XComModel.value)).first()
     assert row is not None
     text: str = json.loads(row.value)["reason"] if isinstance(row.value, str) else row.value["reason"]
@@ -146,15 +133,20 @@ def states(run_id: str) -> dict[str, str]:
 
 
 def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_does(
-    orders: Any, site: Site, api: Callable[..., Any]
+    operations: Operations,  # noqa: F811
+    api: Callable[..., Any],
 ) -> None:
     """One run: what the editor has called done is found out by `publish`; then the question is cleared and answered."""
+    # a topic whose rounds only the-approver may approve
+    topic, site = operations.topic("forged", {}, publish="approve", approvers=["the-approver"]), operations.site  # noqa: F811
+    operations.ingest(topic, *(record(n, f"k{n % KEYS}", "v") for n in range(RECORDS)))
+    dag = site.dag(topic)
     seen: list[tuple[str, int]] = []
     found_out: list[Any] = []
     yes = {"chosen_options": ["Approve"], "params_input": {}}
 
     def task(run_id: str, name: str) -> str:
-        return f"/dags/orders/dagRuns/{run_id}/taskInstances/{name}"
+        return f"/dags/forged/dagRuns/{run_id}/taskInstances/{name}"
 
     def forge(run_id: str) -> None:
         front = api("an-editor", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", yes)
@@ -174,15 +166,15 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
         so_far = states(run_id)
         found_out.append((so_far["approve"], so_far["publish"], note_of(run_id, "publish"), published(site)))
         both = {"dry_run": False, "only_failed": False, "dag_run_id": run_id, "task_ids": ["approve", "publish"]}
-        seen.append(("clear", api("the-approver", "POST", "/dags/orders/clearTaskInstances", both).status_code))
+        seen.append(("clear", api("the-approver", "POST", "/dags/forged/clearTaskInstances", both).status_code))
 
     def say_yes(run_id: str) -> None:
         told = api("the-approver", "PATCH", f"{task(run_id, 'approve')}/-1/hitlDetails", yes)
         seen.append(("approver", told.status_code))
 
-    orders.task_dict["outcome"].pre_execute = look_and_clear
+    dag.task_dict["outcome"].pre_execute = look_and_clear
     with Person(forge, say_yes):
-        finished = orders.test(run_conf={"now_ms": 1_700_000_000_000 + 3_600_000})
+        finished = dag.test(run_conf={"now_ms": NOW})
     assert seen[:4] == [("front door", 403), ("write", 201), ("change", 200), ("done", 200)]
     [(approve, publish, note, table)] = found_out
     assert (approve, publish) == ("success", "failed")
@@ -196,10 +188,10 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
     assert approved_by(site) == "the-approver"
 
 
-def approved_by(site: Site) -> str | None:
+def approved_by(site: Site) -> str | None:  # noqa: F811
     from cleantail.lake.catalogs import load_table, open_catalog
 
-    platform, topic = load_platform(site.config), find_topic("orders", site.config)
+    platform, topic = load_platform(site.config), find_topic("forged", site.config)
     table = load_table(open_catalog(platform), topic)
     assert table is not None
     return next(c.summary["cleantail.approved-by"] for c in history_of(table) if c.is_round)
@@ -207,7 +199,9 @@ def approved_by(site: Site) -> str | None:
 
 @pytest.mark.parametrize(("user", "said"), [("an-editor", "but is not among the topic's approvers"), ("anna", "")])
 def test_a_rollback_of_a_topic_with_approvers_is_triggered_by_one_of_them(
-    site: Site, jobs: StubbedJobs, user: str, said: str
+    site: Site,  # noqa: F811
+    user: str,
+    said: str,
 ) -> None:
     from types import SimpleNamespace
 
