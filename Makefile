@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-deep test-browser test-services test-compose test-versions test-first-day worker-environment differential bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-quick test-deep test-browser test-services test-compose test-versions test-first-day worker-environment differential soak bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -75,6 +75,11 @@ test-deep: setup ## many random histories against the rules, the cases with a mi
 
 differential: setup ## the engine against the cleaner of a real Kafka broker, offset by offset
 	$(BIN)/python -m differential
+
+MINUTES ?= 60
+
+soak: setup ## faults at every commit of real processes, catalogs and a broker, against an independent oracle; MINUTES=480
+	$(BIN)/python -m soak --minutes $(MINUTES)
 
 bench: setup ## the cost of a round, and of other ways to do its work; CLEANTAIL_BENCH_RECORDS is the size
 	$(BIN)/python -m benchmarks $(BENCHMARKS)

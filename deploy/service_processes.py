@@ -53,6 +53,12 @@ class Processes:
             _stop(process, by)
             print(f"stopped {name}", flush=True)
 
+    def kill(self, name: str) -> None:
+        """Kill a service. It may be started again."""
+        for entry in [entry for entry in self._running if entry[0] == name]:
+            _stop(entry[1], signal.SIGKILL)
+            self._running.remove(entry)
+
     def start(
         self,
         name: str,

@@ -198,7 +198,7 @@ def _swapped(
         yield swap(table, batch, staged())
     except (ConflictError, RefusedError) as e:
         if len(batch) == 1:
-            logger.warning("%s is left for the next run: %s", counted(len(batch[0]), "file"), e)
+            logger.warning("left for the next run: %s: %s", counted(len(batch[0]), "file"), e)
             return
         logger.info("%s are rewritten one by one: %s", counted(len(batch), "group"), e)
         for group in batch:

@@ -13,6 +13,7 @@ from itertools import islice, pairwise
 from typing import Any
 
 from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import OFFSET, PARTITION, TOMBSTONE, quoted
@@ -84,16 +85,23 @@ def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_
             "no other offset; the files stay. Iceberg's own action keeps row ids: "
             "CALL system.rewrite_data_files(table => …)"
         )
-    partition, offset = columns.partition_and_offset if columns else (PARTITION, OFFSET)
-    of_log = F.col(quoted(partition)) == group[0].partition
-    live = table.stored_at(base_snapshot_id).where(F.col("_file").isin(sorted(f.path for f in group)) & of_log)
+    _, offset = columns.partition_and_offset if columns else (PARTITION, OFFSET)
+    live = live_rows(table, group, base_snapshot_id).coalesce(1)
     table.create_branch(branch, base_snapshot_id)
     try:
-        table.append_to(branch, live.coalesce(1).sortWithinPartitions(quoted(offset)), as_it_is=True)
+        table.append_to(branch, live.sortWithinPartitions(quoted(offset)), as_it_is=True)
     except BaseException:
         table.drop_branches([branch])
         raise
     return branch
+
+
+def live_rows(table: TopicTable, group: Sequence[DataFile], snapshot_id: int) -> DataFrame:
+    """Return the live records of the group in a snapshot."""
+    columns = table.topic.columns
+    partition, _ = columns.partition_and_offset if columns else (PARTITION, OFFSET)
+    of_log = F.col(quoted(partition)) == group[0].partition
+    return table.stored_at(snapshot_id).where(F.col("_file").isin(sorted(f.path for f in group)) & of_log)
 
 
 def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
@@ -273,7 +281,8 @@ def _by_spark(table: TopicTable, group: Group, plan: RewritePlan, old: Sequence[
     branch = stage_on_branch(table, group, plan.snapshot_id, number)
     try:
         new = added_data_files(table.load(), branch)
-        _require_all_records(group, new)
+        is_whole = _records(new) == _live_records(group)
+        _require_all_records(group, new, None if is_whole else live_rows(table, group, plan.snapshot_id).count())
         return Staged(plan.snapshot_id, old, new, branch)
     except BaseException:
         table.drop_branches([branch])
@@ -283,8 +292,8 @@ def _by_spark(table: TopicTable, group: Group, plan: RewritePlan, old: Sequence[
 def _require_all_records(group: Group, new: Sequence[Any], live_records: int | None = None) -> None:
     """Raise ConflictError or TableError unless the new files have the live records of the group.
 
-    `live_records`: number that a task found in the old files."""
-    written, expected = sum(int(file.recordCount()) for file in new), sum(f.live_records for f in group)
+    `live_records`: number that was found in the old files."""
+    written, expected = _records(new), _live_records(group)
     if live_records not in (None, expected):
         raise ConflictError("records of these files were deleted after the run started")
     if written != expected:
@@ -292,6 +301,14 @@ def _require_all_records(group: Group, new: Sequence[Any], live_records: int | N
             f"rewriting {counted(len(group), 'file')} gave {counted(written, 'record')} for {expected}; "
             "nothing was changed"
         )
+
+
+def _records(files: Iterable[Any]) -> int:
+    return sum(int(file.recordCount()) for file in files)
+
+
+def _live_records(group: Group) -> int:
+    return sum(file.live_records for file in group)
 
 
 def drop_staged(table: TopicTable, staged: Staged) -> None:

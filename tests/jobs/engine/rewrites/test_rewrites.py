@@ -403,3 +403,30 @@ def test_a_reclaim_that_another_machine_overtakes_leaves_the_files_to_it(worksho
     result = workshop.json("reclaim", topic, "--now", NOW)
     assert others[1]["new_files"] > 0 and result["new_files"] == 0
     assert rows(table_of(topic)) == before
+
+
+def test_files_that_spark_rewrites_wait_for_the_next_run_if_a_round_came_after_the_plan(
+    workshop, compacted, on_branches, monkeypatch
+):
+    """A round of another machine, say: locks are for one home."""
+    topic = compacted("rewritten-stale", logs=(0,))
+    workshop.ok(
+        "ingest", topic, "--file", workshop.file("later.jsonl", [record(50 + i, f"k{i}", "v") for i in range(9)])
+    )
+    real = reclaim.rewrite_groups
+
+    def overtaken(table, groups):
+        workshop.ok("compact", topic, "--now", NOW + 1, "--force")
+        return real(table, groups)
+
+    def refuses(*_):
+        raise RefusedError("Spark has to")
+
+    monkeypatch.setattr(staged_rewrites, "_by_task", refuses)
+    with monkeypatch.context() as patch:
+        patch.setattr(reclaim, "rewrite_groups", overtaken)
+        assert workshop.json("reclaim", topic, "--now", NOW + 1)["rewritten_files"] == 0
+    assert on_branches
+    read = workshop.read(topic)
+    assert workshop.json("reclaim", topic, "--now", NOW + 1)["rewritten_files"]
+    assert workshop.read(topic) == read

@@ -1,0 +1,19 @@
+"""Hours of faults, nothing lost: a soak of the whole product, with an oracle that shares no code with it.
+
+    python -m soak --minutes 60
+
+1. A *site* (`site`) is a real REST catalog, a warehouse on this disk, and *machines*: processes that share nothing but
+   the catalog and the warehouse. Each has a home of its own and runs commands of `cleantail` one after another.
+2. Each machine talks to the catalog through its own door of the *gateway* (`gateway`). The gateway knows each request
+   by its *point*, such as `compact: publish`, and answers it wrongly, late, twice or never. It also kills or stops the
+   machine at that moment, or changes the disk.
+3. A *history* (`histories`) is a list of acts, drawn from a seed: records, commands, their faults, other engines.
+   Faults are dealt out in turn, so that each kind comes to each point.
+4. While a history is played (`play`), the *oracle* (`oracle`) writes down which records were acknowledged. After each
+   act it compares the table with Kafka's rules. At the end the topic is settled by plain runs without faults: no
+   record may be missing, no superseded one and no expired tombstone may be left.
+5. A history that fails is saved with its acts, is played again by `--replay FILE`, and is made shorter by `--shrink`.
+   The summary lists each point with the faults that it met.
+
+The exit codes are 0 for no finding, 1 for a finding or a point without a fault, 2 if the site does not start.
+"""

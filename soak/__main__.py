@@ -1,0 +1,157 @@
+"""`python -m soak`: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import soak
+from differential.broker import BrokerError
+from soak.gateway import Door
+from soak.histories import FAULTS, FIRST, POINTS, History, histories, parse_history
+from soak.play import Finding, Player, shrink
+from soak.scenarios import SCENARIOS
+from soak.site import NotStarted, Site, running_site
+
+DEALT = {f"{command}: {kind}" for command in POINTS for kind in POINTS[command]} | {f"ingest: {k}" for k in FIRST}
+
+
+def main(argv: list[str]) -> int:
+    arguments = _parse_args(argv)
+    try:
+        with running_site(say, arguments.machines, not arguments.no_kafka) as site:
+            return Soak(site, arguments).run()
+    except (NotStarted, BrokerError) as error:
+        say(f"error: {error}")
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parse_args(argv: list[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="python -m soak", description=soak.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=60, metavar="M", help="begin no history after this time (60)")
+    parser.add_argument("--histories", type=int, metavar="N", help="play at most so many")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all histories (1)")
+    parser.add_argument("--start", type=int, default=0, metavar="N", help="number of the first history (0)")
+    parser.add_argument("--machines", type=int, default=2, metavar="N", help="processes with homes of their own (2)")
+    parser.add_argument("--no-kafka", action="store_true", help="no broker, and no history from Kafka")
+    parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="play these; may be repeated")
+    parser.add_argument("--replay", type=Path, metavar="FILE", help="play a saved history")
+    parser.add_argument("--shrink", type=Path, metavar="FILE", help="make a saved history that fails shorter")
+    parser.add_argument("--save", type=Path, default=Path("soak-failures"), metavar="DIR", help="for failing histories")
+    return parser.parse_args(argv)
+
+
+def say(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')}  {text}", flush=True)
+
+
+class Soak:
+    """Plays histories on one site, and counts."""
+
+    def __init__(self, site: Site, arguments: argparse.Namespace) -> None:
+        self.site, self.arguments = site, arguments
+        self.began = time.monotonic()
+        self.played = self.acts = self.commands = 0
+        self.failed: list[Path] = []
+
+    def run(self) -> int:
+        if self.arguments.shrink:
+            return self._shrink(parse_history(self.arguments.shrink.read_text()))
+        for name, history in self._histories():
+            if found := self.finding(name, history):
+                self._save(name, history, found)
+        print_summary(self.site.doors, self.played, self.acts, self.commands, time.monotonic() - self.began)
+        unknown = sorted({name for door in self.site.doors for name in door.unknown})
+        for name in unknown:
+            say(f"FINDING: a request without a name: {name}")
+        missed = sorted(DEALT - {point for door in self.site.doors for point, _ in door.hits})
+        if missed and self.played >= len(DEALT):
+            say(f"FINDING: no fault came to: {', '.join(missed)}")
+            unknown += missed
+        say(f"{len(self.failed)} of {self.played} histories failed" + "".join(f"\n  {file}" for file in self.failed))
+        return 1 if self.failed or unknown else 0
+
+    def _histories(self) -> Iterator[tuple[str, History]]:
+        """Yield names and histories."""
+        arguments = self.arguments
+        if arguments.replay:
+            yield arguments.replay.stem, parse_history(arguments.replay.read_text())
+            return
+        for name in arguments.scenario or ():
+            say(f"scenario {name}: {(SCENARIOS[name].__doc__ or '').partition(': ')[2]}")
+            yield name, SCENARIOS[name]()
+        if arguments.scenario:
+            return
+        for history in histories(arguments.seed, arguments.machines, not arguments.no_kafka):
+            over = time.monotonic() - self.began > arguments.minutes * 60
+            if over or (arguments.histories is not None and self.played >= arguments.histories):
+                return
+            if history.number >= arguments.start:
+                yield f"{history.seed}-{history.number}", history
+
+    def finding(self, name: str, history: History) -> str | None:
+        """Play a history and return what was found."""
+        topic = re.sub("[^a-z0-9]", "_", f"soak-{name}-{self.played}".lower())
+        player = Player(self.site, history, topic)
+        began = time.monotonic()
+        try:
+            player.play()
+            found = None
+        except Finding as e:
+            found = f"{e}\n\n" + "\n".join(player.log)
+        finally:
+            player.forget()
+        self.played += 1
+        self.acts += player.acts
+        self.commands += player.commands
+        result = "FINDING" if found else "ok"
+        say(
+            f"{topic}: {result}, {len(history.acts)} acts, {player.commands} commands, {time.monotonic() - began:.0f} s"
+        )
+        return found
+
+    def _save(self, name: str, history: History, found: str) -> None:
+        folder: Path = self.arguments.save
+        folder.mkdir(parents=True, exist_ok=True)
+        file = folder / f"{name}.json"
+        file.write_text(history.as_json())
+        file.with_suffix(".txt").write_text(found)
+        self.failed.append(file)
+        say(f"FINDING, again by `python -m soak --replay {file}`:\n{found}")
+
+    def _shrink(self, history: History) -> int:
+        shorter = shrink(history, lambda each: self.finding("shrink", each) is not None, say)
+        file = self.arguments.shrink.with_suffix(".short.json")
+        file.write_text(shorter.as_json())
+        say(f"{len(shorter.acts)} of {len(history.acts)} acts: {file}")
+        return 1
+
+
+def print_summary(doors: Iterable[Door], played: int, acts: int, commands: int, seconds: float) -> None:
+    """Print each point with the faults that it met."""
+    seen, hits = Counter[str](), Counter[tuple[str, str]]()
+    for door in doors:
+        seen += door.seen
+        hits += door.hits
+    print(
+        f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {seconds / 60:.0f} minutes\n"
+    )
+    print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")
+    for point in sorted(DEALT | {point for point in seen if point.split(":")[0] in POINTS}):
+        kinds = {how: hits[point, how] for how in FAULTS if hits[point, how]}
+        counts = ", ".join(f"{how} {n}" for how, n in kinds.items())
+        print(f"{point:32} {seen[point]:8} {sum(kinds.values()):6}  {counts}")
+    print()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

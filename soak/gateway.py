@@ -1,0 +1,261 @@
+"""The gateway between machines and a REST catalog: it names each request by its point, and makes faults at points.
+
+A point is the running command and what the request is for, such as `compact: publish`. A request that changes
+something and has no name is reported: no commit of the product may be unknown here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import urllib.error
+import urllib.request
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+LOOPBACK = "127.0.0.1"
+OBJECT = re.compile(r"^/v1/namespaces/(?P<namespace>[^/]+)(/(?P<kind>tables|views|properties)(/(?P<name>[^/]+))?)?$")
+SIDE = ("_deleted_versions", "_keyless", "_unholdable")
+OURS = "cleantail.operation"
+SILENCE_S = 6.0
+"""How long an answer that never comes is waited for, until the gateway closes the connection."""
+LATE_S = 1.5
+AWAY_S = 20.0
+"""How long the catalog is away after the fault `away`."""
+
+ANSWERS: dict[str, tuple[int, int | None]] = {
+    "409 before": (0, 409),
+    "429 before": (0, 429),
+    "500 before": (0, 500),
+    "503 before": (0, 503),
+    "closed before": (0, 0),
+    "silent before": (0, -1),
+    "409 after": (1, 409),
+    "429 after": (1, 429),
+    "500 after": (1, 500),
+    "503 after": (1, 503),
+    "closed after": (1, 0),
+    "silent after": (1, -1),
+    "twice": (2, None),
+    "late": (0, 503),
+    "away": (0, 503),
+}
+"""Fault -> how often the catalog gets the request at once, and the answer (0: the connection is closed, -1: silence,
+None: the catalog's last). A request that is `late` is delivered after its answer."""
+PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")
+"""Faults of the machine that sent the request: it is killed whole, it loses its driver only, or it stands still."""
+DISK = ("full disk", "full home", "lost vectors", "cut vectors", "lost data", "cut data")
+"""Faults of the disk from this request on, until the command ends."""
+
+
+@dataclass(frozen=True)
+class Fault:
+    """What goes wrong at the n-th request of a kind (`publish`) in one command."""
+
+    kind: str
+    how: str
+    nth: int = 1
+
+
+@dataclass
+class Door:
+    """One machine's way to the catalog. `act` is called with each fault that is not an answer."""
+
+    behind: str
+    act: Callable[[str], None]
+    command: str = ""
+    fault: Fault | None = None
+    hit: str | None = None
+    seen: Counter[str] = field(default_factory=Counter)
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    unknown: set[str] = field(default_factory=set)
+    away_until: float = 0
+    released: threading.Event = field(default_factory=threading.Event)
+    _count: Counter[str] = field(default_factory=Counter)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def begin(self, command: str, fault: Fault | None) -> None:
+        self.command, self.fault, self.hit = command, fault, None
+        self.away_until = 0
+        self.released.clear()
+        self._count.clear()
+
+    def fault_of(self, kind: str) -> Fault | None:
+        """Return the fault of this request, once."""
+        point = f"{self.command}: {kind}"
+        with self._lock:
+            self.seen[point] += 1
+            self._count[kind] += 1
+            fault = self.fault
+            if fault is None or self.hit or fault.kind != kind or self._count[kind] != fault.nth:
+                return None
+            self.hit = point
+            self.hits[point, fault.how] += 1
+            return fault
+
+
+def kind_of(method: str, path: str, body: bytes) -> str | None:
+    """Return what a request is for. None: it only reads or reports, and is no point."""
+    plain = path.partition("?")[0]
+    if plain.endswith("/metrics"):
+        return None
+    found = OBJECT.match(plain)
+    if method in ("GET", "HEAD"):
+        return "load" if found and found["kind"] == "tables" and found["name"] else None
+    if method == "POST" and plain == "/v1/namespaces":
+        return "create namespace"
+    if not found:
+        return f"unknown: {method} {plain}"
+    kind, name = found["kind"], found["name"] or ""
+    document: dict[str, Any] = json.loads(body) if body else {}
+    if method == "DELETE":
+        return f"drop {kind}"
+    if kind == "properties":
+        noted = [*document.get("updates", {}), *document.get("removals", [])]
+        return "note " + (noted[0].split(".")[1] if noted else "nothing")
+    if kind == "views":
+        return "view"
+    if not name:
+        return "create " + _table_kind(document.get("name", ""))
+    side = _table_kind(name)
+    return _commit_kind(document.get("updates", []), side)
+
+
+def _table_kind(name: str) -> str:
+    if name == "cleantail_evidence":
+        return "evidence"
+    return "side table" if name.endswith(SIDE) else "table"
+
+
+def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
+    """Return what a commit does, by its updates."""
+    actions = {update["action"] for update in updates}
+    snapshots = [update["snapshot"]["summary"] for update in updates if update["action"] == "add-snapshot"]
+    refs = {update["ref-name"] for update in updates if update["action"] == "set-snapshot-ref"}
+    if table == "evidence":
+        return "evidence" if snapshots else "evidence upkeep"
+    if table == "side table":
+        return "side table" if snapshots else "side table upkeep"
+    if "assign-uuid" in actions:
+        return "create table"
+    if snapshots:
+        ours = snapshots[-1].get(OURS)
+        if refs and refs.isdisjoint({"main"}):
+            return "stage"
+        if ours in ("compact", "expire", "reconcile"):
+            return "publish"
+        return str(ours or {"append": "append", "replace": "rewrite"}.get(snapshots[-1]["operation"], "change"))
+    if "remove-snapshots" in actions:
+        return "expire snapshots"
+    if "set-snapshot-ref" in actions:
+        return "set branch"
+    if "remove-snapshot-ref" in actions:
+        return "drop branch"
+    return "schema" if actions - {"set-properties", "remove-properties"} else "properties"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+
+    def _pass(self) -> None:
+        door: Door = self.server.door  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        kind = kind_of(self.command, self.path, body)
+        if kind and kind.startswith("unknown"):
+            door.unknown.add(f"{door.command}: {kind}")
+        fault = door.fault_of(kind) if kind else None
+        if time.monotonic() < door.away_until:
+            return self._wrong(503)
+        if fault is None:
+            return self._answer(*self._deliver(body))
+        if fault.how in ANSWERS:
+            return self._answer_wrongly(door, fault.how, body)
+        after = fault.how.endswith(" after")
+        answer = self._deliver(body) if after else None
+        door.act(fault.how)
+        if fault.how.startswith("stop"):
+            door.released.wait()
+        if fault.how.startswith(("kill", "orphan")) and answer is None:
+            self.close_connection = True
+            return None
+        return self._answer(*(answer or self._deliver(body)))
+
+    def _answer_wrongly(self, door: Door, how: str, body: bytes) -> None:
+        deliveries, status = ANSWERS[how]
+        answer = (0, b"")
+        for _ in range(deliveries):
+            answer = self._deliver(body)
+        if how == "away":
+            door.away_until = time.monotonic() + AWAY_S
+        if how == "late":
+            threading.Timer(LATE_S, self._deliver, [body]).start()
+        if status is None:
+            return self._answer(*answer)
+        if status <= 0:
+            time.sleep(SILENCE_S if status < 0 else 0)
+            self.close_connection = True
+            return None
+        return self._wrong(status)
+
+    def _wrong(self, status: int) -> None:
+        error = {"message": "a gateway answers", "type": "Gateway", "code": status}
+        self._answer(status, json.dumps({"error": error}).encode())
+
+    def _deliver(self, body: bytes) -> tuple[int, bytes]:
+        door: Door = self.server.door  # type: ignore[attr-defined]
+        left_out = ("host", "content-length", "accept-encoding", "connection")
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
+        request = urllib.request.Request(f"{door.behind}{self.path}", body or None, headers, method=self.command)
+        try:
+            with urllib.request.urlopen(request, timeout=60) as answer:
+                return answer.status, answer.read()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read()
+
+    do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = _pass
+
+    def _answer(self, status: int, text: bytes) -> None:
+        try:
+            self.send_response(status)
+            self.send_header("Content-Type", "application/json")
+            if status != 204:
+                self.send_header("Content-Length", str(len(text)))
+            self.end_headers()
+            if self.command != "HEAD" and status != 204:
+                self.wfile.write(text)
+        except OSError:  # the machine was killed
+            self.close_connection = True
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+class Gateway:
+    """The doors of one site, each on a port of its own."""
+
+    def __init__(self, behind: str) -> None:
+        self.behind = behind
+        self.doors: list[Door] = []
+        self._servers: list[ThreadingHTTPServer] = []
+
+    def open(self, act: Callable[[str], None]) -> tuple[Door, str]:
+        """Return a new door and its address."""
+        server = ThreadingHTTPServer((LOOPBACK, 0), _Handler)
+        server.daemon_threads = True
+        door = server.door = Door(self.behind, act)  # type: ignore[attr-defined]
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        self.doors.append(door)
+        self._servers.append(server)
+        return door, f"http://{LOOPBACK}:{server.server_port}"
+
+    def close(self) -> None:
+        for door in self.doors:
+            door.released.set()
+        for server in self._servers:
+            server.shutdown()

@@ -1,0 +1,235 @@
+"""What can happen to a topic, and histories of it, drawn from a seed. Pure.
+
+Faults are dealt out from a deck: each point gets its next fault before any point gets a second one. So the histories of
+a short soak already bring a fault to every point, and those of a long one each fault to each point.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import random
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, NamedTuple
+
+from soak.gateway import ANSWERS, DISK, PROCESS, Fault
+
+HOUR = 3_600_000
+DAY = 24 * HOUR
+KEYS = ("a", "b", "c", "d", "e")
+
+FILES, KAFKA = "files", "kafka"
+EVERY_KAFKA = 3
+"""Each history of this number comes from Kafka, if there is a broker."""
+
+FIRST = ("create table", "view", "properties", "ingest")
+"""Kinds of requests of a topic's first ingestion."""
+POINTS: dict[str, Mapping[str, int]] = {
+    "ingest": {"load": 20, "ingest": 1},
+    "compact": {"load": 20, "stage": 1, "evidence": 2, "publish": 1},
+    "reclaim": {"load": 20, "reclaim": 1, "expire snapshots": 1, "properties": 1, "evidence": 1},
+    "rollback": {"load": 5, "rollback": 1, "evidence": 1},
+    "reader": {"note reader": 1},
+}
+"""Command -> kind of request -> how often it comes in one command, about."""
+FAULTS = (*ANSWERS, *PROCESS, *DISK)
+
+
+class Record(NamedTuple):
+    """A record. `at` is its timestamp in ms after the beginning of the history; a `value` of None is a tombstone."""
+
+    partition: int
+    offset: int
+    at: int
+    key: str
+    value: str | None
+
+
+@dataclass(frozen=True)
+class Act:
+    """What happens next. `at` is the clock of a command in ms after the beginning of the history. `meanwhile` happens
+    while the machine stands still, or at the same time if it does not. `file` is the number of an ingested file.
+    `aborted` are records of transactions that are aborted. `configs` change those of the topic. `codes` are the exit
+    codes that a run without a fault may have."""
+
+    do: str
+    machine: int = 0
+    fault: Fault | None = None
+    at: int = 0
+    file: int = 0
+    records: tuple[Record, ...] = ()
+    aborted: tuple[Record, ...] = ()
+    meanwhile: tuple[Act, ...] = ()
+    configs: Mapping[str, object] = field(default_factory=dict)
+    codes: tuple[int, ...] = (0,)
+
+
+@dataclass(frozen=True)
+class History:
+    """All acts of one topic, and its configs. `source`: FILES or KAFKA. `partitions`: of the topic in Kafka."""
+
+    seed: int
+    number: int
+    configs: Mapping[str, object]
+    acts: tuple[Act, ...]
+    source: str = FILES
+    partitions: int = 1
+
+    def as_json(self) -> str:
+        return json.dumps(asdict(self), indent=1)
+
+
+def parse_history(text: str) -> History:
+    document = json.loads(text)
+    return History(**{**document, "acts": tuple(map(_act, document["acts"]))})
+
+
+def _act(document: dict[str, Any]) -> Act:
+    fault = document["fault"]
+    return Act(
+        **{
+            **document,
+            "fault": Fault(**fault) if fault else None,
+            "records": tuple(Record(*r) for r in document["records"]),
+            "aborted": tuple(Record(*r) for r in document["aborted"]),
+            "codes": tuple(document["codes"]),
+            "meanwhile": tuple(map(_act, document["meanwhile"])),
+        }
+    )
+
+
+def histories(seed: int, machines: int, kafka: bool = True) -> Iterator[History]:
+    """Yield histories without end, always the same for a seed."""
+    first = _deck(random.Random(f"{seed} first"), [("ingest", kind) for kind in FIRST])
+    later = _deck(random.Random(f"{seed} later"), [(command, kind) for command in POINTS for kind in POINTS[command]])
+    for number in itertools.count():
+        rng = random.Random(f"{seed} {number}")
+        source = KAFKA if kafka and number % EVERY_KAFKA == EVERY_KAFKA - 1 else FILES
+        yield _Drawing(rng, machines, source).history(seed, number, next(first), [next(later) for _ in range(6)])
+
+
+Dealt = tuple[str, str, str]
+
+
+def _deck(rng: random.Random, points: list[tuple[str, str]]) -> Iterator[Dealt]:
+    """Yield (command, kind, fault): every point once, then every point with its next fault, and so on."""
+    hands = {point: rng.sample(FAULTS, len(FAULTS)) for point in points}
+    for turn in itertools.count():
+        for command, kind in rng.sample(points, len(points)):
+            yield command, kind, hands[command, kind][turn % len(FAULTS)]
+
+
+class _Drawing:
+    """Draws one history. Remembers the clock, the files, and which offsets were used."""
+
+    def __init__(self, rng: random.Random, machines: int, source: str) -> None:
+        self.rng, self.machines, self.source = rng, machines, source
+        self.clock = HOUR
+        self.logs: dict[int, list[Record]] = {p: [] for p in range(rng.choice([1, 2, 3]))}
+        self.files = 0
+
+    def history(self, seed: int, number: int, first: Dealt, later: list[Dealt]) -> History:
+        pick, partitions = self.rng.choice, len(self.logs)
+        acts = self.ingest(_fault(first, 1))
+        for dealt in later:
+            acts += self.before(dealt[0])
+            acts += self.act(dealt)
+            if pick([0, 0, 1]):
+                acts.append(self.outside())
+        return History(seed, number, self.configs(), tuple(acts), self.source, partitions)
+
+    def configs(self) -> dict[str, object]:
+        pick = self.rng.choice
+        return {
+            "segment.ms": 1,
+            "min.cleanable.dirty.ratio": 0,
+            "delete.retention.ms": pick([0, 1000, HOUR]),
+            "cleantail.reclaim.deleted.ratio": 0.01,
+            "cleantail.reclaim.min.merge.files": 2,
+            "cleantail.snapshot.retention.ms": pick([0, 0, 5 * DAY]),
+            "cleantail.orphan.retention.ms": pick([0, 3 * DAY]),
+        }
+
+    def before(self, command: str) -> list[Act]:
+        """Return acts that give a command something to do."""
+        if command == "ingest":
+            return []
+        acts = [act for _ in range(self.rng.choice([1, 1, 2])) for act in self.ingest()]
+        return acts if command == "compact" else [*acts, self.command("compact")]
+
+    def act(self, dealt: Dealt) -> list[Act]:
+        command, kind, how = dealt
+        fault = _fault(dealt, self.rng.randint(1, POINTS[command][kind]))
+        *acts, act = self.ingest(fault) if command == "ingest" else [self.command(command, fault)]
+        if how.startswith("stop") or self.rng.random() < 0.3:
+            act = replace(act, meanwhile=tuple(self.meanwhile(act)))
+        return [*acts, act]
+
+    def meanwhile(self, act: Act) -> list[Act]:
+        """Return what another machine does at the same time: the same, or something else."""
+        again = replace(act, fault=None)
+        more = [*self.ingest(), self.command("compact"), self.command("reclaim")]
+        if self.source == KAFKA and act.fault and not act.fault.how.startswith("stop"):
+            more.append(Act("broker restarts"))
+        other = (act.machine + 1) % self.machines
+        return [replace(each, machine=other) for each in self.rng.sample([again, again, *more], 2)]
+
+    def command(self, command: str, fault: Fault | None = None) -> Act:
+        if command == "compact":
+            steps = [0, 1, 999, 1000, 1001, HOUR, HOUR, 2 * HOUR, -HOUR, -1, 26 * HOUR, -26 * HOUR]
+            self.clock = max(self.clock + self.rng.choice(steps), HOUR)
+        codes = (0, 2) if command == "rollback" else (0,)
+        return Act(command, self.rng.randrange(self.machines), fault, self.clock, codes=codes)
+
+    def outside(self) -> Act:
+        """Return what another engine or a broker does."""
+        kinds = ["rewrite", "expiry", "manifests", "file registered twice", "rollback by others", "restart"]
+        if self.source == KAFKA:
+            kinds += ["broker restarts", "partition added", "topic made again"]
+        kind = self.rng.choice(kinds)
+        if kind == "partition added":
+            self.logs[len(self.logs)] = []
+        elif kind == "topic made again":
+            self.logs = {p: [] for p in self.logs}
+        return Act(kind, self.rng.randrange(self.machines), at=self.clock)
+
+    def ingest(self, fault: Fault | None = None) -> list[Act]:
+        """Return the acts after which the table has more records: a file's, or those that are sent to Kafka."""
+        records = tuple(r for p in self.logs for r in self.batch(p))
+        machine = self.rng.randrange(self.machines)
+        self.files += 1
+        if self.source == FILES:
+            return [Act("ingest", machine, fault, self.clock, self.files, records)]
+        aborted = tuple(r._replace(value="aborted") for r in records if self.rng.random() < 0.3)
+        return [Act("produce", records=records, aborted=aborted), Act("read", machine, fault, self.clock)]
+
+    def batch(self, partition: int) -> list[Record]:
+        """Return new records of a log, some that are late, and copies of earlier ones. Kafka has only new ones.
+
+        A late record and a copy have a key that no later tombstone deletes: after that one has expired the key would
+        rightly be there again.
+        """
+        log, made = self.logs[partition], list[Record]()
+        for _ in range(self.rng.choice([1, 2, 4, 8])):
+            kind = self.rng.choice(["new", "new", "new", "new", "late", "copy"]) if self.source == FILES else "new"
+            deleted = {r.key: r.offset for r in log if r.value is None}
+            copies = [r for r in log if deleted.get(r.key, -1) < r.offset]
+            used = {r.offset for r in log}
+            free = sorted(set(range(max(used, default=0))) - used)
+            if kind == "copy" and copies:
+                made.append(self.rng.choice(copies))
+                continue
+            late = kind == "late" and free
+            offset = self.rng.choice(free) if late else max(used, default=-1) + self.rng.choice([1, 1, 1, 2, 3])
+            keys = [k for k in KEYS if not late or deleted.get(k, -1) < offset]
+            key = self.rng.choice(keys) if keys else f"late-{offset}"
+            value = None if self.rng.random() < 0.3 and not late else f"value {offset} of file {self.files}"
+            record = Record(partition, offset, -20 * HOUR + self.rng.randrange(HOUR), key, value)
+            log.append(record)
+            made.append(record)
+        return sorted(set(made), key=lambda r: r.offset)
+
+
+def _fault(dealt: Dealt, nth: int) -> Fault:
+    return Fault(dealt[1], dealt[2], nth)

@@ -1,0 +1,163 @@
+"""A broker for histories that come from Kafka: transactions, aborted records, new partitions, topics made again.
+
+What the broker has, read by Kafka's own client, is the oracle's record of what was sent.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    NewPartitions,
+    NewTopic,
+    ResourceType,
+)
+
+from differential.broker import free_port, java_command, kafka_jars, start_broker, stop_broker, wait_until_started
+from soak.histories import Record
+
+LOOPBACK = "127.0.0.1"
+WITHIN_S = 120
+CLEANING = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 100, "delete.retention.ms": 0}
+"""Configs of a topic that the broker cleans at once: it forgets tombstones before they are read."""
+QUIET = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1, "retention.ms": -1}
+
+
+class Broker:
+    """A real broker, which can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.port = folder, free_port()
+        self.address = f"{LOOPBACK}:{self.port}"
+        self._java = java_command(kafka_jars(os.environ))
+        self._producers = 0
+        self._start()
+        self._client: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 2}
+        self.admin = AdminClient(self._client)
+
+    def _start(self) -> None:
+        self._process = start_broker(self.folder, self._java, self.port)
+        wait_until_started(self._process, self.folder / "broker.log")
+
+    def restart(self) -> None:
+        """Kill the broker, and start it again."""
+        self._process.kill()
+        self._process.wait()
+        self._start()
+
+    def stop(self) -> None:
+        stop_broker(self._process.pid)
+        self._process.wait()
+
+    def create(self, topic: str, partitions: int) -> None:
+        config = {name: str(value) for name, value in QUIET.items()}
+        made = lambda: self._done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))  # noqa: E731
+        _eventually(made)  # one that was deleted a moment ago may still be there
+        _eventually(lambda: self.ends(topic))
+
+    def delete(self, topic: str) -> None:
+        self._done(self.admin.delete_topics([topic]))
+
+    def add_partition(self, topic: str) -> None:
+        partitions = len(self.ends(topic)) + 1
+        self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
+        _eventually(lambda: len(self.ends(topic)) == partitions)
+
+    def move_start(self, topic: str) -> None:
+        """Delete all records that the topic has now, as retention does."""
+        ends = [TopicPartition(topic, p, end) for p, end in self.ends(topic).items()]
+        self._done(self.admin.delete_records(ends))
+
+    def forget(self, topic: str, is_done: Callable[[], bool]) -> None:
+        """Let the broker's cleaner work until `is_done`; records that are sent meanwhile make it roll."""
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        for name, value in CLEANING.items():
+            resource.add_incremental_config(ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET))
+        self._done(self.admin.incremental_alter_configs([resource]))
+
+        def rolled() -> bool:
+            self.send(topic, [([Record(p, 0, 0, "filler", "x") for p in self.ends(topic)], True)], 0)
+            return is_done()
+
+        _eventually(rolled)
+
+    def _done(self, futures: dict[Any, Any]) -> bool:
+        for future in futures.values():
+            future.result(WITHIN_S)
+        return True
+
+    def send(self, topic: str, transactions: Sequence[tuple[Sequence[Record], bool]], base_ms: int) -> None:
+        """Send transactions of records, each committed or aborted. The offsets of the records do not count."""
+        self._producers += 1
+        producer = Producer(self._client | {"transactional.id": f"soak-{self._producers}", "linger.ms": 5})
+        producer.init_transactions(WITHIN_S)
+        for records, commit in transactions:
+            producer.begin_transaction()
+            for r in records:
+                value = None if r.value is None else r.value.encode()
+                producer.produce(topic, value, r.key.encode(), r.partition, timestamp=base_ms + r.at)
+            producer.flush(WITHIN_S)
+            (producer.commit_transaction if commit else producer.abort_transaction)(WITHIN_S)
+
+    def ends(self, topic: str) -> dict[int, int]:
+        """Return partition -> the offset that its next record gets."""
+        with self._consumer() as consumer:
+            metadata = consumer.list_topics(topic, WITHIN_S).topics[topic]
+            if metadata.error is not None or not metadata.partitions:
+                raise KafkaException(metadata.error)
+            return {
+                p: consumer.get_watermark_offsets(TopicPartition(topic, p), WITHIN_S)[1] for p in metadata.partitions
+            }
+
+    def committed(self, topic: str, base_ms: int) -> list[Record]:
+        """Return all records that a consumer of committed data sees."""
+        ends, records = self.ends(topic), list[Record]()
+        waiting = {p for p, end in ends.items() if end}
+        until = time.monotonic() + WITHIN_S
+        with self._consumer() as consumer:
+            consumer.assign([TopicPartition(topic, p, OFFSET_BEGINNING) for p in waiting])
+            while waiting and time.monotonic() < until:
+                for message in consumer.consume(1000, 0.2):
+                    place: tuple[Any, Any] = message.partition(), message.offset()
+                    if message.error() is not None:
+                        waiting.discard(place[0])  # the end of the partition
+                        continue
+                    key, value = message.key(), message.value()
+                    at = message.timestamp()[1] - base_ms
+                    text = None if value is None else str(value, "utf-8")
+                    records.append(Record(*place, at, str(key or b"", "utf-8"), text))
+        if waiting:
+            raise TimeoutError(f"{topic}: partitions {waiting} were not read")
+        return records
+
+    @contextlib.contextmanager
+    def _consumer(self) -> Iterator[Consumer]:
+        settings = {"group.id": "oracle", "enable.partition.eof": True, "isolation.level": "read_committed"}
+        consumer = Consumer(self._client | settings | {"enable.auto.commit": False, "fetch.wait.max.ms": 20})
+        try:
+            yield consumer
+        finally:
+            consumer.close()
+
+
+def _eventually(action: Callable[[], Any]) -> None:
+    """Repeat an action until it returns something true and raises nothing."""
+    until = time.monotonic() + WITHIN_S
+    while True:
+        try:
+            if action():
+                return
+        except KafkaException:
+            if time.monotonic() > until:
+                raise
+        time.sleep(0.2)

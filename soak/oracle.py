@@ -1,0 +1,168 @@
+"""The oracle: what was acknowledged, and Kafka's rules about it. It shares no code with the product.
+
+It reads the table with PyIceberg and the files of the warehouse with the file system. The rules, for each log:
+
+1. Nothing is made up: a record of the table is one that was sent, equal in key, value and timestamp.
+2. Nothing is there twice, at one offset. Copies in several files may be, until the next round.
+3. Nothing is lost: an acknowledged record is there, or a later record of its key is known, or it is a tombstone whose
+   time is over.
+4. A tombstone stays for `delete.retention.ms` after the first run that could keep it.
+5. After a plain run each key is there once below the clean point.
+6. When a topic is settled, exactly the last value of each key is left, and no tombstone.
+"""
+
+from __future__ import annotations
+
+import os
+import urllib.parse
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import Table
+
+from soak.histories import Record
+
+Place = tuple[int, int]
+"""Partition and offset."""
+
+
+@dataclass
+class Truth:
+    """What was sent, and what may have become of it. Times are ms after the beginning of the history.
+
+    `acked` was acknowledged. `sent` may be in the table or not. `kept` is the earliest time at which a run may have
+    kept a tombstone first, `last_run` the latest time of a run since. `twice`: a data file is registered twice, until
+    the next round. `revived`: such a file may have brought back deleted keys whose tombstones had gone.
+    `files`: the files that have a record. `gone`: what the broker cleaned away before it was read.
+    """
+
+    retention: int
+    twice: bool = False
+    revived: bool = False
+    acked: dict[Place, Record] = field(default_factory=dict)
+    sent: dict[Place, Record] = field(default_factory=dict)
+    kept: dict[Place, int] = field(default_factory=dict)
+    last_run: dict[Place, int] = field(default_factory=dict)
+    files: dict[Place, set[int]] = field(default_factory=dict)
+    gone: set[Place] = field(default_factory=set)
+
+    def send(self, records: Iterable[Record], file: int = 0) -> None:
+        """Note that a file with these records is sent; the same file may be sent again."""
+        for r in records:
+            self.sent[r.partition, r.offset] = r
+            self.files.setdefault((r.partition, r.offset), set()).add(file)
+
+    def acknowledge(self, records: Iterable[Record]) -> None:
+        self.acked |= {(r.partition, r.offset): r for r in records}
+
+    def run(self, at: int) -> None:
+        """Note a run that may compact, at this time."""
+        for place, record in self.sent.items():
+            if record.value is None:
+                self.kept[place] = min(at, self.kept.get(place, at))
+                self.last_run[place] = max(at, self.last_run.get(place, at))
+
+    def winners(self) -> dict[tuple[int, str], Record]:
+        """Return (partition, key) -> its last acknowledged record."""
+        return {(r.partition, r.key): r for _, r in sorted(self.acked.items())}
+
+    def problems(self, rows: list[Record], clean: Mapping[int, int] | None = None, settled: bool = False) -> list[str]:
+        """Return what is wrong with the rows of the table. `clean`: the clean points, after a plain run."""
+        found = [f"{row} was never sent" for row in rows if self.sent.get((row.partition, row.offset)) != row]
+        there = Counter((row.partition, row.offset) for row in rows)
+        for place, count in there.items():
+            copies = 1 if settled else len(self.files.get(place, ()))
+            if count > copies + self.twice:
+                found.append(f"offset {place} is there {count} times")
+        last: dict[tuple[int, str], int] = {}
+        for record in self.sent.values():
+            last[record.partition, record.key] = max(record.offset, last.get((record.partition, record.key), -1))
+        for place, record in self.acked.items():
+            if place in there or place in self.gone or last[record.partition, record.key] > record.offset:
+                continue
+            if record.value is not None:
+                found.append(f"{record} is lost")
+            elif self.last_run.get(place, 0) < self.kept.get(place, 0) + self.retention:
+                found.append(f"tombstone {record} went before its horizon")
+        for partition, point in (clean or {}).items():
+            keys = Counter(row.key for row in rows if row.partition == partition and row.offset < point)
+            found += [
+                f"partition {partition}: key {k} is there {n} times below {point}" for k, n in keys.items() if n > 1
+            ]
+        if settled:
+            winners = self.winners()
+            for row in rows:
+                winner = winners.get((row.partition, row.key), row)
+                if winner.value is None and self.revived and row.value is not None:
+                    continue
+                if winner.offset != row.offset or winner.value is None:
+                    found.append(f"{row} is left")
+        return found
+
+
+def read(table: Table, base_ms: int) -> list[Record]:
+    """Return the records of the table's main branch, as another engine sees them."""
+    columns = ("partition", "offset", "timestamp", "key", "value", "tombstone")
+    rows = table.scan(selected_fields=columns).to_arrow().to_pylist()
+    assert all(row["tombstone"] == (row["value"] is None) for row in rows), "the column tombstone is wrong"
+    return [
+        Record(
+            row["partition"],
+            row["offset"],
+            round(row["timestamp"].timestamp() * 1000) - base_ms,
+            row["key"].decode(),
+            None if row["value"] is None else row["value"].decode(),
+        )
+        for row in rows
+    ]
+
+
+def open_catalog(address: str) -> RestCatalog:
+    return RestCatalog("oracle", uri=address)
+
+
+def load(catalog: RestCatalog, name: str) -> Table | None:
+    try:
+        table: Table = catalog.load_table(name)
+    except NoSuchTableError:
+        return None
+    return table
+
+
+def unknown_files(table: Table) -> list[str]:
+    """Return the files below the table's location that no snapshot, no branch and no kept metadata names."""
+    root = Path(_plain(table.location()))
+    known = {_plain(table.metadata_location), *(_plain(e.metadata_file) for e in table.metadata.metadata_log)}
+    known |= {_plain(s.statistics_path) for s in table.metadata.statistics}
+    for snapshot in table.snapshots():
+        known.add(_plain(snapshot.manifest_list))
+        for manifest in snapshot.manifests(table.io):
+            known.add(_plain(manifest.manifest_path))
+            known |= {_plain(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io)}
+    return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
+
+
+def _plain(location: str) -> str:
+    return urllib.parse.unquote(urllib.parse.urlparse(location).path)
+
+
+def age(table: Table, by_s: float) -> None:
+    """Make all files of the table so much older."""
+    for file in Path(_plain(table.location())).rglob("*"):
+        seconds = file.stat().st_mtime - by_s
+        os.utime(file, (seconds, seconds))
+
+
+def evidence_problems(catalog: RestCatalog, topic: str, table: Table) -> list[str]:
+    """Return published rounds of which the evidence does not say so."""
+    summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
+    published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}
+    evidence = load(catalog, "cleantail.cleantail_evidence")
+    rows = evidence.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if evidence else []
+    said = {row["round"] for row in rows if row["outcome"] in ("published", "undone", "withdrawn")}
+    return [f"round {name} is published, and the evidence does not say so" for name in sorted(published - said)]

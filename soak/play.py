@@ -1,0 +1,369 @@
+"""Plays a history on a site, and compares with the oracle after each act."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from soak import oracle
+from soak.gateway import DISK
+from soak.histories import DAY, KAFKA, Act, History, Record
+from soak.kafka import Broker
+from soak.oracle import Truth
+from soak.site import DIED, Done, Site, now_ms
+
+CONFLICT, OUTSIDE, WRONG = 3, 4, 2
+REFUSED = (WRONG,)
+FORMAT = "cleantail.format"
+ENGINES = ("sql", "register twice", "roll back a round")
+"""What other engines do: it may fail, as they are not ours."""
+CRASH = ("Traceback (most recent call last)", "its message may quote a record", "is a bug")
+
+
+class Finding(Exception):
+    """Something that must not happen; the text says what."""
+
+
+@dataclass
+class Player:
+    """One history on its topic. `base_ms` is the time at which it begins."""
+
+    site: Site
+    history: History
+    topic: str
+    base_ms: int = field(default_factory=now_ms)
+    log: list[str] = field(default_factory=list)
+    commands: int = 0
+    acts: int = 0
+
+    def __post_init__(self) -> None:
+        self.truth = Truth(int(str(self.history.configs["delete.retention.ms"])))
+        self.catalog = oracle.open_catalog(self.site.address)
+        self.configs, self.table = dict(self.history.configs), self.topic
+        self.lock = threading.Lock()
+
+    def play(self) -> None:
+        """Raises Finding."""
+        if self.history.source == KAFKA:
+            self.broker.create(self.topic, self.history.partitions)
+        self.configure(Act("configure"))
+        for number, act in enumerate(self.history.acts):
+            try:
+                self.act(act)
+            except Finding as e:
+                raise Finding(f"act {number}, {shown(act)}: {e}") from None
+        self.settle()
+
+    # ---- acts
+
+    def act(self, act: Act) -> None:
+        if act.fault is None and not act.meanwhile:
+            self.plain(act)
+        else:
+            self.disturbed(act)
+        self.acts += 1
+        self.compare()
+
+    def plain(self, act: Act) -> None:
+        done = self.run(act)
+        if act.codes == REFUSED and done.code in act.codes:
+            return
+        if done.code not in act.codes or any(text in done.err for text in CRASH):
+            raise Finding(f"without a fault: {done}")
+        if act.do == "compact":
+            self.truth.twice = False
+
+    def disturbed(self, act: Act) -> None:
+        """Run an act with its fault. What happens meanwhile runs while the machine stands still, else at once."""
+        machine, ended = self.site.machines[act.machine], list[Done]()
+        thread = threading.Thread(target=lambda: ended.append(self.run(act)))
+        thread.start()
+        if act.fault is not None and act.fault.how.startswith("stop"):
+            while thread.is_alive() and not machine.stopped.wait(0.1):
+                pass
+        others = [replace(other, fault=None, meanwhile=()) for other in act.meanwhile]
+        done = [self.run(other) for other in others]
+        if machine.stopped.is_set():
+            machine.go_on()
+        thread.join()
+        on_disk = act.fault is not None and act.fault.how in DISK
+        for each, of in zip((*ended, *done), (act, *others), strict=True):
+            self.judge(each, {*of.codes, CONFLICT, OUTSIDE, DIED, *([WRONG] if on_disk else [])})
+            if of.do in ("ingest", "read") and each.code:
+                self.again(of)
+
+    def judge(self, done: Done, codes: set[int]) -> None:
+        if done.argv[0] not in ENGINES and (done.code not in codes or any(text in done.err for text in CRASH)):
+            raise Finding(str(done))
+
+    def again(self, act: Act) -> None:
+        """Ingest again, on another machine, what may not have been taken: each record goes in exactly once."""
+        done = self.run(replace(act, machine=(act.machine + 1) % len(self.site.machines), fault=None, meanwhile=()))
+        if done.code:
+            raise Finding(f"the next plain run does not heal it: {done}")
+
+    def run(self, act: Act) -> Done:
+        """Run one act, and tell the oracle of it."""
+        if act.do in self.elsewhere:
+            self.elsewhere[act.do](act)
+            return Done((act.do,), 0, "", "")
+        machine, truth = self.site.machines[act.machine], self.truth
+        with self.lock:
+            self.commands += 1
+            records = list(act.records)
+            if act.do == "read":
+                records = self.broker.committed(self.topic, self.base_ms)
+            if act.codes != REFUSED:
+                truth.send(records, act.file)
+            if act.do == "compact":
+                truth.run(act.at)
+        done = machine.run(self.argv(act), act.fault, label=act.do)
+        with self.lock:
+            if act.do in ("ingest", "read") and done.code == 0:
+                truth.acknowledge(records)
+            hit = f" [{machine.door.hit}, {act.fault.how}]" if act.fault and machine.door.hit else ""
+            self.log.append(f"{machine.name}: {' '.join(done.argv)[:150]} -> {done.code}{hit}")
+        return done
+
+    def argv(self, act: Act) -> list[object]:
+        match act.do:
+            case "ingest":
+                return ["ingest", self.topic, "--file", self.file(act)]
+            case "read":
+                return ["ingest", self.topic]
+            case "compact":
+                return ["compact", self.topic, "--force", "--now", self.base_ms + act.at]
+            case "rollback":
+                return ["rollback", self.topic, "--to", "last"]
+            case "reader":
+                end = max([offset for partition, offset in self.truth.acked if partition == 0], default=-1) + 1
+                return ["reader", "set", self.topic, "index", "--partition", 0, "--offset", end]
+            case "rewrite":
+                options = "map('rewrite-all', 'true')"
+                return [
+                    "sql",
+                    f"CALL cleantail.system.rewrite_data_files(table => '{self.name}', options => {options})",
+                ]
+            case "expiry":
+                call = f"expire_snapshots(table => '{self.name}', older_than => now(), retain_last => 1)"
+                return ["sql", f"CALL cleantail.system.{call}"]
+            case "manifests":
+                return ["sql", f"CALL cleantail.system.rewrite_manifests('{self.name}')"]
+            case "file registered twice":
+                self.truth.twice = self.truth.revived = True
+                return ["register twice", f"cleantail.{self.name}"]
+            case "rollback by others":
+                return ["roll back a round", self.name]
+        return [act.do, self.topic]
+
+    @property
+    def elsewhere(self) -> dict[str, Callable[[Act], None]]:
+        """Acts that are not commands."""
+        return {
+            "restart": lambda act: self.site.machines[act.machine].kill(),
+            "configure": self.configure,
+            "produce": self.produce,
+            "broker restarts": lambda _: self.broker.restart(),
+            "partition added": lambda _: self.broker.add_partition(self.topic),
+            "log start moves": lambda _: self.broker.move_start(self.topic),
+            "broker forgets": self.forgets,
+            "catalog restarts": lambda _: self.site.restart_catalog(),
+            "table of a later version": self.later_version,
+            "topic made again": self.made_again,
+        }
+
+    @property
+    def broker(self) -> Broker:
+        assert self.site.broker is not None, "this history needs a broker"
+        return self.site.broker
+
+    def configure(self, act: Act) -> None:
+        """Write the topic's YAML, with these configs from now on. `cleaner` among them is the platform's."""
+        self.configs |= act.configs
+        cleaner = self.configs.get("cleaner")
+        topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if k != "cleaner"}}
+        topic["table"] = f"cleantail.{self.table}"
+        if self.history.source == KAFKA:
+            topic["source"] = {"kafka": {"bootstrap.servers": self.broker.address}}
+        for machine in self.site.machines:
+            machine.configure(self.topic, topic, cleaner if isinstance(cleaner, dict) else {})
+
+    def produce(self, act: Act) -> None:
+        """Send records in transactions: some are committed, then some aborted, then the others are committed."""
+        half = len(act.records) // 2
+        parts = ((act.records[:half], True), (act.aborted, False), (act.records[half:], True))
+        self.broker.send(self.topic, parts, self.base_ms)
+
+    def forgets(self, _: Act) -> None:
+        """The broker cleans what is superseded and every tombstone, before they are read."""
+        before = self.broker.committed(self.topic, self.base_ms)
+        self.broker.forget(self.topic, lambda: len(self.broker.committed(self.topic, self.base_ms)) < len(before))
+        self.truth.send(before)
+        self.truth.acknowledge(before)
+        left = {(r.partition, r.offset) for r in self.broker.committed(self.topic, self.base_ms)}
+        self.truth.gone |= {(r.partition, r.offset) for r in before} - left
+
+    def later_version(self, act: Act) -> None:
+        """A table that a later version of Cleantail has written is refused by name, and nothing changes."""
+        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        assert table is not None
+        before = table.properties.get(FORMAT)
+        table.transaction().set_properties({FORMAT: "99"}).commit_transaction()
+        done = self.site.machines[act.machine].run(["compact", self.topic, "--force"])
+        if done.code != WRONG or "99" not in done.err:
+            raise Finding(f"a table of format 99 must be refused by name: {done}")
+        change = oracle.load(self.catalog, f"cleantail.{self.table}")
+        assert change is not None
+        transaction = change.transaction()
+        made = transaction.set_properties({FORMAT: before}) if before else transaction.remove_properties(FORMAT)
+        made.commit_transaction()
+
+    def made_again(self, act: Act) -> None:
+        """The topic is deleted and created: its table takes nothing of the new one, and another table does."""
+        before, partitions = self.rows(), len(self.broker.ends(self.topic))
+        was_read = bool(before)
+        self.broker.delete(self.topic)
+        self.broker.create(self.topic, partitions)
+        self.broker.send(self.topic, [([Record(0, 0, 0, "a", "of another log")], True)], self.base_ms)
+        if was_read:
+            done = self.site.machines[act.machine].run(["ingest", self.topic], label="read")
+            if done.code != WRONG or self.rows() != before:
+                raise Finding(f"a topic that was made again must be refused: {done}")
+        self.table, self.truth = f"{self.table}_again", Truth(self.truth.retention)
+        self.configure(act)
+
+    @property
+    def name(self) -> str:
+        return f"cleantail.`{self.table}`"
+
+    def file(self, act: Act) -> Path:
+        """Return the file of an act, as a landing folder of both machines would have it."""
+        file = self.site.folder / f"{self.topic}-{act.file}.jsonl"
+        file.write_text("".join(self.line(record) for record in act.records))
+        return file
+
+    def line(self, r: Record) -> str:
+        line = {
+            "partition": r.partition,
+            "offset": r.offset,
+            "ts": self.base_ms + r.at,
+            "key": r.key,
+            "payload": r.value,
+        }
+        return json.dumps(line) + "\n"
+
+    # ---- comparison
+
+    def rows(self) -> list[Record]:
+        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        return oracle.read(table, self.base_ms) if table else []
+
+    def compare(self, settled: bool = False) -> None:
+        problems = self.truth.problems(self.rows(), self.clean_points() if settled else None, settled)
+        if problems:
+            raise Finding("\n".join(problems[:20]))
+
+    def clean_points(self) -> dict[int, int]:
+        """Return partition -> first dirty offset, as `cleantail status` says."""
+        done = self.must("status", self.topic, "--json")
+        return {log["partition"]: log["first_dirty_offset"] for log in json.loads(done.out)["topics"][self.topic]}
+
+    def must(self, *argv: object, allow_clock: bool = False) -> Done:
+        """Run a plain command that must succeed."""
+        self.commands += 1
+        done = self.site.machines[0].run(argv, None, allow_clock)
+        self.log.append(f"0: {' '.join(done.argv)[:150]} -> {done.code}")
+        if done.code:
+            raise Finding(f"no fault, and not healed: {done}")
+        return done
+
+    # ---- the end
+
+    def settle(self) -> None:
+        """Bring the topic to its end by plain runs, and compare all that is said of it. Raises Finding."""
+        try:
+            self._settle()
+        except Finding as e:
+            raise Finding(f"at the end: {e}") from None
+
+    def _settle(self) -> None:
+        truth = self.truth
+        if any(act.do == "reader" for act in self.history.acts):
+            self.must("reader", "remove", self.topic, "index")
+        if self.history.source == KAFKA:
+            self.plain(Act("read"))
+        at = max([act.at for act in self.history.acts] + [0])
+        for _ in range(3):  # what is late, what is kept first, what is over
+            at += truth.retention + 1
+            truth.run(at)
+            self.must("compact", self.topic, "--force", "--now", self.base_ms + at)
+        self.truth.twice = False
+        self.compare(settled=True)
+        live = sorted(self.rows())
+        for command in ("latest", "read"):
+            said = [json.loads(line) for line in self.must(command, self.topic).out.splitlines()]
+            found = sorted((line["partition"], line["offset"], line["key"], line["payload"]) for line in said)
+            if found != [(r.partition, r.offset, r.key, r.value) for r in live]:
+                raise Finding(f"{command} prints {found} in place of {live}")
+        self.must("check", self.topic)
+        self.must("history", self.topic)
+        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        assert table is not None
+        if problems := oracle.evidence_problems(self.catalog, self.topic, table):
+            raise Finding("\n".join(problems))
+        self._reclaim()
+
+    def _reclaim(self) -> None:
+        """After plain reclaims there is no file that no snapshot knows, and no branch."""
+        for days in (60, 61):
+            table = oracle.load(self.catalog, f"cleantail.{self.table}")
+            assert table is not None
+            oracle.age(table, 100 * DAY / 1000)
+            self.must("reclaim", self.topic, "--now", now_ms() + days * DAY, allow_clock=True)
+        self.compare(settled=True)
+        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        assert table is not None
+        if unknown := oracle.unknown_files(table):
+            raise Finding(f"{len(unknown)} files that no snapshot knows are left: {unknown[:10]}")
+        if (refs := set(table.refs())) != {"main"}:
+            raise Finding(f"branches are left: {refs}")
+
+    def forget(self) -> None:
+        for machine in self.site.machines:
+            machine.forget(self.topic)
+
+
+def shown(act: Act) -> str:
+    fault = f" with {act.fault.how} at {act.fault.kind} {act.fault.nth}" if act.fault else ""
+    more = f", meanwhile {', '.join(shown(other) for other in act.meanwhile)}" if act.meanwhile else ""
+    return f"{act.do} on machine {act.machine}{fault}{more}"
+
+
+def shrink(history: History, fails: Callable[[History], bool], say: Callable[[str], None]) -> History:
+    """Return a history with fewer acts that still fails: leaves out halves, quarters, …, single acts, then faults."""
+
+    def with_acts(acts: Sequence[Act]) -> History:
+        return replace(history, acts=tuple(acts))
+
+    acts, size = list(history.acts), len(history.acts) // 2
+    while size:
+        start = 0
+        while start < len(acts):
+            fewer = acts[:start] + acts[start + size :]
+            if fewer and fails(with_acts(fewer)):
+                acts = fewer
+                say(f"{len(acts)} acts still fail")
+            else:
+                start += size
+        size //= 2
+    for n, act in enumerate(acts):
+        simplest: tuple[dict[str, Any], ...] = ({"meanwhile": ()}, {"fault": None})
+        for simpler in simplest:
+            changed = replace(act, **simpler)
+            if changed != acts[n] and fails(with_acts([*acts[:n], changed, *acts[n + 1 :]])):
+                acts[n] = act = changed
+    return with_acts(acts)

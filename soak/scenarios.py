@@ -1,0 +1,264 @@
+"""Scenarios by name: known troubles of the field, each one a history that is played and settled like a drawn one.
+
+S1 to S17 are the troubles that sinks, catalogs, brokers and other engines are known for. Those that begin with M are
+the sentences of docs/operations.md about two machines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+from soak.gateway import ANSWERS, DISK, Fault
+from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
+
+CONFIGS: dict[str, object] = {
+    "segment.ms": 1,
+    "min.cleanable.dirty.ratio": 0,
+    "delete.retention.ms": 1000,
+    "cleantail.reclaim.deleted.ratio": 0.01,
+    "cleantail.reclaim.min.merge.files": 2,
+    "cleantail.snapshot.retention.ms": 0,
+}
+REFUSED = (2,)
+
+
+def records(text: str, start: int = 0, partition: int = 0) -> tuple[Record, ...]:
+    """Return records of words such as `a=1`, and `a` for a tombstone, at offsets from `start` on."""
+    made = []
+    for offset, word in enumerate(text.split(), start):
+        key, equals, value = word.partition("=")
+        made.append(Record(partition, offset, -20 * HOUR, key, value if equals else None))
+    return tuple(made)
+
+
+def ingest(file: int, text: str, start: int = 0, machine: int = 0, how: str = "") -> Act:
+    return Act("ingest", machine, Fault("ingest", how) if how else None, file=file, records=records(text, start))
+
+
+def compact(at: int, machine: int = 0, kind: str = "publish", how: str = "", *meanwhile: Act) -> Act:
+    return Act("compact", machine, Fault(kind, how) if how else None, at, meanwhile=meanwhile)
+
+
+def send(text: str, aborted: str = "", partition: int = 0) -> tuple[Act, Act]:
+    """Return acts that send records to Kafka and read them."""
+    sent = records(text, partition=partition), records(aborted, partition=partition)
+    return Act("produce", records=sent[0], aborted=sent[1]), Act("read")
+
+
+def _history(*acts: Act, source: str = FILES, **configs: object) -> History:
+    return History(0, 0, CONFIGS | {name.replace("_", "."): value for name, value in configs.items()}, acts, source)
+
+
+def registered_twice() -> History:
+    """S1: a data file is registered in two snapshots."""
+    twice = Act("file registered twice")
+    return _history(
+        ingest(1, "a=1 b=1 a=2"), twice, compact(1000), ingest(2, "b c=1", 3), compact(2000), twice, compact(3000)
+    )
+
+
+def copies_and_contradictions() -> History:
+    """S2: the same offset in several files: copies, also of a tombstone; and another record, which is refused."""
+    other = replace(ingest(4, "b=other", 1), codes=REFUSED)
+    return _history(
+        ingest(1, "a=1 b c=1"), compact(1000), ingest(2, "b c=1", 1), other, ingest(3, "a=2 c=1", 3), compact(1500),
+        ingest(5, "c=1 a=2", 2), replace(other, file=6), compact(9000),
+    )  # fmt: skip
+
+
+def lost_answers() -> History:
+    """S3: a commit was taken, and its answer says otherwise; a second writer does the same meanwhile."""
+    acts, offset = list[Act](), 0
+    for n, how in enumerate(("409 after", "500 after", "503 after", "closed after", "silent after", "twice", "late")):
+        one = ingest(n, f"a={n} b={n} c", offset, n % 2, how)
+        acts.append(replace(one, meanwhile=(replace(one, machine=1 - n % 2, fault=None),)))
+        again = compact(2000 * n, 1)
+        acts.append(compact(2000 * n, 0, "publish", how, again))
+        offset += 3
+    return _history(*acts)
+
+
+def forgotten_tombstone() -> History:
+    """S4: the broker has cleaned a tombstone away before it was read: reconciliation removes its key."""
+    return _history(
+        *send("a=1 b=1"), compact(1000), Act("produce", records=records("a b=2")), Act("broker forgets"), Act("read"),
+        compact(2000), Act("reconcile"), compact(9000), source=KAFKA,
+    )  # fmt: skip
+
+
+def gaps_and_new_topics() -> History:
+    """S5: gaps of aborted transactions, a log start that moves, a new partition, and a topic that is made again."""
+    gaps = [act for n in range(5) for act in send(f"a={n} b={n}", aborted=f"a=no{n} c=no{n}")]
+    return _history(
+        *gaps, compact(1000), Act("log start moves"), *send("a=9 c=9"), Act("partition added"),
+        *send("a=8 b", partition=1), compact(4000), Act("topic made again"), *send("a=7"), compact(9000), source=KAFKA,
+    )  # fmt: skip
+
+
+def others_between_round_and_publish() -> History:
+    """S6: another engine rewrites, expires or rolls back between a round and its publication."""
+    acts, offset = list[Act](), 0
+    for n, other in enumerate(("rewrite", "expiry", "manifests", "rollback by others", "file registered twice")):
+        acts += [
+            ingest(n, f"a={n} b={n} c d={n}", offset),
+            compact(3000 * n, 0, "publish", "stop before", Act(other, 1)),
+        ]
+        offset += 4
+    return _history(*acts)
+
+
+def many_keys() -> History:
+    """S7: more keys than the map holds, so that a round ends early, while records come."""
+    small = {"cleantail.over.budget": "rounds", "log.cleaner.dedupe.buffer.size": 24 * 20}
+    text = [" ".join(f"k{key}={n}" for key in range(60)) for n in range(4)]
+    more = [ingest(n, text[n], 60 * n, 1) for n in range(4)]
+    return _history(
+        Act("configure", configs={"cleaner": small}), more[0], compact(1000, 0, "stage", "stop before", more[1]),
+        compact(2000, 0, "publish", "stop after", more[2]), more[3], compact(3000),
+    )  # fmt: skip
+
+
+def changing_policy() -> History:
+    """S8: configs change while a round runs: policy, ratio, lag."""
+    first = Act("configure", configs={"cleanup.policy": "delete", "retention.ms": -1})
+    both = Act("configure", configs={"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1.0})
+    back = Act("configure", configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
+    return _history(
+        first, ingest(1, "a=1 a=2 b"), compact(1000), both, compact(2000, 0, "publish", "stop before", back),
+        ingest(2, "a c=1", 3), compact(3000, 0, "stage", "stop before", both), back, compact(9000),
+    )  # fmt: skip
+
+
+def strobing_clock() -> History:
+    """S9: a clock that jumps both ways, against the horizons of tombstones."""
+    times = (DAY, 0, 2 * DAY, HOUR, 999, 1000, 3 * DAY, 1, DAY + 999, DAY + 1000)
+    acts = [act for n, at in enumerate(times) for act in (ingest(n, f"a={n} b c", 3 * n), compact(at, n % 2))]
+    return _history(*acts, delete_retention_ms=HOUR)
+
+
+def killed_at_each_station() -> History:
+    """S10: SIGKILL and SIGSTOP at each station. A machine that stood still goes on after another did its work."""
+    acts, offset = list[Act](), 0
+    for how in ("kill before", "kill after", "orphan before", "stop before", "stop after"):
+        for kind in ("ingest", "stage", "publish", "evidence", "reclaim"):
+            file = ingest(len(acts), f"a={offset} b c={offset}", offset)
+            other = (replace(file, machine=1), compact(9000 + offset, 1)) if how.startswith("stop") else ()
+            if kind == "ingest":
+                acts.append(replace(file, fault=Fault(kind, how), meanwhile=other))
+            elif kind == "reclaim":
+                acts += [file, compact(9000 + offset), Act("reclaim", 0, Fault(kind, how))]
+            else:
+                acts += [file, compact(9000 + offset, 0, kind, how, *other[1:])]
+            offset += 3
+    return _history(*acts)
+
+
+def failing_parts() -> History:
+    """S11: each wrong answer of the catalog, and each fault of the disk, at a publication."""
+    acts, offset = list[Act](), 0
+    for n, how in enumerate((*ANSWERS, *DISK)):
+        kind = "publish" if how in ANSWERS else "load"
+        acts += [ingest(n, f"a={n} b c={n}", offset), compact(3000 * n, n % 2, kind, how)]
+        offset += 3
+    return _history(*acts)
+
+
+def transactions() -> History:
+    """S12: transactions of which a third is aborted, and aborted ones alone."""
+    parts = [send(f"k{n}=1 a={n} b", aborted=f"k{n} a=no x=no" if n % 3 else "") for n in range(9)]
+    alone = Act("produce", aborted=records("a=no b=no"))
+    acts = [act for n, part in enumerate(parts) for act in (*part, *((compact(3000 * n),) if n % 3 == 2 else ()))]
+    return _history(*acts, alone, Act("read"), compact(99_000), source=KAFKA)
+
+
+def keys_of_other_bytes() -> History:
+    """S13: one key in two encodings is two keys."""
+    return _history(
+        ingest(1, 'k={"a":1} {"k":1}=1 {"k": 1}=1'.replace(": ", ":")), ingest(2, "k=2 K=1 k", 3), compact(9)
+    )
+
+
+def vectors_of_rewritten_files() -> History:
+    """S14: deletion vectors meet files that a reclaim or another engine has rewritten meanwhile."""
+    acts, offset = list[Act](), 0
+    for n, other in enumerate((Act("reclaim", 1), Act("rewrite", 1), compact(30_000, 1))):
+        acts += [ingest(n, f"a={n} b={n} c", offset), compact(3000 * n), ingest(n + 9, f"a=x{n} b", offset + 3)]
+        acts += [
+            compact(3000 * n, 0, "publish", "stop before", other),
+            compact(3000 * n, 0, "stage", "stop after", other),
+        ]
+        acts.append(Act("reclaim", 0, Fault("reclaim", "stop before"), meanwhile=(compact(40_000, 1),)))
+        offset += 5
+    return _history(*acts)
+
+
+def restart_of_everything() -> History:
+    """S16: catalog and machines restart in the middle of a round; a table of a later version is refused by name."""
+    later = Act("table of a later version")
+    return _history(
+        ingest(1, "a=1 b a=2"), compact(1000, 0, "publish", "stop before", Act("catalog restarts"), Act("restart", 1)),
+        Act("restart", 0), compact(2000, 0, "stage", "kill after"), later, compact(9000),
+    )  # fmt: skip
+
+
+def same_file_on_two_machines() -> History:
+    """M1: two machines ingest the same file at the same time: each record is there once."""
+    acts = []
+    for n, how in enumerate(("stop before", "stop after")):
+        file = ingest(n, f"a={n} b c={n}", 3 * n, 0, how)
+        acts.append(replace(file, meanwhile=(replace(file, machine=1, fault=None),)))
+    return _history(*acts, compact(1000))
+
+
+def rounds_on_two_machines() -> History:
+    """M2: two machines compact the same topic: one publishes, the other starts over or finds nothing to do."""
+    acts = []
+    for n, (kind, how) in enumerate(
+        (k, h) for k in ("stage", "publish", "evidence") for h in ("stop before", "stop after")
+    ):
+        acts += [ingest(n, f"a={n} b c={n}", 3 * n), compact(2000 * n, 0, kind, how, compact(2000 * n, 1))]
+    return _history(*acts)
+
+
+def upkeep_on_two_machines() -> History:
+    """M3: a machine reclaims files or undoes rounds while another one compacts."""
+    acts = []
+    for n, other in enumerate(("reclaim", "rollback", "reclaim")):
+        acts += [ingest(n, f"a={n} b c={n}", 3 * n), compact(2000 * n)]
+        acts.append(Act(other, 1, Fault(other, "stop before"), meanwhile=(compact(2000 * n + 1500, 0),), codes=(0, 2)))
+    return _history(*acts)
+
+
+def clocks_of_two_machines() -> History:
+    """M4: the clocks of two machines differ by hours: a tombstone stays as long as the machine that kept it says."""
+    acts = [
+        act
+        for n in range(4)
+        for act in (ingest(n, f"a={n} b", 2 * n), compact(n * 1000, 0), compact(n * 1000 + DAY, 1))
+    ]
+    return _history(*acts, delete_retention_ms=2 * DAY)
+
+
+SCENARIOS: dict[str, Callable[[], History]] = {
+    "S1": registered_twice,
+    "S2": copies_and_contradictions,
+    "S3": lost_answers,
+    "S4": forgotten_tombstone,
+    "S5": gaps_and_new_topics,
+    "S6": others_between_round_and_publish,
+    "S7": many_keys,
+    "S8": changing_policy,
+    "S9": strobing_clock,
+    "S10": killed_at_each_station,
+    "S11": failing_parts,
+    "S12": transactions,
+    "S13": keys_of_other_bytes,
+    "S14": vectors_of_rewritten_files,
+    "S16": restart_of_everything,
+    "M1": same_file_on_two_machines,
+    "M2": rounds_on_two_machines,
+    "M3": upkeep_on_two_machines,
+    "M4": clocks_of_two_machines,
+}
+"""Name -> the history. S17, a slow reader, is part of the end of each history; see soak.play."""

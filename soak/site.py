@@ -1,0 +1,295 @@
+"""The site of a soak: a REST catalog, a warehouse on a small disk of its own, and machines that share nothing else."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import psutil
+
+from soak.gateway import Door, Fault, Gateway
+from soak.kafka import Broker
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT / "deploy"))
+from catalog_services import start_rest  # noqa: E402
+from service_processes import NotStarted as NotStarted  # noqa: E402
+from service_processes import Processes, free_port  # noqa: E402
+
+COMMAND_WITHIN_S = 600
+"""A command that takes longer is stuck, which is a finding."""
+DISK = "size=512m,mode=700"
+DIED = -9
+STUCK = -1
+SPARK = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.shuffle.partitions": 1,
+    "spark.driver.memory": "1g",
+    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
+}
+"""Settings for small tables; a session lives long."""
+TIMEOUT_MS = 4000
+"""After this time a client gives an answer up; the gateway's silence is longer."""
+
+
+@dataclass(frozen=True)
+class Done:
+    """How a command ended: its exit code, DIED or STUCK, and what it printed."""
+
+    argv: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+
+    def __str__(self) -> str:
+        how = {DIED: "was killed", STUCK: f"was stuck for {COMMAND_WITHIN_S} s"}.get(
+            self.code, f"exit code {self.code}"
+        )
+        return f"{' '.join(self.argv)}: {how}\n{(self.out + self.err)[-3000:]}"
+
+
+class Machine:
+    """A home, a configuration, a door to the catalog, and the process that runs commands there."""
+
+    def __init__(self, name: str, folder: Path, gateway: Gateway, warehouse: Path, jars: str) -> None:
+        self.name, self.home, self.config = name, folder / f"home-{name}", folder / f"config-{name}"
+        self.warehouse, self._jars = warehouse, jars
+        self.stopped = threading.Event()
+        self.door, address = gateway.open(self._act)
+        self._process: subprocess.Popen[str] | None = None
+        self._undo: list[Any] = []
+        catalog = {"type": "rest", "uri": address, "properties": {"rest.client.socket-timeout-ms": str(TIMEOUT_MS)}}
+        self._platform: dict[str, Any] = {"spark": {"master": "local[2]", "conf": SPARK}, "catalog": catalog}
+        for allow in (False, True):
+            (self.config_of(allow) / "topics").mkdir(parents=True)
+
+    def config_of(self, allow_clock: bool) -> Path:
+        return self.config.with_name(f"{self.config.name}-clock") if allow_clock else self.config
+
+    def configure(self, topic: str, settings: Mapping[str, object], cleaner: Mapping[str, object]) -> None:
+        """Write the topic's YAML (JSON is YAML), and the cleaner's part of defaults.yaml."""
+        for allow in (False, True):
+            platform = {"allow_clock": allow, "cleaner": cleaner, **self._platform}
+            (self.config_of(allow) / "defaults.yaml").write_text(json.dumps({"platform": platform}))
+            file = self.config_of(allow) / "topics" / f"{topic}.yaml"
+            file.write_text(json.dumps({"topic": topic, **settings}))
+
+    def forget(self, topic: str) -> None:
+        for allow in (False, True):
+            (self.config_of(allow) / "topics" / f"{topic}.yaml").unlink(missing_ok=True)
+
+    def run(
+        self, argv: Sequence[object], fault: Fault | None = None, allow_clock: bool = False, label: str | None = None
+    ) -> Done:
+        """Run a command, with a fault at one of its requests. The disk is mended when it has ended. `label`: how points
+        name the command."""
+        words = tuple(map(str, argv))
+        process = self._running()
+        assert process.stdin is not None and process.stdout is not None
+        self.door.begin(label or words[0], fault)
+        config = [] if " " in words[0] or words[0] == "sql" else ["--config", str(self.config_of(allow_clock))]
+        timer = threading.Timer(COMMAND_WITHIN_S, self._give_up)
+        timer.start()
+        self._stuck = False
+        try:
+            process.stdin.write(json.dumps([*words, *config]) + "\n")
+            process.stdin.flush()
+            line = process.stdout.readline()
+        except OSError:
+            line = ""
+        finally:
+            timer.cancel()
+            self.mend()
+        if line:
+            return Done(words, *json.loads(line))
+        self.kill()
+        return Done(words, STUCK if self._stuck else DIED, "", self._log_end() if not self.door.hit else "")
+
+    def _running(self) -> subprocess.Popen[str]:
+        if self._process is None or self._process.poll() is not None:
+            kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLEANTAIL_", "SPARK_", "PYSPARK_"))}
+            env = {
+                **kept,
+                "CLEANTAIL_HOME": str(self.home),
+                "CLEANTAIL_JARS": self._jars,
+                "CLEANTAIL_CONFIG": str(self.config),
+                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
+            }
+            log = self.home.with_suffix(".log").open("ab")
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", "soak.worker"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                text=True,
+                env=env,
+                cwd=self.home.parent,
+                start_new_session=True,
+            )
+        return self._process
+
+    def _log_end(self) -> str:
+        return self.home.with_suffix(".log").read_text(errors="replace")[-2000:]
+
+    def _give_up(self) -> None:
+        self._stuck = True
+        self.kill()
+
+    # ---- faults
+
+    def _act(self, how: str) -> None:
+        """Do what a request at the gateway triggers."""
+        if how.startswith("kill"):
+            self.kill()
+        elif how.startswith("orphan"):
+            self.kill(driver_only=True)
+        elif how.startswith("stop"):
+            self._signal(signal.SIGSTOP)
+            self.stopped.set()
+        elif how == "full disk":
+            self._fill(self.warehouse)
+        elif how == "full home":
+            self._fill(self.home)
+        else:
+            self._damage(*how.split(" "))
+
+    def kill(self, driver_only: bool = False) -> None:
+        """Kill the process, and all that it has started unless `driver_only`."""
+        if self._process is not None:
+            for process in self._family()[: 1 if driver_only else None]:
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self._process.wait()
+
+    def _family(self) -> list[Any]:
+        try:
+            leader = psutil.Process(self._process.pid if self._process else -1)
+            return [leader, *leader.children(recursive=True)]
+        except (psutil.NoSuchProcess, ValueError):
+            return []
+
+    def _signal(self, number: signal.Signals) -> None:
+        for process in self._family():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def go_on(self) -> None:
+        """Let a stopped machine and its request go on."""
+        self.stopped.clear()
+        self._signal(signal.SIGCONT)
+        self.door.released.set()
+
+    def _fill(self, place: Path) -> None:
+        """Fill the file system of a folder."""
+        filler = place / ".filler"
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
+            for size in (1 << 20, 1 << 10, 1):
+                with contextlib.suppress(OSError):
+                    while True:
+                        file.write(bytes(size))
+        self._undo.append(lambda: filler.unlink(missing_ok=True))
+
+    def _damage(self, how: str, what: str) -> None:
+        """Take all delete vectors or data files away, or half of their bytes."""
+        aside = self.home.with_name(f"aside-{self.name}")
+        aside.mkdir(exist_ok=True)
+        pattern = {"vectors": "*.puffin", "data": "*.parquet"}[what]
+        for n, file in enumerate(sorted(self.warehouse.rglob(pattern))):
+            kept = aside / str(n)
+            shutil.copy2(file, kept)
+            if how == "lost":
+                file.unlink(missing_ok=True)
+            else:
+                os.truncate(file, kept.stat().st_size // 2)
+            self._undo.append(lambda kept=kept, file=file: shutil.move(kept, file))
+
+    def mend(self) -> None:
+        """Undo what was done to the disk."""
+        while self._undo:
+            self._undo.pop()()
+
+
+class Progress(Protocol):
+    def __call__(self, text: str) -> None: ...
+
+
+@dataclass
+class Site:
+    """The running site. `address` is the catalog's own, which only the oracle uses."""
+
+    folder: Path
+    address: str
+    warehouse: Path
+    machines: list[Machine]
+    broker: Broker | None = None
+    restart_catalog: Callable[[], None] = lambda: None
+
+    @property
+    def doors(self) -> list[Door]:
+        return [machine.door for machine in self.machines]
+
+
+@contextlib.contextmanager
+def running_site(say: Progress, machines: int = 2, kafka: bool = True) -> Iterator[Site]:
+    """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError."""
+    home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail").absolute()
+    jars = os.environ.get("CLEANTAIL_JARS") or str(home / "jars")
+    rest = Path(os.environ.get("CLEANTAIL_REST_JARS") or home / "jars-rest")
+    with contextlib.ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
+        warehouse = folder / "warehouse"
+        for place in (warehouse, *(folder / f"home-{name}" for name in range(machines))):
+            place.mkdir()
+            if small_disk(place):
+                stack.callback(subprocess.run, ["umount", "-l", str(place)], check=False)
+        (folder / "logs").mkdir()
+        with contextlib.redirect_stdout(sys.stderr):
+            processes = stack.enter_context(Processes(folder / "logs"))
+            properties = {"uri": f"jdbc:sqlite:{folder / 'rest.db'}", "warehouse": f"file://{warehouse}"}
+            say("starting the REST catalog")
+            port = free_port()
+            address = start_rest(processes, port, rest.absolute(), properties)
+
+        def restart_catalog() -> None:
+            with contextlib.redirect_stdout(sys.stderr):
+                processes.kill("rest-catalog")
+                start_rest(processes, port, rest.absolute(), properties)
+
+        gateway = Gateway(address)
+        stack.callback(gateway.close)
+        made = [Machine(str(n), folder, gateway, warehouse, jars) for n in range(machines)]
+        for machine in made:
+            stack.callback(machine.kill)
+        broker = None
+        if kafka:
+            say("starting the broker")
+            (folder / "broker").mkdir()
+            broker = Broker(folder / "broker")
+            stack.callback(broker.stop)
+        yield Site(folder, address, warehouse, made, broker, restart_catalog)
+
+
+def small_disk(place: Path) -> bool:
+    """Mount a small file system that faults can fill; it takes root. Without one, faults of the disk do nothing."""
+    command = ["mount", "-t", "tmpfs", "-o", DISK, "cleantail-soak", str(place)]
+    return (
+        shutil.which("mount") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
+    )
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000

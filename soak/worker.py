@@ -1,0 +1,79 @@
+"""What runs on a machine: commands of `cleantail`, one after another, in one process with one warm Spark application.
+
+Reads a JSON list of arguments per line, and answers with exit code, stdout and stderr. The first argument may also
+be one of ENGINES: what another engine does, plain Spark on the same catalog.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+
+def main() -> None:
+    from cleantail_cli import main as cleantail
+
+    answers = os.fdopen(os.dup(1), "w", buffering=1)
+    os.dup2(2, 1)  # what Java prints must not get between the answers
+    for line in sys.stdin:
+        argv: list[str] = json.loads(line)
+        out, err, code = io.StringIO(), io.StringIO(), 99
+        with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+            try:
+                engine = ENGINES.get(argv[0])
+                code = _outside(engine, argv[1]) if engine else cleantail(argv)
+            except SystemExit as e:
+                code = e.code if isinstance(e.code, int) else 2
+            except BaseException:
+                traceback.print_exc(file=err)
+        print(json.dumps([code, out.getvalue(), err.getvalue()]), file=answers)
+
+
+def _outside(action: Callable[[Any, str], None], what: str) -> int:
+    from cleantail.config.loading import load_platform
+    from spark_jobs.iceberg.session import start_session
+
+    session = start_session(load_platform(Path(os.environ["CLEANTAIL_CONFIG"])), "another engine")
+    try:
+        action(session, what)
+    except Exception as e:
+        print(str(e)[:2000], file=sys.stderr)
+        return 9
+    return 0
+
+
+def _sql(session: Any, statement: str) -> None:
+    session.sql(statement).collect()
+
+
+def _register_twice(session: Any, table: str) -> None:
+    """Append the first data file of a table again, as a sink does whose commit was taken and reported as failed."""
+    iceberg = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    tasks = iceberg.newScan().includeColumnStats().planFiles().iterator()
+    if tasks.hasNext():
+        iceberg.newFastAppend().appendFile(tasks.next().file()).commit()
+
+
+def _roll_back_a_round(session: Any, table: str) -> None:
+    """Undo the last commit by Iceberg's own procedure, if it is a round of ours: no appended record is lost."""
+    last = f"SELECT parent_id, summary FROM cleantail.{table}.snapshots ORDER BY committed_at DESC LIMIT 1"
+    for parent, summary in session.sql(last).collect():
+        if parent is not None and summary.get("cleantail.operation") in ("compact", "expire"):
+            session.sql(f"CALL cleantail.system.rollback_to_snapshot('{table}', {parent})").collect()
+
+
+ENGINES: dict[str, Callable[[Any, str], None]] = {
+    "sql": _sql,
+    "register twice": _register_twice,
+    "roll back a round": _roll_back_a_round,
+}
+
+if __name__ == "__main__":
+    main()

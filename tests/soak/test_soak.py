@@ -1,0 +1,117 @@
+"""The soak finds what it is made for: its oracle against wrong tables, its names of requests, and one short history."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from soak.gateway import Fault, kind_of
+from soak.histories import FAULTS, FIRST, POINTS, Act, History, Record, histories, parse_history
+from soak.oracle import Truth
+from soak.play import shrink
+
+A0, A1, B2 = Record(0, 0, 0, "a", "old"), Record(0, 1, 0, "a", "new"), Record(0, 2, 0, "b", None)
+TABLE = "/v1/namespaces/cleantail/tables/orders"
+
+
+def truth(*records, runs=()):
+    made = Truth(retention=1000)
+    made.send(records)
+    made.acknowledge(records)
+    for at in runs:
+        made.run(at)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("rows", "runs", "problem"),
+    [
+        pytest.param([A0, A1, B2], [], None, id="nothing was compacted"),
+        pytest.param([A1, B2], [5], None, id="one is superseded"),
+        pytest.param([A1], [5, 1005], None, id="a tombstone whose time is over"),
+        pytest.param([A1], [5, 1004], "went before its horizon", id="a tombstone that went early"),
+        pytest.param([A0, B2], [5], "is lost", id="the winner is lost"),
+        pytest.param([A1, A1, B2], [5], "is there 2 times", id="an offset twice"),
+        pytest.param([A1._replace(value="other"), B2], [5], "was never sent", id="another value"),
+    ],
+)
+def test_the_oracle_names_what_is_wrong_with_a_table(rows, runs, problem):
+    found = truth(A0, A1, B2, runs=runs).problems(rows)
+    assert (problem is None and not found) or any(problem in text for text in found), found
+
+
+def test_the_oracle_wants_each_key_once_below_the_clean_point_and_a_settled_topic_without_leftovers():
+    known = truth(A0, A1, B2, runs=[5])
+    assert "key a is there 2 times below 2" in known.problems([A0, A1, B2], clean={0: 2})[0]
+    assert not known.problems([A0, A1, B2], clean={0: 1})
+    assert [text[-7:] for text in known.problems([A0, A1, B2], settled=True)] == ["is left", "is left"]
+
+
+def test_histories_are_the_same_for_a_seed_and_bring_each_fault_to_each_point():
+    some = list(itertools.islice(histories(7, 2, kafka=False), 20))
+    assert some == list(itertools.islice(histories(7, 2, kafka=False), 20))
+    assert all(parse_history(history.as_json()) == history for history in some)
+    dealt = {(act.do, act.fault.kind) for history in some for act in history.acts if act.fault}
+    assert dealt == {(c, k) for c in POINTS for k in POINTS[c]} | {("ingest", kind) for kind in FIRST}
+    many = itertools.islice(histories(7, 2), len(FAULTS) * sum(map(len, POINTS.values())))
+    hows = {act.fault.how for history in many for act in history.acts if act.fault}
+    assert hows == set(FAULTS)
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "updates", "kind"),
+    [
+        pytest.param("GET", TABLE, None, "load", id="load"),
+        pytest.param("POST", TABLE, [{"action": "set-properties"}], "properties", id="properties"),
+        pytest.param("POST", f"{TABLE}_keyless", [{"action": "set-properties"}], "side table upkeep", id="side table"),
+        pytest.param("POST", "/v1/transactions/commit", None, "unknown: POST /v1/transactions/commit", id="unknown"),
+        pytest.param("POST", f"{TABLE}/metrics", None, None, id="no point"),
+    ],
+)
+def test_a_request_is_known_by_what_it_is_for(method, path, updates, kind):
+    assert kind_of(method, path, json.dumps({"updates": updates} if updates else {}).encode()) == kind
+
+
+def test_a_failing_history_is_made_shorter_and_loses_the_faults_that_do_not_matter():
+    wrong = Act("compact", fault=Fault("publish", "twice"))
+    acts = [Act("ingest", fault=Fault("load", "late"), file=n) for n in range(5)]
+    history = History(1, 1, {}, (*acts, wrong, *acts))
+    fails = lambda each: wrong in each.acts and sum(act.do == "ingest" for act in each.acts) > 0  # noqa: E731
+    short = shrink(history, fails, lambda _: None)
+    assert [(act.do, act.fault and act.fault.how) for act in short.acts] in (
+        [("ingest", None), ("compact", "twice")],
+        [("compact", "twice"), ("ingest", None)],
+    )
+
+
+@pytest.mark.integration
+@pytest.mark.spark
+def test_a_short_history_of_real_faults_has_no_finding(tmp_path):
+    records = [A0, A1, B2]
+    acts = (
+        Act("ingest", fault=Fault("ingest", "409 after"), records=tuple(records)),
+        Act("compact", fault=Fault("publish", "twice"), at=1000),
+        Act("compact", fault=Fault("stage", "closed before"), at=5000),
+    )
+    configs = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0, "delete.retention.ms": 1000}
+    file = tmp_path / "history.json"
+    file.write_text(History(0, 0, configs, acts).as_json())
+    command = [
+        sys.executable,
+        "-m",
+        "soak",
+        "--replay",
+        str(file),
+        "--machines",
+        "1",
+        "--save",
+        str(tmp_path / "failures"),
+    ]
+    done = subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True, timeout=550)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert "compact: publish" in done.stdout and "twice 1" in done.stdout
