@@ -10,10 +10,12 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import yaml
+
 import soak
 from differential.broker import BrokerError
-from soak.gateway import Door
-from soak.histories import FAULTS, FIRST, POINTS, History, histories, parse_history
+from soak.gateway import DISK, Door
+from soak.histories import FAULTS, FILES, FIRST, POINTS, History, histories, parse_history
 from soak.play import Finding, Player, shrink
 from soak.scenarios import SCENARIOS
 from soak.site import NotStarted, Site, running_site
@@ -24,7 +26,8 @@ DEALT = {f"{command}: {kind}" for command in POINTS for kind in POINTS[command]}
 def main(argv: list[str]) -> int:
     arguments = _parse_args(argv)
     try:
-        with running_site(say, arguments.machines, not arguments.no_kafka) as site:
+        platform = yaml.safe_load(arguments.platform.read_text())["platform"] if arguments.platform else None
+        with running_site(say, arguments.machines, not arguments.no_kafka, platform) as site:
             return Soak(site, arguments).run()
     except (NotStarted, BrokerError) as error:
         say(f"error: {error}")
@@ -38,10 +41,13 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         prog="python -m soak", description=soak.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=60, metavar="M", help="begin no history after this time (60)")
-    parser.add_argument("--histories", type=int, metavar="N", help="play at most so many")
+    parser.add_argument("--histories", type=int, metavar="N", help="play at most so many, without the scenarios")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all histories (1)")
     parser.add_argument("--start", type=int, default=0, metavar="N", help="number of the first history (0)")
     parser.add_argument("--machines", type=int, default=2, metavar="N", help="processes with homes of their own (2)")
+    parser.add_argument(
+        "--platform", type=Path, metavar="FILE", help="defaults.yaml of a staging platform: its catalog"
+    )
     parser.add_argument("--no-kafka", action="store_true", help="no broker, and no history from Kafka")
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="play these; may be repeated")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a saved history")
@@ -86,17 +92,26 @@ class Soak:
         if arguments.replay:
             yield arguments.replay.stem, parse_history(arguments.replay.read_text())
             return
-        for name in arguments.scenario or ():
-            say(f"scenario {name}: {(SCENARIOS[name].__doc__ or '').partition(': ')[2]}")
-            yield name, SCENARIOS[name]()
-        if arguments.scenario:
-            return
-        for history in histories(arguments.seed, arguments.machines, not arguments.no_kafka):
-            over = time.monotonic() - self.began > arguments.minutes * 60
-            if over or (arguments.histories is not None and self.played >= arguments.histories):
+        scenarios = iter(arguments.scenario or SCENARIOS)
+        faults = FAULTS if self.site.is_own else tuple(how for how in FAULTS if how not in DISK)
+        drawn = histories(arguments.seed, arguments.machines, self.site.broker is not None, faults)
+        while not self._is_over():
+            is_scenario = arguments.scenario or (self.played % 3 == 2 and arguments.histories is None)
+            if is_scenario and (name := next(scenarios, None)):
+                history = SCENARIOS[name]()
+                if history.source == FILES or self.site.broker is not None:
+                    say(f"scenario {SCENARIOS[name].__doc__}")
+                    yield name, history
+                continue
+            if arguments.scenario:
                 return
-            if history.number >= arguments.start:
-                yield f"{history.seed}-{history.number}", history
+            history = next(history for history in drawn if history.number >= arguments.start)
+            yield f"{history.seed}-{history.number}", history
+
+    def _is_over(self) -> bool:
+        arguments = self.arguments
+        enough = arguments.histories is not None and self.played >= arguments.histories
+        return bool(enough or time.monotonic() - self.began > arguments.minutes * 60)
 
     def finding(self, name: str, history: History) -> str | None:
         """Play a history and return what was found."""

@@ -19,7 +19,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 LOOPBACK = "127.0.0.1"
-OBJECT = re.compile(r"^/v1/namespaces/(?P<namespace>[^/]+)(/(?P<kind>tables|views|properties)(/(?P<name>[^/]+))?)?$")
+OBJECT = re.compile(
+    r"^/v1/(?:.+/)?namespaces/(?P<namespace>[^/]+)(/(?P<kind>tables|views|properties)(/(?P<name>[^/]+))?)?$"
+)
 SIDE = ("_deleted_versions", "_keyless", "_unholdable")
 OURS = "cleantail.operation"
 SILENCE_S = 6.0
@@ -102,12 +104,12 @@ class Door:
 def kind_of(method: str, path: str, body: bytes) -> str | None:
     """Return what a request is for. None: it only reads or reports, and is no point."""
     plain = path.partition("?")[0]
-    if plain.endswith("/metrics"):
+    if plain.endswith(("/metrics", "/oauth/tokens", "/config")):
         return None
     found = OBJECT.match(plain)
     if method in ("GET", "HEAD"):
         return "load" if found and found["kind"] == "tables" and found["name"] else None
-    if method == "POST" and plain == "/v1/namespaces":
+    if method == "POST" and plain.endswith("/namespaces"):
         return "create namespace"
     if not found:
         return f"unknown: {method} {plain}"

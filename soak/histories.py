@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -99,10 +99,11 @@ def _act(document: dict[str, Any]) -> Act:
     )
 
 
-def histories(seed: int, machines: int, kafka: bool = True) -> Iterator[History]:
+def histories(seed: int, machines: int, kafka: bool = True, faults: Sequence[str] = FAULTS) -> Iterator[History]:
     """Yield histories without end, always the same for a seed."""
-    first = _deck(random.Random(f"{seed} first"), [("ingest", kind) for kind in FIRST])
-    later = _deck(random.Random(f"{seed} later"), [(command, kind) for command in POINTS for kind in POINTS[command]])
+    first = _deck(random.Random(f"{seed} first"), [("ingest", kind) for kind in FIRST], faults)
+    points = [(command, kind) for command in POINTS for kind in POINTS[command]]
+    later = _deck(random.Random(f"{seed} later"), points, faults)
     for number in itertools.count():
         rng = random.Random(f"{seed} {number}")
         source = KAFKA if kafka and number % EVERY_KAFKA == EVERY_KAFKA - 1 else FILES
@@ -112,12 +113,12 @@ def histories(seed: int, machines: int, kafka: bool = True) -> Iterator[History]
 Dealt = tuple[str, str, str]
 
 
-def _deck(rng: random.Random, points: list[tuple[str, str]]) -> Iterator[Dealt]:
+def _deck(rng: random.Random, points: list[tuple[str, str]], faults: Sequence[str]) -> Iterator[Dealt]:
     """Yield (command, kind, fault): every point once, then every point with its next fault, and so on."""
-    hands = {point: rng.sample(FAULTS, len(FAULTS)) for point in points}
+    hands = {point: rng.sample(faults, len(faults)) for point in points}
     for turn in itertools.count():
         for command, kind in rng.sample(points, len(points)):
-            yield command, kind, hands[command, kind][turn % len(FAULTS)]
+            yield command, kind, hands[command, kind][turn % len(faults)]
 
 
 class _Drawing:

@@ -105,10 +105,10 @@ class Truth:
         return found
 
 
-def read(table: Table, base_ms: int) -> list[Record]:
-    """Return the records of the table's main branch, as another engine sees them."""
+def read(table: Table, base_ms: int, snapshot_id: int | None = None) -> list[Record]:
+    """Return the records of the table's main branch, or of a snapshot, as another engine sees them."""
     columns = ("partition", "offset", "timestamp", "key", "value", "tombstone")
-    rows = table.scan(selected_fields=columns).to_arrow().to_pylist()
+    rows = table.scan(selected_fields=columns, snapshot_id=snapshot_id).to_arrow().to_pylist()
     assert all(row["tombstone"] == (row["value"] is None) for row in rows), "the column tombstone is wrong"
     return [
         Record(
@@ -122,8 +122,21 @@ def read(table: Table, base_ms: int) -> list[Record]:
     ]
 
 
-def open_catalog(address: str) -> RestCatalog:
-    return RestCatalog("oracle", uri=address)
+def slow_reader_problems(table: Table, base_ms: int, winners: Iterable[Record]) -> list[str]:
+    """Return winners that a slow reader misses: it reads the beginning of a log in one snapshot and the rest in a later
+    one. So a winner that was in a snapshot of `main` must be in every later one."""
+    kept, found = {snapshot.snapshot_id for snapshot in table.snapshots()}, list[str]()
+    last, seen = set(winners), set[Record]()
+    for entry in table.history():
+        if entry.snapshot_id in kept:
+            rows = set(read(table, base_ms, entry.snapshot_id))
+            found += [f"{record} is not in the later snapshot {entry.snapshot_id}" for record in seen - rows]
+            seen |= last & rows
+    return found
+
+
+def open_catalog(properties: Mapping[str, str]) -> RestCatalog:
+    return RestCatalog("oracle", **properties)
 
 
 def load(catalog: RestCatalog, name: str) -> Table | None:
@@ -144,6 +157,8 @@ def unknown_files(table: Table) -> list[str]:
         for manifest in snapshot.manifests(table.io):
             known.add(_plain(manifest.manifest_path))
             known |= {_plain(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io)}
+    # the server of the catalog writes a file of checksums next to each of its own
+    known |= {str(Path(path).with_name(f".{Path(path).name}.crc")) for path in known}
     return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
 
 
@@ -158,11 +173,11 @@ def age(table: Table, by_s: float) -> None:
         os.utime(file, (seconds, seconds))
 
 
-def evidence_problems(catalog: RestCatalog, topic: str, table: Table) -> list[str]:
+def evidence_problems(catalog: RestCatalog, evidence: str, topic: str, table: Table) -> list[str]:
     """Return published rounds of which the evidence does not say so."""
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}
-    evidence = load(catalog, "cleantail.cleantail_evidence")
-    rows = evidence.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if evidence else []
+    found = load(catalog, evidence)
+    rows = found.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if found else []
     said = {row["round"] for row in rows if row["outcome"] in ("published", "undone", "withdrawn")}
     return [f"round {name} is published, and the evidence does not say so" for name in sorted(published - said)]

@@ -14,7 +14,7 @@ from soak.gateway import DISK
 from soak.histories import DAY, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
-from soak.site import DIED, Done, Site, now_ms
+from soak.site import DIED, NAMESPACE, Done, Site, now_ms
 
 CONFLICT, OUTSIDE, WRONG = 3, 4, 2
 REFUSED = (WRONG,)
@@ -42,7 +42,7 @@ class Player:
 
     def __post_init__(self) -> None:
         self.truth = Truth(int(str(self.history.configs["delete.retention.ms"])))
-        self.catalog = oracle.open_catalog(self.site.address)
+        self.catalog = oracle.open_catalog(self.site.catalog)
         self.configs, self.table = dict(self.history.configs), self.topic
         self.lock = threading.Lock()
 
@@ -186,7 +186,7 @@ class Player:
         self.configs |= act.configs
         cleaner = self.configs.get("cleaner")
         topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if k != "cleaner"}}
-        topic["table"] = f"cleantail.{self.table}"
+        topic["table"] = f"{NAMESPACE}.{self.table}"
         if self.history.source == KAFKA:
             topic["source"] = {"kafka": {"bootstrap.servers": self.broker.address}}
         for machine in self.site.machines:
@@ -209,14 +209,14 @@ class Player:
 
     def later_version(self, act: Act) -> None:
         """A table that a later version of Cleantail has written is refused by name, and nothing changes."""
-        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         assert table is not None
         before = table.properties.get(FORMAT)
         table.transaction().set_properties({FORMAT: "99"}).commit_transaction()
         done = self.site.machines[act.machine].run(["compact", self.topic, "--force"])
         if done.code != WRONG or "99" not in done.err:
             raise Finding(f"a table of format 99 must be refused by name: {done}")
-        change = oracle.load(self.catalog, f"cleantail.{self.table}")
+        change = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         assert change is not None
         transaction = change.transaction()
         made = transaction.set_properties({FORMAT: before}) if before else transaction.remove_properties(FORMAT)
@@ -238,7 +238,7 @@ class Player:
 
     @property
     def name(self) -> str:
-        return f"cleantail.`{self.table}`"
+        return f"{NAMESPACE}.`{self.table}`"
 
     def file(self, act: Act) -> Path:
         """Return the file of an act, as a landing folder of both machines would have it."""
@@ -259,7 +259,7 @@ class Player:
     # ---- comparison
 
     def rows(self) -> list[Record]:
-        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         return oracle.read(table, self.base_ms) if table else []
 
     def compare(self, settled: bool = False) -> None:
@@ -311,23 +311,26 @@ class Player:
                 raise Finding(f"{command} prints {found} in place of {live}")
         self.must("check", self.topic)
         self.must("history", self.topic)
-        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         assert table is not None
-        if problems := oracle.evidence_problems(self.catalog, self.topic, table):
+        winners = [record for record in truth.winners().values() if record.value is not None]
+        problems = oracle.evidence_problems(self.catalog, f"{NAMESPACE}.cleantail_evidence", self.topic, table)
+        if problems := problems + oracle.slow_reader_problems(table, self.base_ms, winners):
             raise Finding("\n".join(problems))
         self._reclaim()
 
     def _reclaim(self) -> None:
         """After plain reclaims there is no file that no snapshot knows, and no branch."""
         for days in (60, 61):
-            table = oracle.load(self.catalog, f"cleantail.{self.table}")
+            table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
             assert table is not None
-            oracle.age(table, 100 * DAY / 1000)
+            if self.site.is_own:
+                oracle.age(table, 100 * DAY / 1000)
             self.must("reclaim", self.topic, "--now", now_ms() + days * DAY, allow_clock=True)
         self.compare(settled=True)
-        table = oracle.load(self.catalog, f"cleantail.{self.table}")
+        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         assert table is not None
-        if unknown := oracle.unknown_files(table):
+        if self.site.is_own and (unknown := oracle.unknown_files(table)):
             raise Finding(f"{len(unknown)} files that no snapshot knows are left: {unknown[:10]}")
         if (refs := set(table.refs())) != {"main"}:
             raise Finding(f"branches are left: {refs}")

@@ -30,6 +30,9 @@ from service_processes import Processes, free_port  # noqa: E402
 
 COMMAND_WITHIN_S = 600
 """A command that takes longer is stuck, which is a finding."""
+SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
+"""What a machine gets of the environment: the login of a catalog and a store that are not the soak's own."""
+NAMESPACE = "cleantail_soak"
 DISK = "size=512m,mode=700"
 DIED = -9
 STUCK = -1
@@ -42,6 +45,7 @@ SPARK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
 }
 """Settings for small tables; a session lives long."""
+SMALL = {"master": "local[2]", "conf": SPARK}
 TIMEOUT_MS = 4000
 """After this time a client gives an answer up; the gateway's silence is longer."""
 
@@ -65,15 +69,19 @@ class Done:
 class Machine:
     """A home, a configuration, a door to the catalog, and the process that runs commands there."""
 
-    def __init__(self, name: str, folder: Path, gateway: Gateway, warehouse: Path, jars: str) -> None:
+    def __init__(
+        self, name: str, folder: Path, gateway: Gateway, warehouse: Path, jars: str, platform: Mapping[str, Any]
+    ) -> None:
         self.name, self.home, self.config = name, folder / f"home-{name}", folder / f"config-{name}"
         self.warehouse, self._jars = warehouse, jars
         self.stopped = threading.Event()
         self.door, address = gateway.open(self._act)
         self._process: subprocess.Popen[str] | None = None
         self._undo: list[Any] = []
-        catalog = {"type": "rest", "uri": address, "properties": {"rest.client.socket-timeout-ms": str(TIMEOUT_MS)}}
-        self._platform: dict[str, Any] = {"spark": {"master": "local[2]", "conf": SPARK}, "catalog": catalog}
+        catalog = platform["catalog"]
+        properties = {"rest.client.socket-timeout-ms": str(TIMEOUT_MS), **catalog.get("properties", {})}
+        own = {"name": "cleantail", "namespace": NAMESPACE, "uri": address, "properties": properties}
+        self._platform = {**platform, "catalog": {**catalog, **own}}
         for allow in (False, True):
             (self.config_of(allow) / "topics").mkdir(parents=True)
 
@@ -83,7 +91,7 @@ class Machine:
     def configure(self, topic: str, settings: Mapping[str, object], cleaner: Mapping[str, object]) -> None:
         """Write the topic's YAML (JSON is YAML), and the cleaner's part of defaults.yaml."""
         for allow in (False, True):
-            platform = {"allow_clock": allow, "cleaner": cleaner, **self._platform}
+            platform = {**self._platform, "allow_clock": allow, "cleaner": cleaner}
             (self.config_of(allow) / "defaults.yaml").write_text(json.dumps({"platform": platform}))
             file = self.config_of(allow) / "topics" / f"{topic}.yaml"
             file.write_text(json.dumps({"topic": topic, **settings}))
@@ -124,6 +132,7 @@ class Machine:
             kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLEANTAIL_", "SPARK_", "PYSPARK_"))}
             env = {
                 **kept,
+                **{k: v for k, v in os.environ.items() if k.startswith(SECRETS)},
                 "CLEANTAIL_HOME": str(self.home),
                 "CLEANTAIL_JARS": self._jars,
                 "CLEANTAIL_CONFIG": str(self.config),
@@ -229,11 +238,12 @@ class Progress(Protocol):
 
 @dataclass
 class Site:
-    """The running site. `address` is the catalog's own, which only the oracle uses."""
+    """The running site. `catalog`: how the oracle opens the catalog itself. `is_own`: the catalog and its warehouse
+    were started for the soak, so that faults of the disk reach them."""
 
     folder: Path
-    address: str
-    warehouse: Path
+    catalog: Mapping[str, str]
+    is_own: bool
     machines: list[Machine]
     broker: Broker | None = None
     restart_catalog: Callable[[], None] = lambda: None
@@ -244,8 +254,13 @@ class Site:
 
 
 @contextlib.contextmanager
-def running_site(say: Progress, machines: int = 2, kafka: bool = True) -> Iterator[Site]:
-    """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError."""
+def running_site(
+    say: Progress, machines: int = 2, kafka: bool = True, platform: Mapping[str, Any] | None = None
+) -> Iterator[Site]:
+    """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError.
+
+    `platform`: of a staging platform, whose REST catalog is used in place of one that is started here. Its tables stay.
+    """
     home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail").absolute()
     jars = os.environ.get("CLEANTAIL_JARS") or str(home / "jars")
     rest = Path(os.environ.get("CLEANTAIL_REST_JARS") or home / "jars-rest")
@@ -257,21 +272,24 @@ def running_site(say: Progress, machines: int = 2, kafka: bool = True) -> Iterat
             if small_disk(place):
                 stack.callback(subprocess.run, ["umount", "-l", str(place)], check=False)
         (folder / "logs").mkdir()
-        with contextlib.redirect_stdout(sys.stderr):
+        port, restart_catalog = free_port(), lambda: None
+        if platform is None:
             processes = stack.enter_context(Processes(folder / "logs"))
             properties = {"uri": f"jdbc:sqlite:{folder / 'rest.db'}", "warehouse": f"file://{warehouse}"}
+
+            def start() -> str:
+                with contextlib.redirect_stdout(sys.stderr):
+                    processes.kill("rest-catalog")
+                    return start_rest(processes, port, rest.absolute(), properties)
+
             say("starting the REST catalog")
-            port = free_port()
-            address = start_rest(processes, port, rest.absolute(), properties)
-
-        def restart_catalog() -> None:
-            with contextlib.redirect_stdout(sys.stderr):
-                processes.kill("rest-catalog")
-                start_rest(processes, port, rest.absolute(), properties)
-
-        gateway = Gateway(address)
+            used: Mapping[str, Any] = {"spark": SMALL, "catalog": {"type": "rest", "uri": start()}}
+            restart_catalog = lambda: (start(), None)[1]  # noqa: E731
+        else:
+            used = platform
+        gateway = Gateway(used["catalog"]["uri"].rstrip("/"))
         stack.callback(gateway.close)
-        made = [Machine(str(n), folder, gateway, warehouse, jars) for n in range(machines)]
+        made = [Machine(str(n), folder, gateway, warehouse, jars, used) for n in range(machines)]
         for machine in made:
             stack.callback(machine.kill)
         broker = None
@@ -280,7 +298,19 @@ def running_site(say: Progress, machines: int = 2, kafka: bool = True) -> Iterat
             (folder / "broker").mkdir()
             broker = Broker(folder / "broker")
             stack.callback(broker.stop)
-        yield Site(folder, address, warehouse, made, broker, restart_catalog)
+        yield Site(folder, opened_by_oracle(used), platform is None, made, broker, restart_catalog)
+
+
+def opened_by_oracle(platform: Mapping[str, Any]) -> dict[str, str]:
+    """Return the properties of the catalog for PyIceberg, with the login of the environment."""
+    catalog = platform["catalog"]
+    login = {"credential": "CLEANTAIL_CATALOG_CREDENTIAL", "token": "CLEANTAIL_CATALOG_TOKEN"}
+    return {
+        "uri": catalog["uri"],
+        **({"warehouse": catalog["warehouse"]} if "warehouse" in catalog else {}),
+        **catalog.get("properties", {}),
+        **{name: os.environ[variable] for name, variable in login.items() if variable in os.environ},
+    }
 
 
 def small_disk(place: Path) -> bool:
