@@ -26,6 +26,7 @@ def pytest_sessionstart() -> None:
     from tests.quick_sqlite import wait_for_no_disk
 
     wait_for_no_disk()
+    gc.disable()  # hardly anything of what is imported and collected is garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -57,6 +58,7 @@ def pytest_collection_finish() -> None:
     Nor is what tests import later, Airflow for one, each time that 70,000 objects are new."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
+    gc.enable()
 
 
 def _known_seconds() -> dict[str, float]:

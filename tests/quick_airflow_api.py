@@ -15,6 +15,7 @@ def build_what_is_asked_for() -> None:
     third of each run of a DAG goes into looking at signatures."""
     _newest_version_only()
     _look_at_each_dependency_once()
+    _build_each_adapter_once()
 
 
 def _newest_version_only() -> None:
@@ -53,3 +54,10 @@ def _look_at_each_dependency_once() -> None:
         return seen[key][1]
 
     utils.get_dependant = look_once
+
+
+def _build_each_adapter_once() -> None:
+    """A task builds pydantic's adapter of the same type for each of its template fields."""
+    from airflow.sdk.execution_time import task_runner
+
+    task_runner.TypeAdapter = cache(task_runner.TypeAdapter)  # type: ignore[misc, assignment]

@@ -45,29 +45,34 @@ FIRST = {"k1": (1, "v1"), "k2": (2, "v2"), "k3": (3, "v3"), "gone": (4, None)}
 
 
 @pytest.mark.parametrize(
-    ("update", "mode", "version"),
+    ("updates", "mode", "version"),
     [
-        *(pytest.param(u, "merge-on-read", 3, id=f"{u}, merge-on-read 3") for u in UPDATES),
-        pytest.param("a value", "merge-on-read", 2, id="a value, merge-on-read 2"),
-        pytest.param("a value", "copy-on-write", 3, id="a value, copy-on-write 3"),
-        pytest.param("a key", "copy-on-write", 2, id="a key, copy-on-write 2"),
+        # those of one table change different records
+        (("a value", "a key"), "merge-on-read", 3),
+        (("a value by MERGE", "a key to one that wins later", "a tombstone to a value"), "merge-on-read", 3),
+        (("a value to a tombstone",), "merge-on-read", 3),
+        (("a value",), "merge-on-read", 2),
+        (("a value",), "copy-on-write", 3),
+        (("a key",), "copy-on-write", 2),
     ],
 )
 def test_an_updated_record_replaces_the_one_of_its_offset_after_a_round(
-    workshop, sink_table, spark, update, mode, version
+    workshop, sink_table, spark, updates, mode, version
 ):
-    name = f"updated-{list(UPDATES).index(update)}-{mode[0]}-{version}"
-    table = sink_table(name, mode, version)
+    name = f"updated-{'-'.join(str(list(UPDATES).index(update)) for update in updates)}-{mode[0]}-{version}"
+    table, changed = sink_table(name, mode, version), {}
     workshop.ok("compact", name, "--now", NOW, "--force")
     assert seen(workshop, name) == FIRST
-    what, changed = UPDATES[update]
-    if what == "MERGE":
-        spark.sql(
-            f"MERGE INTO {table} t USING (SELECT 'k1' AS key) s ON t.key = s.key "
-            "WHEN MATCHED THEN UPDATE SET value = 'new'"
-        )
-    else:
-        spark.sql(f"UPDATE {table} {what}")
+    for update in updates:
+        what, changes = UPDATES[update]
+        changed |= changes
+        if what == "MERGE":
+            spark.sql(
+                f"MERGE INTO {table} t USING (SELECT 'k1' AS key) s ON t.key = s.key "
+                "WHEN MATCHED THEN UPDATE SET value = 'new'"
+            )
+        else:
+            spark.sql(f"UPDATE {table} {what}")
     assert workshop.json("compact", name, "--now", NOW + 1, "--force")["ok"]
     expected = {k: v for k, v in (FIRST | changed).items() if v is not None}
     assert seen(workshop, name) == expected

@@ -211,7 +211,8 @@ def test_what_a_later_command_could_not_handle_is_refused_and_the_error_has_the_
     for statement in refused.way_out:
         spark.sql(statement.format(f"cleantail.sinks.`{name}`", table))
     workshop.ok("adopt", table, *refused.arguments)
-    require_working(workshop, name, table, only=("compact", "latest", "reclaim"))
+    # another column is as good as one of a table that fits at once; what SQL has changed is seen in the files
+    require_working(workshop, name, table, only=("compact", "latest", "reclaim") if refused.way_out else ("compact",))
 
 
 @pytest.mark.parametrize(
