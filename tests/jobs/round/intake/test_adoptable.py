@@ -340,8 +340,15 @@ def test_files_of_another_format_are_refused_whenever_they_come_and_by_every_com
     assert [r["offset"] for r in workshop.read(name) if r["payload"] is not None] == [15]
 
 
-@pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "not mapped"])
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize(
+    ("version", "mapped"),
+    [
+        pytest.param(2, True, id="2-mapped"),
+        pytest.param(3, False, id="3-not mapped"),
+        pytest.param(3, True, id="3-mapped", marks=pytest.mark.deep),
+        pytest.param(2, False, id="2-not mapped", marks=pytest.mark.deep),
+    ],
+)
 def test_int96_is_refused_if_it_is_mapped(workshop, spark, lake, version, mapped):
     """pyarrow lets times after 2262 wrap around there."""
     name = f"int96_{version}_{mapped}"
