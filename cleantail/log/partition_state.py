@@ -46,6 +46,8 @@ STATE_VERSION: Literal[1] = 1
 _NO_MORE = ConfigDict(extra="forbid")
 CHECK_FAILED = "check failed"
 """The beginning of a quarantine's reason if a check failed. A rejection has another reason."""
+NOT_APPROVED = "not approved in time"
+"""The reason of a quarantine if no user answered."""
 REWRITTEN_REPORTED_MS = 86_400_000
 UNKNOWN_SNAPSHOT = 0
 """Stands for the snapshot of a round that left no mark."""
@@ -166,6 +168,11 @@ class Quarantine:
     def check_failed(self) -> bool:
         """Return whether a check failed; False if a user rejected the round, or no user approved it in time."""
         return self.reason.startswith(CHECK_FAILED)
+
+    @property
+    def unanswered(self) -> bool:
+        """Return whether no user answered whether the round may be published."""
+        return self.reason == NOT_APPROVED
 
 
 @dataclass(frozen=True, slots=True)

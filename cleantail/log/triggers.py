@@ -95,11 +95,12 @@ def _compact_or_not(
     if overdue_by_ms > 0:
         lag = interval(configs.max_compaction_lag_ms)
         return True, f"overdue by {duration(overdue_by_ms)}: max.compaction.lag.ms is {lag}"
+    ratio_text = f"{ratio:.2f}" if f"{ratio:.2f}" != f"{limit:.2f}" else f"{ratio:.4f}"
     if ratio > limit:  # strict, as in Kafka: 1.0 switches the ratio off
-        return True, f"dirty ratio {ratio:.4f} is above {RATIO} {limit}"
+        return True, f"dirty ratio {ratio_text} is above {RATIO} {limit}"
     if force:
-        return True, f"forced; dirty ratio {ratio:.4f} is not above {RATIO} {limit}"
-    return False, f"dirty ratio {ratio:.4f} is not above {RATIO} {limit}, and {_not_overdue(log, configs)}"
+        return True, f"forced; dirty ratio {ratio_text} is not above {RATIO} {limit}"
+    return False, f"dirty ratio {ratio_text} is not above {RATIO} {limit}, and {_not_overdue(log, configs)}"
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:

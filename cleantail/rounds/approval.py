@@ -25,7 +25,7 @@ from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.human import counted, one_line
-from cleantail.log.partition_state import PartitionState, Quarantine
+from cleantail.log.partition_state import NOT_APPROVED, PartitionState, Quarantine
 from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
 from cleantail.log.rules import LogMeasure
 from cleantail.retries import settled
@@ -51,7 +51,7 @@ class Rejection:
 
     @property
     def reason(self) -> str:
-        return f"rejected by {self.by}" if self.by else "not approved in time"
+        return f"rejected by {self.by}" if self.by else NOT_APPROVED
 
 
 def approved_note(by: str | None) -> str:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from cleantail.human import counted
+from cleantail.log.partition_state import NOT_APPROVED
 from cleantail.rounds.check_results import (
     CHECK_RESULTS_JSON,
     NOT_SAMPLED,
@@ -170,6 +171,11 @@ class Round:
     def note(self) -> str:
         """Return the first note of its logs: who decided, and why."""
         return next((log.note for log in self.logs if log.note), "")
+
+    @property
+    def unanswered(self) -> bool:
+        """Return whether it was dropped because no user answered in time."""
+        return self.note == NOT_APPROVED
 
     @property
     def dropped(self) -> int:

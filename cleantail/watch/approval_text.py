@@ -49,7 +49,7 @@ def body(checked: CheckedRound, question: Question | None = None) -> str:
     blocked = [f"Blocked regardless of the answer, because a check failed: partition {red}."] if red else []
     return "\n\n".join(
         [
-            f"Round `{checked.round}` ({checked.kind}), its clock {instant(checked.now_ms)} UTC: "
+            f"Round `{checked.round}` ({checked.kind}), planned {instant(checked.now_ms)} UTC: "
             f"{checks_text(checked.checks_passed, checked.checks_total, len(checked.measures))}.",
             *([_deadline(question), _links(question)] if question else []),
             *blocked,

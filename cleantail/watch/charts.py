@@ -51,7 +51,7 @@ def scale(most: float, top: float, height: float, label: Callable[[int], str]) -
     step = _step(most, label)
     count = max(-(-int(most) // step), 1)
     end = step * count
-    ticks = tuple(Tick(top + height * (1 - i / count), label(i * step)) for i in range(count + 1))
+    ticks = tuple(Tick(top + height * (1 - i / count), label(i * step) if i else "0") for i in range(count + 1))
     return Scale(end, top, height, ticks)
 
 

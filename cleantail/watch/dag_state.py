@@ -58,6 +58,8 @@ class DagState:
 
     `group` is the group of a DAG that runs other topics too. Then runs that were triggered for another topic are
     ignored, and `failed_tasks` are those in which this topic failed.
+
+    `may_open`: the viewer may open the DAG in Airflow.
     """
 
     dag_id: str = ""
@@ -68,6 +70,7 @@ class DagState:
     last: DagRun | None = None
     active: DagRun | None = None
     failed_tasks: tuple[FailedTask, ...] = ()
+    may_open: bool = True
 
     @property
     def failed(self) -> bool:

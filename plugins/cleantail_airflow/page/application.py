@@ -20,7 +20,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -41,6 +42,7 @@ from cleantail.lake.own_namespace import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
 from cleantail.rounds.evidence_row import clocks_differ
+from cleantail.watch.dag_state import DagState
 from cleantail.watch.glossary import GLOSSARY
 from cleantail.watch.topic_list import Selection
 from cleantail_airflow.installation import config_dir
@@ -55,6 +57,7 @@ from cleantail_airflow.page.page_access import (
     is_allowed,
     login_url,
     note_release,
+    readable,
     readable_topics,
     require_same_origin,
     right,
@@ -116,11 +119,20 @@ async def with_headers(request: Request, call_next: Callable[[Request], Awaitabl
     return response
 
 
+NOT_ALLOWED = "You have no right to this. Rights are those on the topic's DAG or on the topic's own id as a DAG."
+
+
 async def to_login(request: Request, error: Any) -> Response:
-    """Redirect a browser without a login to Airflow's login. Answer other requests with the plain error."""
-    wants_page = request.method == "GET" and "text/html" in request.headers.get("accept", "")
-    if error.status_code == status.HTTP_401_UNAUTHORIZED and wants_page:
+    """Redirect a browser without a login to Airflow's login, and show it a refusal as a page.
+
+    Answer other requests with the plain error.
+    """
+    wants_page = "text/html" in request.headers.get("accept", "")
+    if error.status_code == status.HTTP_401_UNAUTHORIZED and wants_page and request.method == "GET":
         return RedirectResponse(login_url(request), status.HTTP_303_SEE_OTHER)
+    if error.status_code == status.HTTP_403_FORBIDDEN and wants_page:
+        text = NOT_ALLOWED if error.detail == "Forbidden" else error.detail
+        return problem(request, "Not allowed", text, error.status_code)
     return await http_exception_handler(request, error)
 
 
@@ -222,8 +234,15 @@ def _topics(content: PageContent, user: User, selection: Selection, group: str |
         dag_id = dag_id_of(group, configured.dag_prefix)
         of_group = content.group_page(group, dag_states([dag_id])[dag_id])
         names = frozenset(name for name in names if configured.group_of.get(name) == group)
-    waiting, dags = approvals_of(configured, names), dags_of(configured, names)
+    waiting, dags = approvals_of(configured, names), _dags(configured, names, user)
     return content.all_topics(names, _now_ms(), waiting, dags, selection, of_group)
+
+
+def _dags(configured: Configured, names: Collection[str], user: User) -> dict[str, DagState]:
+    """Return topic -> the DAG that runs it, and whether the user may open it: another right may show the topic."""
+    states = dags_of(configured, names)
+    open_to_user = readable({dag.dag_id for dag in states.values()}, user, {})
+    return {name: replace(dag, may_open=dag.dag_id in open_to_user) for name, dag in states.items()}
 
 
 def _examined(configured: Configured, user: User) -> Examined | None:
@@ -249,7 +268,7 @@ def one_topic(
         if (group := configured.group_called(dag_id)) is not None:
             return page(request, "topics.html", by_name(_topics(content, user, selection, group)) | {"examined": None})
         name = configured.topic_of(dag_id)
-        approval_task, dag = approvals_of(configured, [name]).get(name, ""), dags_of(configured, [name])[name]
+        approval_task, dag = approvals_of(configured, [name]).get(name, ""), _dags(configured, [name], user)[name]
         shown = content.one_topic(name, _now_ms(), approval_task, dag)
     except KeyError:
         text = f"{dag_id} is not a topic of Cleantail: no file in config/topics or config/groups names it."
@@ -261,7 +280,10 @@ def one_topic(
         return problem(request, dag_id, str(error))
     may_edit = is_allowed(configured.ids_with_rights(dag_id, of_data=True), user, "PUT")
     may_release = may_edit and may_decide(shown.topic, user.get_id(), user.get_name())
-    return page(request, "topic.html", by_name(shown) | {"released": released, "may_release": may_release})
+    of_group = shown.topic.group
+    may_open_group = of_group and is_allowed((dag_id_of(of_group, configured.dag_prefix),), user, "GET")
+    rights = {"may_release": may_release, "may_open_group": may_open_group}
+    return page(request, "topic.html", by_name(shown) | rights | {"released": released})
 
 
 def records(

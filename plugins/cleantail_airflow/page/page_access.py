@@ -32,7 +32,7 @@ LOGGED_IN = Depends(get_user)
 EVENT = "cleantail_release"
 
 
-def _readable(dag_ids: Iterable[str], user: BaseUser, runs_in: Mapping[str, str]) -> set[str]:
+def readable(dag_ids: Iterable[str], user: BaseUser, runs_in: Mapping[str, str]) -> set[str]:
     """Return the ids that the user may read. DAGs of these ids need not exist.
 
     `runs_in`: a topic's own id -> the id of the DAG that runs it. A topic without a DAG of its own has that DAG's team.
@@ -56,7 +56,7 @@ def readable_topics(configured: Configured, user: BaseUser) -> frozenset[str]:
     Airflow's auth manager has permissions on own ids, even if no DAG of that id exists.
     """
     own, runs = configured.own_ids, configured.dag_ids
-    allowed = _readable({*own.values(), *runs.values()}, user, {own[name]: runs[name] for name in own})
+    allowed = readable({*own.values(), *runs.values()}, user, {own[name]: runs[name] for name in own})
     return frozenset(name for name in own if own[name] in allowed or runs[name] in allowed)
 
 

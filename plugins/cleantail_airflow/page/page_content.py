@@ -185,8 +185,6 @@ class PageContent:
             rows = [row(name, topic) for name, topic in files.items()]
         groups = sorted({row.group for row in rows if row.group})
         reading = any(row.state is State.READING for row in rows)
-        if group is not None:
-            selection = replace(selection, group=group.name)
         return TopicsPage(listing(rows, selection), selection, groups, MEANING, reading, now_ms, group, catalog_error)
 
     def group_page(self, name: str, dag: DagState) -> GroupPage:

@@ -70,7 +70,7 @@ def test_more_reasons_are_counted():
     table = facts(log(0) + log(1) + log(2), {0: PartitionState(checkpoint=30), 1: PartitionState(checkpoint=20)})
     assert (
         planned(table, min_cleanable_dirty_ratio=1.0).reason
-        == "no compaction is due: dirty ratio 0.3333 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
+        == "no compaction is due: dirty ratio 0.33 is not above min.cleanable.dirty.ratio 1.0, and no record is overdue "
         "(and 2 more reasons)"
     )
 
@@ -418,7 +418,7 @@ def test_the_table_has_a_line_for_each_log_and_warning():
     lines = planned(facts(log(0) + log(1), {0: PartitionState(checkpoint=200)})).table().splitlines()
     assert lines[0] == "orders: 2 of 2 partitions are due"
     assert re.fullmatch(
-        r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.0000 is above min\.cleanable\.dirty\.ratio 0\.5", lines[1]
+        r"  partition   0  compact  \[0, 30\) +dirty ratio 1\.00 is above min\.cleanable\.dirty\.ratio 0\.5", lines[1]
     )
     assert (
         lines[2] == "  partition   0  warning  first dirty offset 200 is above the log end 30: reset to the log start 0"

@@ -58,7 +58,7 @@ def test_a_limit_of_0_takes_any_cleanable_byte():
 
 
 def test_the_reason_names_ratio_and_limit():
-    assert verdict(DIRTY) == (True, "dirty ratio 0.7000 is above min.cleanable.dirty.ratio 0.5")
+    assert verdict(DIRTY) == (True, "dirty ratio 0.70 is above min.cleanable.dirty.ratio 0.5")
 
 
 # ---- overdue
@@ -71,7 +71,7 @@ def test_the_reason_names_ratio_and_limit():
             150,
             (
                 False,
-                "dirty ratio 0.1000 is not above min.cleanable.dirty.ratio 0.5, and no record is overdue before "
+                "dirty ratio 0.10 is not above min.cleanable.dirty.ratio 0.5, and no record is overdue before "
                 "1970-01-01 00:00:00 UTC (max.compaction.lag.ms 50ms)",
             ),
             id="delay 0: not overdue",
@@ -95,7 +95,7 @@ def test_an_overdue_log_needs_cleanable_bytes(cleanable, compact):
 
 def test_force_passes_over_the_ratio():
     log = log_state(clean_bytes=900, cleanable_bytes=100)
-    assert verdict(log, force=True) == (True, "forced; dirty ratio 0.1000 is not above min.cleanable.dirty.ratio 0.5")
+    assert verdict(log, force=True) == (True, "forced; dirty ratio 0.10 is not above min.cleanable.dirty.ratio 0.5")
 
 
 def test_force_does_not_pass_over_the_bounds():

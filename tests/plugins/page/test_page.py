@@ -17,12 +17,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cleantail.config.config_model import LONG_MAX
 from cleantail.config.loading import load_topic
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.home.home_folder import site_of
 from cleantail.lake.evaluate import read_facts
 from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
+from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.commit_summaries import packed
 from cleantail.watch.glossary import GLOSSARY
 from cleantail_airflow.installation import ROOT
@@ -337,6 +339,23 @@ def question(server: Any) -> Iterator[Any]:
 WAITS = "waits for approval"
 
 
+@pytest.mark.parametrize(
+    ("by", "shown", "reason"),
+    [
+        ("ben", "Blocked by a person's answer", "rejected by ben"),
+        (None, "Blocked because no person answered", "not approved in time"),
+    ],
+)
+def test_a_round_without_an_answer_is_not_said_to_have_one(
+    browser: Any, orders: OrdersTable, by: str | None, shown: str, reason: str
+) -> None:
+    rejected = after_rejection(PartitionState(), "compact", Rejection(by, 1), LONG_MAX)
+    orders.set_properties(**{"cleantail.partition.0": rejected.as_json()})
+    text = shown_of(browser, orders, "/cleantail/topics/orders")
+    assert f"<strong>{shown}</strong>" in unescape(text)
+    assert reason in text
+
+
 def test_a_round_that_waits_for_a_person_says_so_and_where_to_answer(
     browser: Any, orders: OrdersTable, site: Site, question: Any
 ) -> None:
@@ -381,7 +400,7 @@ def test_bytes_that_reclaims_freed_stay_saved_when_their_snapshots_have_expired(
     tell(orders, evidence_row(kind="reclaim", round="", outcome="published", freed_bytes=3 << 20, partition=0))
     page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]  # a page waits less
     assert 'data-sort="3145728">3.0 MiB' in shown_of(browser, orders, "/cleantail/topics")
-    assert "<dt>Freed by rewrites</dt><dd>3.0 MiB." in shown_of(browser, orders)
+    assert "<dt>Freed by rewrites</dt><dd>3.0 MiB <small>" in shown_of(browser, orders)
 
 
 def test_what_rounds_have_hidden_is_not_said_to_be_saved_before_a_rewrite_has_freed_it(
@@ -393,7 +412,7 @@ def test_what_rounds_have_hidden_is_not_said_to_be_saved_before_a_rewrite_has_fr
     page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]
     everything, shown = shown_of(browser, orders, "/cleantail/topics"), shown_of(browser, orders)
     assert 'data-sort="4194304">4.0 MiB' in everything and "9.0 MiB" not in everything
-    assert "<dt>Freed by rewrites</dt><dd>4.0 MiB." in shown
+    assert "<dt>Freed by rewrites</dt><dd>4.0 MiB <small>" in shown
     assert "All published rounds have hidden about 9.0 MiB, by share of records." in shown
     assert "saved" not in (everything + shown).lower()
 

@@ -243,10 +243,13 @@ def test_a_viewer_of_one_topic_of_a_group_sees_that_one_and_no_other(
     for text in (uma.get(PAGES).text, uma.get(f"{PAGES}/orders").text, uma.get(METRICS).text):
         assert "orders" in text
         assert not re.search("bills|salaries", text)
+        assert not re.search(f"/(dags|topics)/{GROUP}", text)  # they refuse this user
     assert uma.get(f"{PAGES}/orders/docs/index.html").status_code == 200
     assert uma.get(f"{PAGES}/orders/records?round=r9").status_code == 404  # there is no such round
     more = ("", "/docs/index.html", "/records?round=r9")
     assert {uma.get(f"{PAGES}/{name}{path}").status_code for name in ("bills", GROUP) for path in more} == {403}
+    refused = uma.get(f"{PAGES}/bills", Accept="text/html")
+    assert (refused.status_code, "<h1>Not allowed</h1>" in refused.text) == (403, True)
     assert uma.client.post(f"{PAGES}/bills/partitions/0/release", headers={"Origin": HOST}).status_code == 403
     assert uma.client.post(f"{PAGES}/orders/partitions/0/release", headers={"Origin": HOST}).status_code == 303
     assert quarantine_of(grouped) is None
