@@ -47,7 +47,7 @@ from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.catalog import Catalog
 from cleantail.config.platform import Platform, PlatformSettings
 from cleantail.config.source_paths import MAGIC, path_problem, written_problem
-from cleantail.config.topic import ID_CHARS, Topic, dag_id_of, default_table
+from cleantail.config.topic import DOCTOR_DAG, ID_CHARS, OWN_DAG, Topic, dag_id_of, default_table
 from cleantail.config.topic_checks import is_own
 from cleantail.config.topic_source import ADDRESS
 from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, UNHOLDABLE_SUFFIX
@@ -102,7 +102,7 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
 
     1. A file has the name of its topic.
     2. A file that is a link leads to a file of the same name.
-    3. The name is short enough for a DAG id.
+    3. The name is short enough for a DAG id, and not that of Cleantail's own DAG.
     """
     file_stem, link_target = file.stem, file.resolve()
     if topic.topic != file_stem:
@@ -117,6 +117,8 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
         longest = ID_CHARS - len(dag_prefix)
         allowed = f"at most {longest} characters with platform.dag_prefix {dag_prefix}: a DAG id has {ID_CHARS} at most"
         return Problem("topic", not_allowed(file_stem), allowed, file_stem, line=_line(file, "topic"))
+    if file_stem.casefold() == DOCTOR_DAG:
+        return Problem("topic", not_allowed(file_stem), OWN_DAG, file_stem, line=_line(file, "topic"))
     return None
 
 

@@ -199,6 +199,11 @@ def default_table(namespace: str, topic: str) -> str:
     return f"{namespace}.{name}{'_' if _ENDS_AS_SIDE_NAME.search(name) else ''}"
 
 
+DOCTOR_DAG = "cleantail_doctor"
+"""Id of the DAG that examines the installation, behind `platform.dag_prefix`. No topic or group has this name."""
+OWN_DAG = "another name: Cleantail has a DAG of this one"
+
+
 def dag_id_of(topic: str, prefix: str) -> str:
     return prefix + topic
 

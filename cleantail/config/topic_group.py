@@ -21,7 +21,7 @@ from pydantic import Field
 from cleantail.config.config_model import INT_MAX, Configs, Model, PrintableText, config
 from cleantail.config.problems import LocatedProblem, nearest
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
-from cleantail.config.topic import DEFAULT_SCHEDULE, ID_CHARS, Topic, dag_id_of
+from cleantail.config.topic import DEFAULT_SCHEDULE, DOCTOR_DAG, ID_CHARS, OWN_DAG, Topic, dag_id_of
 from cleantail.config.topic_source import TopicName
 from cleantail.errors import ConfigError, Problem, not_allowed
 
@@ -83,6 +83,8 @@ def group_problems(file: Path, group: TopicGroup, dag_prefix: str) -> Iterator[L
     elif len(dag_id_of(name, dag_prefix)) > ID_CHARS:
         longest = ID_CHARS - len(dag_prefix)
         yield _problem(name, f"at most {longest} characters with platform.dag_prefix {dag_prefix}")
+    elif name.casefold() == DOCTOR_DAG:
+        yield _problem(name, OWN_DAG)
 
 
 def awaited_assets(group: TopicGroup | ConfigError) -> tuple[str, ...]:

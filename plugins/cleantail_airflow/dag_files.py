@@ -26,13 +26,13 @@ from pathlib import Path
 from airflow.sdk import DAG, Param, get_parsing_context
 
 from cleantail.config.loading import dag_prefix, load_platform
-from cleantail.config.topic import Topic, dag_id_of, topic_of
+from cleantail.config.topic import DOCTOR_DAG, Topic, dag_id_of, topic_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import counted
 from cleantail_airflow.dag_defaults import FIRST_DAY
 from cleantail_airflow.groups.group_dag import group_dag
-from cleantail_airflow.task_ids import DOCTOR, DOCTOR_DAG
+from cleantail_airflow.task_ids import DOCTOR
 from cleantail_airflow.tasks.assets import usable_groups, usable_topics
 from cleantail_airflow.tasks.doctor_task import SEND_TEST, DoctorOperator
 from cleantail_airflow.topic_dag import code_span, topic_dag

@@ -5,5 +5,5 @@ from __future__ import annotations
 ALERT, OUTCOME = "alert", "outcome"
 PLAN = "plan"
 """The XCom of `evaluate` with the RunPlan. Its return value is the work units, over which compact is mapped."""
-DOCTOR_DAG, DOCTOR = "cleantail_doctor", "doctor"
-"""The DAG that examines the installation, behind `platform.dag_prefix`, and its task, which returns the findings."""
+DOCTOR = "doctor"
+"""The task of the DAG that examines the installation. It returns the findings."""

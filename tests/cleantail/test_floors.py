@@ -41,7 +41,7 @@ FLOORS = (
     ("cleantail_airflow.groups",),
     ("cleantail_airflow",),
     ("embedded_airflow",),
-    ("cleantail_topics", "cleantail_broken_topics"),
+    ("cleantail_topics", "cleantail_broken_topics", "cleantail_doctor"),
 )
 """From the ground up. What stands beside each other does not import each other."""
 

@@ -1,4 +1,4 @@
-"""What Airflow makes of dags/: one DAG per good topic, one import error for the broken ones, nothing else."""
+"""What Airflow makes of dags/: one DAG per good topic, the doctor's, one import error for broken topics, nothing else."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from tests.airflow_site import Site
 
 BROKEN_FILE = "cleantail_broken_topics.py"
 TOPICS_FILE = "cleantail_topics.py"
+DOCTOR_FILE = "cleantail_doctor.py"
+DOCTOR = "cleantail_doctor"
 
 
 def stored(bag: Any) -> tuple[dict[str, str], dict[str, bool]]:
@@ -40,8 +42,8 @@ def test_every_topic_of_the_repository_has_one_dag_and_no_import_error(
     monkeypatch.setenv("CLEANTAIL_CONFIG", str(ROOT / "config"))
     bag = site.bag()
     assert bag.import_errors == {}
-    assert sorted(bag.dags) == sorted(topic.topic for topic in load_topics(ROOT / "config"))
-    assert len(bag.dags) >= 3
+    assert sorted(bag.dags) == sorted([DOCTOR, *(topic.topic for topic in load_topics(ROOT / "config"))])
+    assert len(bag.dags) >= 4
 
 
 def test_a_broken_topic_is_the_only_import_error_and_every_other_dag_stays(site: Site) -> None:
@@ -49,7 +51,8 @@ def test_a_broken_topic_is_the_only_import_error_and_every_other_dag_stays(site:
     site.topic("customers")
     site.broken_topic("broken")
     bag = site.bag()
-    assert sorted(bag.dags) == ["customers", "orders"]
+    assert sorted(bag.dags) == [DOCTOR, "customers", "orders"]
+    assert bag.dags[DOCTOR].dag_display_name == "cleantail_doctor: 1 error in the configuration"
     assert list(bag.import_errors) == [BROKEN_FILE]
     text = bag.import_errors[BROKEN_FILE]
     assert f"{site.config / 'topics' / 'broken.yaml'}:1: config.segment.sm\n" in f"{text}\n"
@@ -106,7 +109,7 @@ def test_broken_defaults_are_named_once_however_many_topics_they_break(site: Sit
     site.topic("customers")
     (site.config / "defaults.yaml").write_text("platfrom: {}\n")
     bag = site.bag()
-    assert dict(bag.dags) == {}
+    assert list(bag.dags) == [DOCTOR]
     assert bag.import_errors[BROKEN_FILE].count("defaults.yaml:1: platfrom") == 1
 
 
@@ -117,23 +120,23 @@ def test_a_missing_configuration_is_an_import_error_of_the_topics_file(
     assert "no such directory" in site.bag().import_errors[TOPICS_FILE]
 
 
-def test_no_topics_are_no_dags_and_no_error(site: Site) -> None:
+def test_without_topics_there_is_only_the_doctors_dag_and_no_error(site: Site) -> None:
     bag = site.bag()
-    assert (dict(bag.dags), bag.import_errors) == ({}, {})
+    assert (list(bag.dags), bag.import_errors) == ([DOCTOR], {})
 
 
 def test_a_task_builds_only_its_own_dag(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     site.topic("orders")
     site.topic("customers")
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "orders")
-    assert list(site.bag().dags) == ["orders"]
+    assert sorted(site.bag().dags) == [DOCTOR, "orders"]
 
 
 @pytest.mark.parametrize("name", ["topic", "wanted", "scan_topics", "dag", "os", "a.b-c_d"])
 def test_a_topic_may_have_the_name_of_anything_in_the_dag_file(site: Site, name: str) -> None:
     site.topic(name)
     site.topic("zebra")
-    assert sorted(site.bag().dags) == sorted([name, "zebra"])
+    assert sorted(site.bag().dags) == sorted([DOCTOR, name, "zebra"])
 
 
 WATCH = """
@@ -173,13 +176,13 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, list[Any], 
 
 def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(watched: tuple[Site, Any, Any]) -> None:
     site, (names, seen, loaded), _ = watched
-    assert names == ["house", "orders"]
+    assert names == [DOCTOR, "house", "orders"]
     assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "pandas"}.isdisjoint(loaded)
     assert {event for event, _ in seen} == {"open"}
     assert {Path(file).suffix for _, file in seen} <= {".py", ".pyc", ".yaml", ".airflowignore", ""}
     assert not [file for _, file in seen if str(site.home) in file]
     file = str(site.config / "topics" / "orders.yaml")
-    assert [opened for _, opened in seen].count(file) == len([TOPICS_FILE, BROKEN_FILE])
+    assert [opened for _, opened in seen].count(file) == len([TOPICS_FILE, DOCTOR_FILE, BROKEN_FILE])
 
 
 def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_has(
@@ -188,7 +191,7 @@ def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_h
     site, _, (names, seen, _) = watched
     monkeypatch.setenv("CLEANTAIL_CONFIG", str(site.config))
     whole, file = site.dag("house"), str(site.config / "topics" / "rooms.yaml")
-    assert names == ["house"]
+    assert names == [DOCTOR, "house"]
     assert [opened for _, opened in seen].count(file) == len([BROKEN_FILE])  # which a task does not parse
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "house")
     of_a_task = site.dag("house")
@@ -198,7 +201,7 @@ def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_h
         assert of_a_task.get_task(task.task_id).downstream_task_ids == task.downstream_task_ids
 
 
-@pytest.mark.parametrize("file", [TOPICS_FILE, BROKEN_FILE])
+@pytest.mark.parametrize("file", [TOPICS_FILE, DOCTOR_FILE, BROKEN_FILE])
 def test_dag_files_only_loop(file: str) -> None:
     assert len((ROOT / "dags" / file).read_text().splitlines()) <= 30
 

@@ -91,7 +91,7 @@ def note_of(finished: Any, task_id: str) -> str:
 def test_topics_of_a_group_have_one_dag_whose_stations_are_mapped_over_packs(group: Site) -> None:
     group.topic("asked", group="pairs", publish="approve")
     bag = group.bag()
-    assert sorted(bag.dags) == ["asked", "others", "pairs"]
+    assert sorted(bag.dags) == ["asked", "cleantail_doctor", "others", "pairs"]
     assert str(bag.dags["asked"].schedule) == str(bag.dags["pairs"].schedule) == "@daily"
     dag = bag.dags["pairs"]
     assert dag.task_group.children["pack"].children.keys() == {"run_pack", *STATIONS}
@@ -506,7 +506,7 @@ def test_the_dags_have_the_prefix_and_a_broken_group_hides_no_other(group: Site,
         json.dumps({"group": "others", "limits": {"pack.max.byte": 1}})
     )
     bag = group.bag()
-    assert sorted(bag.dags) == ["lake-pairs"]
+    assert sorted(bag.dags) == ["lake-cleantail_doctor", "lake-pairs"]
     assert [str(error).count("others.yaml") > 0 for error in bag.import_errors.values()] == [True]
     finished = bag.dags["lake-pairs"].test(run_conf={"topic": "left"})
     assert (str(finished.state), jobs.calls) == ("success", [])

@@ -286,10 +286,12 @@ def approvals_of(configured: Configured, topics: Collection[str]) -> dict[str, s
 
 
 class Examined(NamedTuple):
-    """The DAG `cleantail_doctor`, and what its last run found: what is wrong first."""
+    """The DAG `cleantail_doctor`, what its last run found (what is wrong first), and whether the viewer may trigger
+    it."""
 
     dag: DagState
     findings: tuple[Finding, ...]
+    may_trigger: bool = False
 
     @property
     def wrong(self) -> int:

@@ -10,6 +10,7 @@ GET  /topics/ID/records?round=R&kind=K            records that a round would rem
 GET  /topics/ID/docs/PATH                         the topic's Data Docs
 POST /topics/ID/partitions/N/release              unblock a log; for users who may edit the topic, and
                                                   with `publish: approve` only for its approvers
+POST /examine                                     trigger the DAG cleantail_doctor; for users who may trigger it
 GET  /glossary                                    the words of the pages
 GET  /static/FILE                                 a style sheet, script or image
 GET  /metrics                                     for Prometheus (exposition)
@@ -34,7 +35,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from cleantail import human
 from cleantail.config.run_schedule import schedule_text
-from cleantail.config.topic import dag_id_of
+from cleantail.config.topic import DOCTOR_DAG, dag_id_of
 from cleantail.errors import CleantailError, ConfigError, HeldError
 from cleantail.home.home_folder import site_of
 from cleantail.lake.foreign_errors import explained
@@ -56,17 +57,18 @@ from cleantail_airflow.page.page_access import (
     User,
     is_allowed,
     login_url,
+    may_trigger,
     note_release,
     readable,
     readable_topics,
     require_same_origin,
     right,
+    trigger,
     ui_root,
 )
 from cleantail_airflow.page.page_content import PageContent
 from cleantail_airflow.page.page_values import TopicsPage, by_name
 from cleantail_airflow.page.records_and_docs import records_of_round, round_named
-from cleantail_airflow.task_ids import DOCTOR_DAG
 
 HERE = Path(__file__).parent
 STATIC = HERE / "static"
@@ -204,6 +206,7 @@ def build_app() -> FastAPI:
         "/topics/{dag_id}/partitions/{partition}/release",
         dependencies=[Depends(require_same_origin), right("PUT", of_data=True)],
     )(release_log)
+    app.post("/examine", dependencies=[Depends(require_same_origin)])(examine_now)
     app.get("/glossary", response_class=HTMLResponse)(glossary)
     app.get("/static/{name}")(static)
     # not by app.get, which would require Airflow's login also of a scraper with the token
@@ -248,7 +251,21 @@ def _dags(configured: Configured, names: Collection[str], user: User) -> dict[st
 def _examined(configured: Configured, user: User) -> Examined | None:
     """Return the last result of the DAG that examines the installation, for users who may read that DAG."""
     dag_id = dag_id_of(DOCTOR_DAG, configured.dag_prefix)
-    return last_examination(dag_id) if is_allowed((dag_id,), user, "GET") else None
+    found = last_examination(dag_id) if is_allowed((dag_id,), user, "GET") else None
+    return found and found._replace(may_trigger=may_trigger(dag_id, user))
+
+
+def examine_now(request: Request, user: User) -> Response:
+    """Trigger the DAG that examines the installation, unless a run is active, and redirect to its last result."""
+    dag_id = dag_id_of(DOCTOR_DAG, content_of(request).configured.dag_prefix)
+    if not may_trigger(dag_id, user):
+        raise HTTPException(status.HTTP_403_FORBIDDEN, "Forbidden")
+    dag = dag_states([dag_id])[dag_id]
+    if not dag.exists:
+        raise HTTPException(status.HTTP_404_NOT_FOUND, f"Airflow has no DAG {dag_id}")
+    if dag.active is None:
+        trigger(dag_id, user)
+    return RedirectResponse(f"{request.scope['root_path']}/topics#installation", status.HTTP_303_SEE_OTHER)
 
 
 def one_topic(

@@ -16,12 +16,13 @@ from urllib.parse import quote, urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
 from airflow.api_fastapi.auth.managers.models.base_user import BaseUser
-from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity, DagDetails
 from airflow.api_fastapi.core_api.security import get_user
 from airflow.configuration import conf
 from airflow.models.dag import DagModel
 from airflow.models.log import Log
 from airflow.utils.session import create_session
+from airflow.utils.types import DagRunTriggeredByType
 from fastapi import Depends, HTTPException, Request, status
 
 from cleantail.errors import ConfigError
@@ -66,6 +67,20 @@ def is_allowed(dag_ids: Sequence[str], user: BaseUser, method: str) -> bool:
     team = DagModel.get_team_name(dag_ids[-1])
     details = [DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id) or team) for dag_id in dag_ids]
     return any(manager.is_authorized_dag(method=method, details=one, user=user) for one in details)
+
+
+def may_trigger(dag_id: str, user: BaseUser) -> bool:
+    """Return whether the user may trigger the DAG, as Airflow's own button requires it."""
+    manager: Any = get_auth_manager()
+    details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
+    return bool(manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user))
+
+
+def trigger(dag_id: str, user: BaseUser) -> None:
+    """Start a run of the DAG in the user's name."""
+    from airflow.api.common.trigger_dag import trigger_dag
+
+    trigger_dag(dag_id, triggered_by=DagRunTriggeredByType.UI, triggering_user_name=user.get_name())
 
 
 def right(method: str, of_data: bool = False) -> Any:

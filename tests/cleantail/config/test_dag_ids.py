@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.config.loading import dag_prefix, load_platform, scan_topics
+from cleantail.config.loading import dag_prefix, load_platform, scan_groups, scan_topics
 from cleantail.config.topic import Topic, by_topic, dag_id_of, topic_of
 from cleantail.errors import ConfigError
 
@@ -46,6 +46,20 @@ def test_a_name_that_is_too_long_with_the_prefix_is_refused(config_dir):
     assert str(found[241]).endswith(
         "at most 240 characters with platform.dag_prefix cleantail_: a DAG id has 250 at most"
     )
+
+
+def test_no_topic_and_no_group_has_the_name_of_cleantails_own_dag(config_dir):
+    (config_dir / "groups").mkdir()
+    for folder, key in (("topics", "topic"), ("groups", "group")):
+        for name in ("cleantail_doctor", "Cleantail_Doctor", "cleantail_doctors"):
+            (config_dir / folder / f"{name}.yaml").write_text(f"{key}: {name}\n")
+    (config_dir / "topics" / "cleantail_doctors.yaml").rename(config_dir / "topics" / "doctors.yaml")
+    (config_dir / "topics" / "doctors.yaml").write_text("topic: doctors\n")
+    for scanned, key in ((scan_topics(config_dir), "topic"), (scan_groups(config_dir), "group")):
+        wrong = {file.stem: str(error) for file, error in scanned if isinstance(error, ConfigError)}
+        assert wrong.keys() == {"cleantail_doctor", "Cleantail_Doctor"}
+        for name, text in wrong.items():
+            assert f'{key}: "{name}" is not allowed: another name: Cleantail has a DAG of this one' in text
 
 
 @pytest.mark.parametrize(

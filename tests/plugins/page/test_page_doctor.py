@@ -10,11 +10,13 @@ from cleantail.doctor import OK, WRONG, Finding
 from cleantail_airflow.installation import NO_CONFIG, WITHOUT_CONFIG
 from cleantail_airflow.page import mount
 from cleantail_airflow.page.page_content import PageContent
-from tests.plugins.page.test_page import browser, dag_row, no_dags, orders, server, tokens  # noqa: F401
+from tests.airflow_site import Site
+from tests.dags.test_dag_files import stored
+from tests.plugins.page.test_page import HOST, browser, dag_row, no_dags, orders, server, tokens  # noqa: F401
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
 
-TOPICS = "/cleantail/topics"
+TOPICS, EXAMINE, BUTTON = "/cleantail/topics", "/cleantail/examine", 'action="/cleantail/examine"'
 HOSTILE = "<script>alert(1)</script>"
 FINDINGS = [
     Finding("java", "", OK, "version 17"),
@@ -49,6 +51,36 @@ def test_the_last_examination_is_shown_with_what_is_wrong_first(browser: Any) ->
     assert 'href="/dags/cleantail_doctor"' in shown
     assert HOSTILE not in shown
     assert "Installation:" not in browser("ann").get(f"{TOPICS}/orders").text
+
+
+def triggered() -> list[tuple[str, str]]:
+    """Who triggered the runs of the DAG, and their states."""
+    from airflow.models.dagrun import DagRun
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        runs = session.query(DagRun).filter_by(dag_id="cleantail_doctor", run_type="manual")
+        return [(run.triggering_user_name, str(run.state)) for run in runs]
+
+
+def test_the_button_triggers_the_dag_of_the_repository(browser: Any, site: Site) -> None:  # noqa: F811
+    assert browser("ann").client.post(EXAMINE, headers={"Origin": HOST}).status_code == 404
+    bag = site.bag()
+    assert "cleantail_doctor" in stored(bag)[1]
+    assert BUTTON not in browser("vic").get(TOPICS).text
+    assert browser("vic").client.post(EXAMINE, headers={"Origin": HOST}).status_code == 403
+    assert browser().client.post(EXAMINE, headers={"Origin": HOST}).status_code == 401
+    assert browser("ann").client.post(EXAMINE, headers={"Origin": "https://evil.example"}).status_code == 403
+    assert triggered() == []
+
+    assert BUTTON in browser("ann").get(TOPICS).text
+    for _ in range(2):  # the second time a run is active
+        answer = browser("ann").client.post(EXAMINE, headers={"Origin": HOST})
+        assert (answer.status_code, answer.headers["location"]) == (303, f"{TOPICS}#installation")
+    assert triggered() == [("ann", "queued")]
+    shown = browser("ann").get(TOPICS).text
+    assert BUTTON not in shown
+    assert ">Queued</a>" in shown
 
 
 def test_a_result_of_another_version_is_not_shown_and_breaks_nothing(browser: Any) -> None:  # noqa: F811
