@@ -74,6 +74,18 @@ YEAR_MS = 31_556_952_000
 """Mean length of a year of the Gregorian calendar."""
 
 
+_SECONDS = range(10**9, 10**11)
+"""Numbers that are Unix seconds (from 2001 on) and not milliseconds: as such they would be days of 1970 to 1973."""
+
+
+def seconds_problem(number: int) -> str:
+    """Return why a number that should be Unix ms is probably in seconds, or "" if it is not."""
+    if number not in _SECONDS:
+        return ""
+    meant = datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%S")
+    return f"{number} is in 1970 to 1973 as Unix ms. Did you mean seconds? Give {number}000 ({meant} UTC)"
+
+
 def instant(at_ms: int) -> str:
     """Return Unix ms as a moment in UTC; beyond Python's calendar, the year and the number."""
     try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import re
 import time
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from cleantail.errors import CleantailError
-from cleantail.human import moment_ms
+from cleantail.human import moment_ms, seconds_problem
 from cleantail_cli.command import config_dir_of
 
 _TOPIC = re.compile(r"""^(?:\{[ \t]*)?["']?topic["']?[ \t]*:[ \t]+["']?([^\s"',}#]+)""", re.MULTILINE)
@@ -56,8 +55,6 @@ def _name(file: Path) -> str:
 
 
 LONG_END = 1 << 63
-SECONDS = range(10**9, 10**11)
-"""Numbers that are Unix seconds (from 2001 on) and not milliseconds: as such they would be days of 1970 to 1973."""
 LAST = "last"
 """Names the newest round, or the newest ingestion, that can be undone."""
 
@@ -93,10 +90,9 @@ class Clock(click.ParamType[int]):
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int) or is_natural(value):
-            if (number := int(value)) in SECONDS:
-                meant = datetime.fromtimestamp(number, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-                self.fail(f"{value} is in 1970 to 1973 as Unix ms. Did you mean seconds? Give {number}000, or {meant}")
-            return number
+            if problem := seconds_problem(int(value)):
+                self.fail(problem)
+            return int(value)
         if (at_ms := moment_ms(value)) is None:
             hint = "not an integer from 0 to 2^63 - 1 (Unix ms), nor a time as 2026-11-29T14:20"
             self.fail(f"{value!r} is {hint}")

@@ -94,7 +94,8 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
     A broker may clean a tombstone away before it is read. This command reads the topic to its end, and compares the
     live keys of the table with those in Kafka. It removes the missing ones in a round of its own. The round is checked
     and published like any other. --dry-run only counts. A source topic with `delete` in its cleanup.policy is refused.
-    The exit code is 5 if the round needs approval: it is dropped, and --approve makes and publishes it.
+
+    If the round needs approval, it is dropped and the exit code is 5. Run again with --approve to make and publish it.
     """
     from cleantail.home.home_folder import exclusive
     from cleantail.kafka.table_position import table_position

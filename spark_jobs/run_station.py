@@ -374,7 +374,7 @@ def _reclaim(job: Job) -> Document:
 
 
 def _rollback(job: Job) -> Document:
-    """Undo published rounds: restore table and state to before them, in one commit. What was appended since stays."""
+    """Undo published rounds: restore table and state to before them, in one commit. Later appends are kept."""
     from spark_jobs.round.undo import AskedRollback, undo_once
 
     given = job.arguments

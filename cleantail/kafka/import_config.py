@@ -24,7 +24,7 @@ from typing import Any
 import yaml
 
 from cleantail.config.catalog import Catalog
-from cleantail.config.claims import Claim, problem_of_new
+from cleantail.config.claims import Claim, name_problem, problem_of_new
 from cleantail.config.kafka_configs import KafkaConfigs, why_brokers_only
 from cleantail.config.loading import claims_of, load_topic
 from cleantail.config.settings_in_force import CONFIGS_OF_DELETE
@@ -388,10 +388,13 @@ def _load(data: Mapping[str, object], file: Path, config_dir: Path) -> Topic:
 def validated(text: str, file: Path, config_dir: Path) -> Topic:
     """Return the topic that `file` would define. Raises ConfigError as if the file existed."""
     with tempfile.TemporaryDirectory() as directory:
-        written = Path(directory) / "topic.yaml"
+        written = Path(directory) / file.name
         written.write_text(text, encoding="utf-8")
         try:
-            return load_topic(written, config_dir)
+            topic = load_topic(written, config_dir)
+            if problem := name_problem(written, topic, topic.platform.dag_prefix):
+                raise ConfigError(written, [problem])
+            return topic
         except ConfigError as e:
             if e.file != written:
                 raise

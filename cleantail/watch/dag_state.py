@@ -35,7 +35,7 @@ class FailedTask:
     """A failed task of the last run.
 
     `map_index` is -1 for a task that is not mapped. `label` is the name of a mapped instance in the UI, as `partitions
-    0, 1`. `reason` is the error of one topic in a group's task.
+    0, 1`. `reason` is the first line of the task's error, or of one topic's error in a group's task.
     """
 
     task_id: str
@@ -185,5 +185,10 @@ def _of_outcome(outcome: TopicOutcome, number: int, skipped: Collection[str]) ->
 
 def _task(task_id: str, number: int, reason: str) -> FailedTask:
     """Return a task without the pack's label, which names other topics."""
-    lines = reason.strip().splitlines()
-    return FailedTask(task_id, number, f"pack {number}", lines[0][:REASON_CHARS] if lines else "")
+    return FailedTask(task_id, number, f"pack {number}", short_reason(reason))
+
+
+def short_reason(reason: str) -> str:
+    """Return the first line of an error, of limited length."""
+    first = next((line.strip() for line in reason.splitlines() if line.strip()), "")
+    return first if len(first) <= REASON_CHARS else f"{first[:REASON_CHARS]}…"

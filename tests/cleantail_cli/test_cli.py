@@ -73,8 +73,8 @@ def usage(capsys):
         pytest.param(["plan", "orders", "--now", "-1"], "error: --now: '-1' is not", id="negative clock"),
         pytest.param(
             ["plan", "orders", "--now", "1795932130"],
-            "error: --now: 1795932130 is in 1970 to 1973 as Unix ms. Did you mean seconds? Give 1795932130000, or "
-            "2026-11-29T06:02:10 (",
+            "error: --now: 1795932130 is in 1970 to 1973 as Unix ms. Did you mean seconds? Give 1795932130000 "
+            "(2026-11-29T06:02:10 UTC)",
             id="clock in seconds",
         ),
         pytest.param(

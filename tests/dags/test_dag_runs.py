@@ -439,3 +439,20 @@ def test_a_name_that_no_parameter_has_ends_the_run_at_its_first_task(
     assert (
         "rolback_to, which is not a parameter of this DAG (did you mean rollback_to?). It takes force, now_ms" in told
     )
+
+
+@pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])
+def test_a_clock_in_seconds_ends_the_run_at_its_first_task(
+    run: Run, jobs: StubbedJobs, site: Site, source: str | None
+) -> None:
+    (site.home / "landing").mkdir()
+    (site.home / "landing" / "a.jsonl").write_text('{"partition": 0, "offset": 0, "key": "k", "payload": "v"}\n')
+    (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
+    finished = run(plan(units=1), {"now_ms": 1_795_932_130}, source={"path": source})
+    assert (str(finished.state), jobs.names) == ("failed", [])
+    [first] = [task for task, state in states(finished).items() if state == "failed" and task != "outcome"]
+    assert first == ("ingest" if source else "evaluate")
+    assert (
+        "now_ms: 1795932130 is in 1970 to 1973 as Unix ms. Did you mean seconds? Give 1795932130000 "
+        "(2026-11-29T06:02:10 UTC). Nothing was done" in alerts(site)[0]["reason"]
+    )

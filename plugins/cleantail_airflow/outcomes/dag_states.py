@@ -29,9 +29,11 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
 from cleantail.doctor import WRONG, Finding
+from cleantail.errors import TableError
 from cleantail.rounds.stations import EVALUATE, RUN_PACK
-from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic
+from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic, short_reason
 from cleantail_airflow.outcomes.configured_topics import Configured
+from cleantail_airflow.outcomes.failures import FAILURE_NOTE_JSON, NOTE
 from cleantail_airflow.task_ids import DOCTOR, OUTCOME, PLAN
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)
@@ -68,8 +70,8 @@ def _models(session: Any, dag_ids: Collection[str]) -> dict[str, DagState]:
 def _runs_query(dag_ids: Collection[str]) -> Any:
     """Return the query for the newest ended run of each DAG and for all active runs, newest first.
 
-    An ended run has one row for each failed task, or one row if no task failed. A cleared run is active again with its
-    old id, so an active run need not be the newest.
+    An ended run has one row for each failed task, with its note, or one row if no task failed. A cleared run is active
+    again with its old id, so an active run need not be the newest.
     """
     newest = (
         select(func.max(RunModel.id))
@@ -83,11 +85,19 @@ def _runs_query(dag_ids: Collection[str]) -> Any:
         RunModel.state == DagRunState.FAILED,
     )
     columns = (RunModel.dag_id, RunModel.run_id, RunModel.state, RunModel.start_date, RunModel.end_date)
+    note = and_(
+        XComModel.dag_id == TaskInstance.dag_id,
+        XComModel.run_id == TaskInstance.run_id,
+        XComModel.task_id == TaskInstance.task_id,
+        XComModel.map_index == TaskInstance.map_index,
+        XComModel.key == NOTE,
+    )
     task = (TaskInstance.task_id, TaskInstance.map_index, TaskInstance._rendered_map_index.label("label"))
     active = and_(RunModel.dag_id.in_(dag_ids), RunModel.state.in_(ACTIVE))
     return (
-        select(*columns, *task)
+        select(*columns, *task, XComModel.value.label("note"))
         .outerjoin(TaskInstance, failed)
+        .outerjoin(XComModel, note)
         .where(or_(RunModel.id.in_(newest), active))
         .order_by(RunModel.dag_id, RunModel.id.desc(), TaskInstance.end_date, TaskInstance.map_index)
     )
@@ -105,12 +115,24 @@ def _with_runs(state: DagState, rows: Collection[Any]) -> DagState:
 
 
 def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
-    """Return the tasks in the order in which they failed.
+    """Return the tasks in the order in which they failed, with the reasons that they noted.
 
     The task `outcome` fails in every red run. It is left out if another task failed.
     """
-    failed = [FailedTask(row.task_id, row.map_index, row.label or "") for row in rows if row.task_id is not None]
+    failed = [
+        FailedTask(row.task_id, row.map_index, row.label or "", _reason(row.note))
+        for row in rows
+        if row.task_id is not None
+    ]
     return tuple(task for task in failed if task.task_id != OUTCOME) or tuple(failed)
+
+
+def _reason(note: Any) -> str:
+    """Return the first line of a noted error; empty if the task was killed, or its note cannot be parsed."""
+    try:
+        return short_reason(FAILURE_NOTE_JSON.of_plain(_plain(note), "a failed task's note").reason) if note else ""
+    except TableError:
+        return ""
 
 
 def dag_run(row: Any) -> DagRun:

@@ -7,6 +7,7 @@ from typing import Any
 
 from airflow.sdk import Context
 
+from cleantail.human import seconds_problem
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 
 ROLLBACK_TO = "rollback_to"
@@ -48,10 +49,10 @@ RECONCILE_PARAM: dict[str, Any] = {
 
 
 def require_known_params(context: Context) -> None:
-    """Raise AirflowFailException if the run's conf has a name that is not a parameter of the DAG.
+    """Raise AirflowFailException for a name that is not a parameter of the DAG, or for a clock in seconds.
 
     Airflow's API accepts any conf. Without this check a run with the typo `rolback_to` would compact. The first task of
-    a run calls this. Airflow checks the values.
+    a run calls this. Airflow checks the types of the values.
     """
     params = sorted(context["dag"].params)
     unknown = sorted(map(str, set(context["dag_run"].conf or ()) - set(params)))
@@ -62,3 +63,5 @@ def require_known_params(context: Context) -> None:
             f"the run was triggered with {', '.join(unknown)}, which is not a parameter of this DAG{hint}. It takes "
             f"{', '.join(params)}. Nothing was done. Trigger it again"
         )
+    if problem := seconds_problem(context["params"].get("now_ms") or 0):
+        raise AirflowFailException(f"now_ms: {problem}. Nothing was done. Trigger it again")

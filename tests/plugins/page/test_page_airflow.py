@@ -15,6 +15,7 @@ from differential.broker import free_port
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
 from tests.plugins.page.test_page import (  # noqa: F401
+    HOSTILE,
     METRICS,
     browser,
     dag_row,
@@ -54,6 +55,18 @@ def run_row(name: str, run_id: str, state: str, *failed: tuple[str, int]) -> Non
             session.add(TaskInstance(task, run_id=run_id, dag_version_id=None, state=of_task, map_index=map_index))
 
 
+def noted_row(name: str, run_id: str, task_id: str, note: object, map_index: int = -1) -> None:
+    """The XCom that a failed task leaves."""
+    from airflow.models.dagrun import DagRun
+    from airflow.models.xcom import XComModel
+    from airflow.utils.session import create_session
+
+    with create_session() as session:
+        run = session.query(DagRun).filter_by(dag_id=name, run_id=run_id).one()
+        of_task = {"dag_run_id": run.id, "dag_id": name, "run_id": run_id, "task_id": task_id, "map_index": map_index}
+        session.add(XComModel(key="failure", value=note, **of_task))
+
+
 @pytest.fixture
 def clean(orders: OrdersTable) -> Iterator[OrdersTable]:  # noqa: F811
     """Partition 0 is out of quarantine and both are clean; the DAG is there and not paused."""
@@ -81,6 +94,17 @@ def test_a_failed_last_run_makes_the_topic_failed_and_leads_to_the_log_of_the_ta
     run_row("orders", "r3", "success")
     assert 'data-state="clean"' in shown_of(browser, clean, TOPICS)
     assert "The last run failed" not in shown_of(browser, clean)
+
+
+def test_list_and_page_have_the_first_line_of_a_failed_tasks_error(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
+    run_row("orders", RUN, "failed", ("compact", 0), ("compact", 3), ("evaluate", -1), ("ingest", -1), ("outcome", -1))
+    noted_row("orders", RUN, "ingest", {"reason": f"nothing listens at kafka:9092 {HOSTILE}\nsecond line", "at_ms": 5})
+    noted_row("orders", RUN, "compact", {"reason": "x" * 400}, map_index=3)
+    noted_row("orders", RUN, "evaluate", ["of no task of ours"])
+    for shown in (shown_of(browser, clean, TOPICS), shown_of(browser, clean)):
+        assert "nothing listens at kafka:9092 &lt;script&gt;" in shown
+        assert f"{'x' * 300}…" in shown and "x" * 301 not in shown
+        assert "second line" not in shown and "of no task" not in shown and HOSTILE not in shown
 
 
 def test_a_failed_run_without_a_failed_task_leads_to_the_run(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
