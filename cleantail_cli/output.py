@@ -112,8 +112,13 @@ class ConsoleOutput(Output):
         from rich.table import Table
         from rich.text import Text
 
+        # without the spaces next to the lines if the words of the heads would break
+        head_width = sum(max(map(len, name.split()), default=0) for name in columns) + 3 * len(columns) + 1
         table = Table(
-            title=escape(printable(title)) if title else None, caption=escape(caption) or None, caption_justify="left"
+            title=escape(printable(title)) if title else None,
+            caption=escape(caption) or None,
+            caption_justify="left",
+            padding=(0, int(head_width <= line_width())),
         )
         for name in columns:
             table.add_column(name, overflow="fold")

@@ -359,8 +359,13 @@ LISTED = "`cleantail history TOPIC` lists the snapshots"
 
 
 def no_snapshot(table: Table, snapshot_id: int) -> TableError:
-    """Return the error about a snapshot that a table does not have."""
-    return TableError(f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired; {LISTED}")
+    """Return the error about a snapshot that a table does not have. The number may be a Unix time."""
+    at_ms = snapshot_id if snapshot_id >= 10**11 else snapshot_id * 1000
+    is_time = 10**12 <= at_ms < 10**13
+    hint = f". If it is a time, write it as {instant(at_ms).replace(' ', 'T')}" if is_time else ""
+    return TableError(
+        f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired; {LISTED}{hint}"
+    )
 
 
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:

@@ -65,3 +65,12 @@ def test_on_a_terminal_prose_breaks_between_words_and_in_a_pipe_not_at_all(capsy
         lines = capsys.readouterr().out.splitlines()
         assert len(lines) == (3 if terminal else 1)
         assert " ".join(line.strip() for line in lines) == text and max(map(len, lines)) <= (40 if terminal else 99)
+
+
+def test_the_words_of_a_tables_heads_do_not_break_in_80_columns(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    columns = ("partition", "records in", "records out", "superseded", "expired", "other", "tombstones", "checks")
+    ConsoleOutput().table(columns, [(11, 80_000_000, 4, 4, 0, 0, 1, "passed, 2 warnings")])
+    shown = capsys.readouterr().out
+    assert {word for name in columns for word in name.split()} <= set(shown.replace("┃", " ").split())
+    assert max(map(len, shown.splitlines())) <= 80

@@ -93,6 +93,21 @@ def test_an_unknown_snapshot_is_refused(orders_table):
         live_partitions(orders_table.table, 5)
 
 
+@pytest.mark.parametrize(
+    ("number", "hint"),
+    [
+        (1_795_932_130, ". If it is a time, write it as 2026-11-29T06:02:10"),
+        (1_795_932_130_000, ". If it is a time, write it as 2026-11-29T06:02:10"),
+        (17_959_321_300_000, ""),
+        (7_959_321_300_000_000_000, ""),
+    ],
+)
+def test_a_unix_time_in_the_place_of_a_snapshot_is_answered_with_how_a_time_is_written(orders_table, number, hint):
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    with pytest.raises(TableError, match=rf"no snapshot {number} in .* lists the snapshots{hint}$"):
+        live_partitions(orders_table.table, number)
+
+
 def test_a_file_without_bounds_of_the_offset_names_the_knob(orders_table):
     orders_table.set_properties(**{"write.metadata.metrics.default": "none"}).append((0, 0, 0, b"a", b"x"))
     with pytest.raises(
