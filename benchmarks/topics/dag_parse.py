@@ -9,11 +9,12 @@ import time
 from pathlib import Path
 
 from cleantail.config.loading import load_topics
+from cleantail.config.topic import DOCTOR_DAG
 from differential.broker import ROOT
 
 
 def main(argv: list[str]) -> int:
-    """Parses the DAG files. The exit code is 1 where there is not one DAG for each topic."""
+    """Parses the DAG files. The exit code is 1 if the DAGs are not one for each topic, and the doctor's."""
     os.environ |= {
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),
@@ -27,7 +28,7 @@ def main(argv: list[str]) -> int:
     bag = BundleDagBag(dag_folder=ROOT / "dags", bundle_path=ROOT / "dags", bundle_name="dags-folder")
     seconds = time.perf_counter() - began
     Path(argv[0]).write_text(json.dumps({"seconds": seconds, "dags": len(bag.dags)}))
-    expected = {topic.topic for topic in load_topics(Path(os.environ["CLEANTAIL_CONFIG"]))}
+    expected = {DOCTOR_DAG, *(topic.topic for topic in load_topics(Path(os.environ["CLEANTAIL_CONFIG"])))}
     return 0 if set(bag.dags) == expected and not bag.import_errors else 1
 
 
