@@ -20,7 +20,6 @@ from spark_jobs.iceberg.executor_watch import watch_executors
 from spark_jobs.iceberg.jvm import quiet_jvm
 from spark_jobs.iceberg.jvm.quick_answers import acknowledge_at_once
 from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
-from spark_jobs.iceberg.jvm.static_members import remember_names
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
@@ -58,7 +57,6 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
     session.sparkContext.setLogLevel("ERROR")
     jvm: Any = session._jvm
     acknowledge_at_once(jvm._gateway_client)
-    remember_names()
     # Hadoop would write a file of checksums for each file on a local disk, which only Hadoop reads
     jvm.org.apache.hadoop.fs.FileSystem.getLocal(session._jsc.hadoopConfiguration()).setWriteChecksum(False)
     return session

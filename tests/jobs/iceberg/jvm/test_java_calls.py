@@ -49,24 +49,3 @@ def test_a_static_member_is_found_by_its_full_name_and_a_missing_one_is_an_error
     assert static(spark._jvm, "java.lang.Math", "abs")(-3) == 3
     with pytest.raises(Py4JError):
         static(spark._jvm, "java.lang.Math", "none")
-
-
-def test_the_jvm_looks_for_a_package_and_a_class_once(spark, monkeypatch):
-    """Else it searches every jar for a class with the name of each package."""
-    jvm, asked = spark._jvm, []
-    client = jvm._gateway_client
-    send = client.send_command
-    monkeypatch.setattr(client, "send_command", lambda command, *more: asked.append(command) or send(command, *more))
-    once = jvm.org.apache.iceberg.PartitionSpec
-    asked.clear()
-    assert jvm.org.apache.iceberg.PartitionSpec is once and asked == []
-    assert once.unpartitioned().isUnpartitioned()
-
-
-def test_a_class_that_is_imported_later_is_found(spark):
-    from py4j.java_gateway import JavaPackage, java_import
-
-    jvm = spark._jvm
-    assert isinstance(jvm.BitSet, JavaPackage)
-    java_import(jvm, "java.util.BitSet")
-    assert jvm.BitSet(8).size() >= 8
