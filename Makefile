@@ -1,5 +1,5 @@
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-quick test-deep test-browser test-services test-compose test-versions test-first-day worker-environment differential soak bench mutation lint types docs lock audit up down clean
+.PHONY: help setup demo test test-quick test-deep test-browser pictures test-services test-compose test-versions test-first-day worker-environment differential soak bench mutation lint types docs lock audit up down clean
 
 PYTHON ?= python3
 CLEANTAIL_HOME ?= $(CURDIR)/.cleantail
@@ -87,10 +87,13 @@ bench: setup ## the cost of a round, and of other ways to do its work; CLEANTAIL
 mutation: setup ## the tests against small changes of the kernel's rules; a test must notice each
 	$(BIN)/python -m tests.mutation
 
-test-browser: setup ## a newcomer's steps in the UI, in the Chromium of CLEANTAIL_BROWSER
+test-browser: setup ## the steps of a newcomer, an approver and a viewer in the UI, in the Chromium of CLEANTAIL_BROWSER
 	$(INSTALL) --extra browser
 	CLEANTAIL_BROWSER=$${CLEANTAIL_BROWSER:-$$(command -v chromium || command -v chromium-browser || command -v google-chrome)} \
-	$(BIN)/python -m pytest tests/browser
+	$(BIN)/python -m pytest $(LONG) tests/browser
+
+pictures: ## the pictures of README and docs, taken on the way of test-browser
+	CLEANTAIL_PICTURES=1 $(MAKE) test-browser
 
 test-services: setup ## real Postgres, S3 and Spark standalone, and the main job on each catalog, started as processes
 	$(BIN)/python deploy/check_services.py

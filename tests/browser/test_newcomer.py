@@ -1,69 +1,65 @@
-"""What a newcomer does in the UI: find the dirtiest topic, understand a red check, release, approve, undo."""
+"""What a newcomer does in the UI: find the topic that needs them, understand a red check, release, correct, run again."""
 
 from __future__ import annotations
 
-import json
 import re
-import time
-import urllib.error
-import urllib.request
-from urllib.parse import quote
 
 import pytest
 
-from demo.airflow_api import AirflowApi
-from tests.browser.conftest import ADMIN, PASSWORDS, RUN_WITHIN_S, VIEWER, shoot
-
-SLOW_MS = 30_000
-
-
-@pytest.mark.parametrize("path", ["/cleantail/topics", "/cleantail/topics/payments", "/cleantail/metrics"])
-def test_nobody_sees_anything_without_login(office, visit, path):
-    page = visit(None)
-    page.goto(office.address + path)
-    page.wait_for_timeout(2000)
-    shown = page.inner_text("body")
-    assert "payments" not in shown
-    assert "orders" not in shown
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(office.address + path, timeout=30)
-    assert refused.value.code in (401, 403)
+from tests.browser.office import ADMIN, ALERTS, GROUP, THE_ONE_TOPIC, ended, record
+from tests.browser.steps import on_tab, page_of, picture, shoot, trigger, words
 
 
 def test_the_way_of_a_newcomer(office, visit):
     page = visit(ADMIN)
-    # the dirtiest topic is the first one
+    # topics that need a person are first, then the dirtiest
     page.goto(office.address)
     page.get_by_role("link", name="Compaction").or_(page.get_by_text("Compaction", exact=True)).first.click()
     topics = page.frame_locator("iframe").first
-    topics.locator("#topics tbody tr").first.wait_for(timeout=SLOW_MS)
-    shoot(page, "topics-page")
-    rows = topics.locator("#topics tbody tr th a")
-    assert rows.all_inner_texts() == ["payments", "orders", "customers"]
-    assert "dirty ratio" in topics.locator("#topics tbody tr").first.inner_text()
+    topics.locator("#topics tbody tr").first.wait_for()
+    order = topics.locator("[data-filter]").evaluate_all("chips => chips.map(chip => chip.dataset.filter)")
+    states = topics.locator("#topics tbody tr").evaluate_all("rows => rows.map(row => row.dataset.state)")
+    assert states == sorted(states, key=order.index)
+    assert topics.locator("#topics tbody tr th a").first.inner_text() == THE_ONE_TOPIC
+    assert "dirty ratio" in topics.locator("#topics tbody tr", has_text="payments").inner_text()
+    shoot(page, "topics-at-first")
     # why customers is left alone
     assert "not above" in page_of(office, page, "customers").inner_text("section.log")
+    shoot(page, "healthy-at-first", full_page=True)
 
-    # a red check, by the button that Airflow has for it
+    # a file lands: a green run, and a red check, by the button that Airflow has for it
+    office.lines("customers", [record(p, 2000 + i, f"customer-{i % 300}") for p in range(3) for i in range(1200)])
+    trigger(office, page, "customers")
     trigger(office, page, "payments")
+    assert office.wait("customers", ended) == "success"
+    page.goto(f"{office.address}/dags/customers/runs/{office.runs('customers')[0]['dag_run_id']}")
+    page.get_by_role("link", name="check_quality").last.wait_for()
+    picture(page, "airflow-ui")
+    assert "clean 0–3,200" in words(on_tab(office, page, "customers").locator("section.log").first.inner_text())
+    picture(page, "topic-page")
     assert office.wait("payments", ended) == "failed"
+    page.get_by_role("link", name="Compaction").first.click()
+    topics.locator("#topics tbody tr", has_text="failed").first.wait_for()
+    picture(page, "topics-page")
     text = page_of(office, page, "payments").inner_text("body")
     assert "Blocked by a failed check" in text
     assert "expect_column_values_to_match_regex" in text
     assert "9 is no letter" not in text  # what records hold is shown to whoever asks for it
     page.get_by_role("link", name="Show the records").first.click()
-    page.get_by_text("9 is no letter").first.wait_for(timeout=SLOW_MS)
-    on_tab(office, page, "payments")
-    shoot(page, "topic-page")
-    shows_where_and_what(page_of(office, page, "payments"))
-    a_viewer_changes_nothing(office, visit(VIEWER))
+    page.get_by_text("9 is no letter").first.wait_for()
+    shoot(page, "records-that-failed", full_page=True)
+    on_tab(office, page, "payments").locator("#logs").scroll_into_view_if_needed()
+    shoot(page, "sick-on-its-tab")
+    page_of(office, page, "payments")
+    picture(page, "topic-blocked")
+    shows_where_and_what(page)
 
     # the alert came once, and leads to where it happened
     [told] = office.posted
     assert "partition 1" in str(told)
     for link in re.findall(r"http://[^\s\"'\\]+", str(told)):
         page.goto(link)
-        page.wait_for_selector("text=payments", timeout=SLOW_MS)
+        page.wait_for_selector("text=payments")
 
     # release, correct the check, and it is over
     page_of(office, page, "payments")
@@ -71,85 +67,15 @@ def test_the_way_of_a_newcomer(office, visit):
     page.get_by_role("button", name="Release partition 1").click()
     page.wait_for_selector("text=Partition 1 is no longer blocked")
     assert "Blocked by a failed check" not in page.inner_text("body")
-    office.topic("payments", alerts=[{"type": "webhook", "conn_id": "cleantail_sink", "endpoint": "alerts"}])
-    time.sleep(75)  # Airflow reads the files again every half minute
+    shoot(page, "after-release", full_page=True)
+    office.topic("payments", alerts=ALERTS)
+    office.reparsed("payments")
     trigger(office, page, "payments")
     assert office.wait("payments", ended) == "success"
     assert len(office.posted) == 2
     assert "over" in str(office.posted[1]).lower()
-
-
-def test_a_held_round_is_approved_and_undone(office, visit):
-    page = visit(ADMIN)
-    trigger(office, page, "orders")
-    the_page_leads_to_the_question(office, page)
-    open_the_question(office, page)
-    approve = page.get_by_role("button", name="Approve", exact=True)
-    approve.wait_for(timeout=SLOW_MS)
-    shoot(page, "approval")
-    assert "of its key stays" in page.inner_text("body")
-    assert "order-1" not in page.inner_text("body")
-    records = page.context.new_page()
-    records.goto(page.get_by_role("link", name="show the records").get_attribute("href"))
-    records.get_by_text("order-1").first.wait_for(timeout=SLOW_MS)
-    shoot(records, "records-of-a-round")
-    approve.click()
-    assert office.wait("orders", ended) == "success"
-    assert "clean 0–300" in words(page_of(office, page, "orders").inner_text("section.log"))
-
-    trigger(office, page, "orders", rollback_to="last")
-    assert office.wait("orders", ended) == "success"
-    assert "clean 0–200" in words(page_of(office, page, "orders").inner_text("section.log"))
-    shoot(page, "after-rollback")
-
-    # the same round again, and a no
-    trigger(office, page, "orders")
-    open_the_question(office, page)
-    reject = page.get_by_role("button", name="Reject", exact=True)
-    reject.wait_for(timeout=SLOW_MS)
-    [waiting] = [run["dag_run_id"] for run in office.runs("orders") if run["state"] == "running"]
-    answer = f"/api/v2/dags/orders/dagRuns/{quote(waiting)}/taskInstances/approve/-1/hitlDetails"
-    yes = {"chosen_options": ["Approve"], "params_input": {}}
-    assert refusal(office, VIEWER, answer, yes, "PATCH") == 403
-    reject.click()
-    assert office.wait("orders", ended) == "success"
-    text = words(page_of(office, page, "orders").inner_text("body"))
-    assert "clean 0–200" in text
-    assert "Blocked by a person's answer" in text
-    assert "rejected by admin" in text
-    newest = page.locator("ol.rounds > li").first
-    assert "rejected" in newest.inner_text()
-    assert "nothing dropped" in newest.inner_text()
-    shoot(page, "after-rejection")
-
-
-def shows_where_and_what(page):
-    """Offsets under the pointer, the rounds with what their checks observed, and the way to Data Docs."""
-    bar = page.locator("section.log svg rect:not(.mark)").first
-    bar.hover()
-    assert re.search(r"offsets [0-9,]+ to [0-9,]+ \(end exclusive\)", bar.locator("title").text_content())
-    page.get_by_text("check results").first.click()
-    shown = page.locator("ol.rounds > li").first.inner_text()
-    assert "duplicate_keys" in shown
-    assert "0 violations" in shown
-    page.get_by_role("link", name=re.compile("partition 1 · failed")).first.click()
-    page.wait_for_load_state()
-    assert "/docs/" in page.url
-    assert "payments, partition 1: failed" in page.inner_text("body")
-    page.get_by_role("link", name="All validations of payments").click()
-    page.get_by_role("link", name="partition 0", exact=True).wait_for()
-
-
-def a_viewer_changes_nothing(office, page):
-    """While there is something to change. The same requests as the page's and the UI's own, from their origin."""
-    text = page_of(office, page, "payments").inner_text("body")
-    assert "Blocked by a failed check" in text
-    assert "Only users who may edit the DAG can release it." in text
-    assert page.locator("form, button[type=submit]").count() == 0
-    release = f"{office.address}/cleantail/topics/payments/partitions/1/release"
-    assert page.request.post(release, headers={"Origin": office.address}).status == 403
-    assert refusal(office, VIEWER, "/api/v2/dags/payments/dagRuns", {"logical_date": None, "conf": {}}) == 403
-    assert "Blocked by a failed check" in page_of(office, page, "payments").inner_text("body")
+    page_of(office, page, "payments")
+    shoot(page, "healed", full_page=True)
 
 
 def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):
@@ -158,10 +84,10 @@ def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):
     page.locator("#search").focus()
     page.keyboard.type("custom")
     assert visible(page) == ["customers"]
-    assert page.inner_text("#shown") == "1 of 3 shown"
+    assert page.inner_text("#shown") == "1 of 6 shown"
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")
-    assert len(visible(page)) == 3
+    assert len(visible(page)) == 6
 
     page.keyboard.press("Tab")  # to the first of the states
     chip = page.evaluate("document.activeElement.dataset.filter")
@@ -170,13 +96,13 @@ def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):
     states = page.locator("#topics tbody tr:visible").evaluate_all("rows => rows.map(row => row.dataset.state)")
     assert set(states) == {chip}
     page.keyboard.press("Space")
-    assert len(visible(page)) == 3
+    assert len(visible(page)) == 6
 
     page.get_by_role("button", name="Topic", exact=True).focus()
     page.keyboard.press("Enter")
-    assert visible(page) == ["customers", "orders", "payments"]
+    assert visible(page) == sorted(visible(page))
     page.keyboard.press("Enter")
-    assert visible(page) == ["payments", "orders", "customers"]
+    assert visible(page) == sorted(visible(page), reverse=True)
     assert page.locator("th[aria-sort=descending]").inner_text() == "Topic"
 
     page.get_by_role("link", name="orders").focus()
@@ -199,103 +125,34 @@ def test_the_theme_is_the_one_chosen_in_airflow_whatever_the_system_wants(office
         assert (luminance(ground) < 0.2) is dark
 
 
+COLOURS_OF_TEXTS = """() => [...document.querySelectorAll("body *")].flatMap(one => {
+  const text = [...one.childNodes].filter(n => n.nodeType === 3).map(n => n.data.trim()).join(" ").trim();
+  if (!text || !one.checkVisibility({visibilityProperty: true}) || one.closest("title")) return [];
+  let ground = one;
+  while (getComputedStyle(ground).backgroundColor === "rgba(0, 0, 0, 0)") ground = ground.parentElement;
+  const style = getComputedStyle(one);
+  return [[text, one.ownerSVGElement ? style.fill : style.color, getComputedStyle(ground).backgroundColor]];
+})"""
+"""Every text that is shown, with its colour and that of the ground below it."""
+
+
 @pytest.mark.parametrize("width", [1400, 800])
 @pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
 def test_nothing_is_cut_off_and_everything_can_be_read(office, visit, width, dark):
     page = visit(ADMIN, width, dark)
-    for path in ("topics", "topics/payments"):
+    for path in ("topics", "topics/payments", f"topics/{THE_ONE_TOPIC}", f"topics/{GROUP}", "glossary"):
         page.goto(f"{office.address}/cleantail/{path}")
         page.wait_for_selector("h1")
         assert page.evaluate("document.documentElement.scrollWidth") <= width
-        seen = page.evaluate("[getComputedStyle(document.body).color, getComputedStyle(document.body).backgroundColor]")
-        assert contrast(*seen) >= 7
-        badges = page.locator(".state").evaluate_all(
-            "all => all.map(one => [getComputedStyle(one).color, getComputedStyle(one).backgroundColor])"
-        )
-        assert badges
-        assert min(contrast(*colours) for colours in badges) >= 4.5
-        shoot(page, f"{path.replace('/', '-')}-{width}-{'dark' if dark else 'light'}")
+        texts = page.evaluate(COLOURS_OF_TEXTS)
+        assert texts
+        assert [(text, *colours) for text, *colours in texts if contrast(*colours) < 4.5] == []
+        shoot(page, f"{path.replace('/', '-')}-{width}-{'dark' if dark else 'light'}", full_page=True)
 
 
 def visible(page):
     """The names of the topics that are shown, in their order."""
     return page.locator("#topics tbody tr:visible th a").all_inner_texts()
-
-
-def refusal(office, user, path, body, method="POST"):
-    """The status with which the API refuses this to a user; a request that is taken is an error."""
-    token = AirflowApi(office.port, PASSWORDS[user], user).token
-    headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json"}
-    request = urllib.request.Request(office.address + path, json.dumps(body).encode(), headers, method=method)
-    with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(request, timeout=30)
-    return refused.value.code
-
-
-def ended(run):
-    return run["state"] in ("success", "failed") and run["state"]
-
-
-def page_of(office, page, topic):
-    page.goto(f"{office.address}/cleantail/topics/{topic}")
-    page.wait_for_selector("h1", timeout=SLOW_MS)
-    return page
-
-
-def on_tab(office, page, topic):
-    """The same inside Airflow: the topic's DAG, its tab Compaction."""
-    page.goto(f"{office.address}/dags/{topic}")
-    # the first is in the navigation, which is there before the DAG's tabs
-    page.get_by_role("link", name="Compaction").nth(1).click()
-    page.frame_locator("iframe").first.locator("h1").wait_for(timeout=SLOW_MS)
-    page.frame_locator("iframe").first.locator("#logs").scroll_into_view_if_needed()
-
-
-def trigger(office, page, dag_id, **params):
-    """By the button and the form, as a person does it; with parameters, which the form has as fields."""
-    before = len(office.api._call(f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"])
-    page.goto(f"{office.address}/dags/{dag_id}")
-    page.get_by_role("button", name="Trigger").first.click()
-    for name, value in params.items():
-        page.locator(f"[name='element_{name}']").fill(value)
-    page.get_by_role("dialog").get_by_role("button", name="Trigger").last.click()
-    end = time.monotonic() + 30
-    while len(office.api._call(f"/api/v2/dags/{dag_id}/dagRuns")["dag_runs"]) == before:
-        assert time.monotonic() < end, f"{dag_id} was not triggered"
-        time.sleep(0.5)
-
-
-def the_page_leads_to_the_question(office, page):
-    """From the tab inside Airflow, whose frame a link has to leave."""
-    end = time.monotonic() + RUN_WITHIN_S
-    while "A round waits for approval" not in page_of(office, page, "orders").inner_text("body"):
-        assert time.monotonic() < end, "the page does not say that the run waits for a person"
-        time.sleep(2)
-    page.goto(f"{office.address}/cleantail/topics")
-    assert "waits for approval" in page.locator("#topics tbody tr", has_text="orders").inner_text()
-    on_tab(office, page, "orders")
-    page.frame_locator("iframe").first.get_by_role("link", name="Required Actions").click()
-    page.wait_for_url("**/required_actions**", timeout=SLOW_MS)
-
-
-def open_the_question(office, page):
-    """Browse -> Required Actions, which does not load again by itself, once the run waits there."""
-    from playwright.sync_api import TimeoutError as WaitedTooLong
-
-    end = time.monotonic() + RUN_WITHIN_S
-    question = page.get_by_role("link", name="100 records would be removed from 1 partition").first
-    while True:
-        page.goto(f"{office.address}/required_actions?response_received=false")
-        try:
-            question.click(timeout=5_000)
-            return
-        except WaitedTooLong:
-            shoot(page, "required-actions")
-            assert time.monotonic() < end, "the run does not wait for a person"
-
-
-def words(text):
-    return " ".join(text.split())
 
 
 def contrast(one, other):
@@ -308,3 +165,20 @@ def luminance(colour):
     parts = [int(n) / 255 for n in re.findall(r"\d+", colour)[:3]]
     linear = [p / 12.92 if p <= 0.03928 else ((p + 0.055) / 1.055) ** 2.4 for p in parts]
     return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def shows_where_and_what(page):
+    """Offsets under the pointer, the rounds with what their checks observed, and the way to Data Docs."""
+    bar = page.locator("section.log svg rect:not(.mark)").first
+    bar.hover()
+    assert re.search(r"offsets [0-9,]+ to [0-9,]+ \(end exclusive\)", bar.locator("title").text_content())
+    page.get_by_text("check results").first.click()
+    shown = page.locator("ol.rounds > li").first.inner_text()
+    assert "duplicate_keys" in shown
+    assert "0 violations" in shown
+    page.get_by_role("link", name=re.compile("partition 1 · failed")).first.click()
+    page.wait_for_load_state()
+    assert "/docs/" in page.url
+    assert "payments, partition 1: failed" in page.inner_text("body")
+    page.get_by_role("link", name="All validations of payments").click()
+    page.get_by_role("link", name="partition 0", exact=True).wait_for()
