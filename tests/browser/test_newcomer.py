@@ -52,6 +52,8 @@ def test_the_way_of_a_newcomer(office, visit):
     shoot(page, "sick-on-its-tab")
     page_of(office, page, "payments")
     picture(page, "topic-blocked")
+    assert page.locator("figure .cross").count() > 0
+    assert page.locator(".multiples .cross").count() == 0  # its rounds are those that published the partition
     shows_where_and_what(page)
 
     # the alert came once, and leads to where it happened
@@ -89,6 +91,7 @@ def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):
     page.keyboard.press("Delete")
     assert len(visible(page)) == 6
 
+    page.keyboard.press("Tab")  # to the groups
     page.keyboard.press("Tab")  # to the first of the states
     chip = page.evaluate("document.activeElement.dataset.filter")
     assert page.evaluate("getComputedStyle(document.activeElement).outlineStyle") == "solid"

@@ -37,6 +37,14 @@ def test_a_viewer_sees_all_topics_and_changes_nothing(office, visit):
     assert "Blocked by a failed check" in page_of(office, page, THE_ONE_TOPIC).inner_text("body")
 
 
+def test_the_topics_of_a_group_are_filtered_at_each_key(office, visit):
+    page = page_of(office, visit(VIEWER), GROUP)
+    assert page.inner_text("#shown") == ""
+    page.fill("#search", "coup")
+    assert page.locator("#topics tbody tr:visible th a").all_inner_texts() == ["coupons"]
+    assert page.inner_text("#shown") == "1 of 2 shown"
+
+
 def test_rights_on_one_topic_of_a_group_show_only_that_topic(office, visit):
     page = visit(OF_ONE_TOPIC)
     page.get_by_role("link", name="Compaction").first.click()
