@@ -1,4 +1,4 @@
-"""Prepare Airflow: migrate its database, create the pool of Spark applications, write the users' passwords.
+"""Prepare Airflow: migrate its database, write the users' passwords.
 
     python deploy/init_airflow.py
 
@@ -16,24 +16,14 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-PLUGINS = Path(__file__).resolve().parents[1] / "plugins"
-
 
 def main() -> int:
     subprocess.run([sys.executable, "-m", "airflow", "db", "migrate"], check=True)
-    _make_pool()
     users = _users()
     file = _passwords_file()
     write_passwords(file, {user: _password(user, os.environ) for user in users})
     print(f"Airflow is ready; passwords of {', '.join(users)} are in {file}")
     return 0
-
-
-def _make_pool() -> None:
-    sys.path.insert(0, str(PLUGINS))
-    from cleantail_airflow.tasks.spark_pool import ensure_pool
-
-    ensure_pool()
 
 
 def _users() -> list[str]:

@@ -1,9 +1,10 @@
 """docker-compose.yaml, run for real: `make test-compose`. About 30 minutes on 2 cores; leaves nothing behind.
 
 The working tree is copied, and the copy differs in this: the topic sensor-readings is in a group, both topics that are
-run are due at once, no DAG has a schedule, and stand-in images have no digest. The commands are those of the header of
-docker-compose.yaml and of docs/operations.md (blocks below `<!-- compose: NAME -->`), run as they stand. With an engine
-of its own (engine.py) the image is built before, since that engine has no way out while it runs containers.
+run are due at once, no DAG has a schedule, and the images that are made here have names of their own (engine.py). The
+commands are those of the header of docker-compose.yaml and of docs/operations.md (blocks below `<!-- compose: NAME -->`),
+run as they stand but for the image's name. With an engine of its own the image is built before, since that engine has no
+way out while it runs containers.
 
     python -m tests.compose                       # --keep DIR keeps the engine's images there for the next run
     python -m tests.compose --only operations
@@ -21,6 +22,7 @@ import sys
 import tempfile
 import time
 import urllib.error
+import urllib.request
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -29,16 +31,20 @@ from typing import Any
 import yaml
 
 from demo.airflow_api import AirflowApi
-from tests.compose.engine import ROOT, Engine, Failed, run, until
+from tests.compose.engine import OWN, ROOT, Engine, Failed, labelled, run, until
 
 TOPIC, GROUPED, GROUP = "repository-files", "sensor-readings", "sensors"
 DUE = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 KEYS = 40
 UP_S, HEAL_S, RUN_S = 600, 420, 900
+WATCHED_S = 40
+"""WATCHED_SECONDS in this test: how long Postgres must be away until the watch ends the scheduler."""
 GUIDE, FILE = ((ROOT / name).read_text() for name in ("docs/operations.md", "docker-compose.yaml"))
 BLOCKS = dict(re.findall(r"<!-- compose: ([a-z-]+) -->\n *```sh\n(.*?)```", GUIDE, re.DOTALL))
 HEADER = re.findall(r"^#     (\S.*?)(?: +# .*)?$", FILE.replace("\\\n#", ""), re.MULTILINE)
-IMAGE = yaml.safe_load(FILE)["services"]["airflow-scheduler"]["image"]
+BUILT = yaml.safe_load(FILE)["services"]["airflow-scheduler"]["image"]
+IMAGE = OWN + BUILT
+AIRFLOW = [f"airflow-{name}" for name in ("dag-processor", "triggerer", "apiserver", "scheduler")]
 UP = "docker compose up --build --detach --wait"
 BEGAN = time.monotonic()
 
@@ -59,14 +65,21 @@ class Platform:
     # --- commands
 
     def shell(self, script: str, stdin: str | None = None, timeout: float = UP_S) -> str:
-        return run(["bash", "-euc", script], cwd=self.checkout, env=self.engine.env, stdin=stdin, timeout=timeout)
+        env = {**self.engine.env, "WATCHED_SECONDS": str(WATCHED_S)}
+        return run(["bash", "-euc", script], cwd=self.checkout, env=env, stdin=stdin, timeout=timeout)
 
-    def documented(self, name: str) -> str:
-        """Runs a block of docs/operations.md."""
+    def documented(self, name: str, before_last: Callable[[], object] | None = None) -> None:
+        """Runs a block of docs/operations.md, and something else before the last of its lines."""
+        block = BLOCKS.pop(name).replace(BUILT, IMAGE).rstrip()
+        first, _, last = block.rpartition("\n")
         began = time.monotonic()
-        output = self.shell(BLOCKS.pop(name), timeout=2 * UP_S)
+        if before_last is None:
+            self.shell(block, timeout=2 * UP_S)
+        else:
+            self.shell(first, timeout=2 * UP_S)
+            before_last()
+            self.shell(last, timeout=2 * UP_S)
         say(f"docs/operations.md, {name}: {time.monotonic() - began:.0f} s")
-        return output
 
     def up(self) -> None:
         assert UP in HEADER, "the header has another command"
@@ -90,11 +103,16 @@ class Platform:
 
     def compare(self) -> None:
         """Compares what the tables say is the latest value of each key with what was put in."""
-        for topic, expected in self.expected.items():
-            printed = self.shell(f"docker compose run --rm --no-deps cleantail latest {topic}", timeout=300)
-            rows = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
-            if {row["key"]: row["payload"] for row in rows} != expected:
-                raise Failed(f"{topic}: {len(rows)} rows, not the {len(expected)} expected, such as {rows[:2]}")
+        with ThreadPoolExecutor() as pool:
+            for topic, found in zip(self.expected, pool.map(self.latest, self.expected), strict=True):
+                if found != self.expected[topic]:
+                    some = sorted(found.items() ^ self.expected[topic].items())[:2]
+                    raise Failed(f"{topic}: {len(found)} keys; found, or expected and not found: {some}")
+
+    def latest(self, topic: str) -> dict[str, str]:
+        printed = self.shell(f"docker compose run --rm --no-deps cleantail latest {topic}", timeout=300)
+        rows = [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+        return {row["key"]: row["payload"] for row in rows}
 
     # --- DAGs
 
@@ -147,48 +165,99 @@ class Platform:
         self.produce(topic)
         self.ended(dag, self.trigger(dag))
 
+    def reaches(self, dag: str, run_id: str, station: str) -> None:
+        until(RUN_S, lambda: self.states(dag, run_id).get(station) == "running", f"{station} of {dag} runs", every=1)
+        say(f"{dag}: {station} runs")
+        time.sleep(4)  # spark-submit has begun
+
     # --- faults
 
     def container(self, service: str) -> dict[str, Any]:
-        name = self.shell(f"docker compose ps --all --quiet {service}").split()[0]
-        found: dict[str, Any] = json.loads(self.engine.docker("inspect", name))[0]
-        return found
+        """Returns what the engine knows of the service's container; of several workers, of one with an executor."""
+        ids = self.shell(f"docker compose ps --all --quiet {service}").split()
+        found: list[dict[str, Any]] = json.loads(self.engine.docker("inspect", *ids))
+        busy = self.executors() if len(ids) > 1 else {}
+        return next((one for one in found if addresses(one) & set(busy)), found[0])
+
+    def executors(self) -> dict[str, int]:
+        """Returns the cores of executors of a running application by their worker's address, as Spark's master says."""
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:8081/json/", timeout=10) as page:
+                state = json.load(page)
+        except OSError:
+            return {}
+        if not any(app["state"] == "RUNNING" for app in state["activeapps"]):
+            return {}
+        return {w["host"]: w["coresused"] for w in state["workers"] if w["state"] == "ALIVE" and w["coresused"]}
 
     def kill(self, service: str) -> None:
         """Kills a container's first process, as a crash does, and waits until the engine has healed it."""
+        seen = ""
+        if service.startswith("spark-"):
+            until(RUN_S, lambda: bool(self.executors()), f"an executor, so that {service} can be killed", every=0.5)
+            time.sleep(2)
+            seen = f", while executors used {sum(self.executors().values())} cores"
         before = self.container(service)
+        if service == "spark-worker" and not addresses(before) & set(self.executors()):
+            raise Failed("no worker has an executor")
         pid = str(before["State"]["Pid"])
         self.engine.docker("run", "--rm", "--pid", "host", "--user", "0", "--network", "none", IMAGE, "kill", "-9", pid)
+        say(f"  killed {service}{seen}: healthy again after {self.is_back(before):.0f} s")
+
+    def is_back(self, before: dict[str, Any]) -> float:
+        """Waits until the container has started again and is healthy."""
 
         def is_healed() -> bool:
             now = json.loads(self.engine.docker("inspect", before["Id"]))[0]["State"]
             is_new = now["StartedAt"] != before["State"]["StartedAt"]
             return bool(is_new and now["Health"]["Status"] == "healthy")
 
-        seconds = until(HEAL_S, is_healed, f"{service} is healthy again", every=3)
-        say(f"  killed {service}: healthy again after {seconds:.0f} s")
+        return until(HEAL_S, is_healed, f"{before['Name']} is healthy again")
+
+    def outage(self) -> None:
+        """Takes Postgres away until the watch has ended the scheduler, whose page answers 503."""
+        scheduler, postgres = self.container("airflow-scheduler"), self.container("postgres")
+        line = f"docker logs --since 10m {scheduler['Id']} 2>&1 | grep 'deploy/watched.py: .* is ended' || true"
+        self.engine.docker("stop", postgres["Id"])
+        try:
+            seconds = until(HEAL_S, lambda: bool(self.shell(line)), "the watch ends the scheduler")
+        finally:
+            self.engine.docker("start", postgres["Id"])
+        said = self.shell(line).strip()
+        if "503" not in said:
+            raise Failed(f"the scheduler did not answer 503: {said}")
+        say(f"  no postgres for {seconds:.0f} s; {said}")
+        seconds = self.is_back(scheduler)
+        for name in AIRFLOW:
+            state = lambda: self.container(name)["State"]["Health"]["Status"]  # noqa: B023, E731
+            seconds += until(HEAL_S, lambda: state() == "healthy", f"{name} is healthy")  # noqa: B023
+        say(f"  postgres is there: all of Airflow healthy after {seconds:.0f} s")
 
     def heals(self, dag: str, topic: str, kills: dict[str, list[str]]) -> None:
         """Runs a DAG, and kills containers one after the other while its tasks run. Compares the result."""
         self.produce(topic)
         run_id = self.trigger(dag)
         for station, services in kills.items():
-            until(RUN_S, lambda: self.states(dag, run_id).get(station) == "running", f"{station} runs", every=1)  # noqa: B023
-            time.sleep(6)  # spark-submit has begun
-            say(f"{dag}: {station} runs")
+            self.reaches(dag, run_id, station)
             for service in services:
                 if self.states(dag, run_id).get(station) == "success":  # the kill before took longer than the task
                     self.ended(dag, run_id)
                     self.produce(topic)
                     run_id = self.trigger(dag)
-                    until(RUN_S, lambda: self.states(dag, run_id).get(station) == "running", f"{station} runs", every=1)  # noqa: B023
-                    time.sleep(6)
+                if self.states(dag, run_id).get(station) != "running":
+                    self.reaches(dag, run_id, station)
                 self.kill(service)
+                if service == "postgres":
+                    self.outage()
         self.ended(dag, run_id)
         self.compare()
 
 
-def checkout_of(work: Path, stand_ins: list[str]) -> Path:
+def addresses(container: dict[str, Any]) -> set[str]:
+    return {network["IPAddress"] for network in container["NetworkSettings"]["Networks"].values()}
+
+
+def checkout_of(work: Path) -> Path:
     """Copies what git has, and what it would add, and changes the copy as the module's text says."""
     checkout = work / "checkout"
     listed = run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT).splitlines()
@@ -206,21 +275,25 @@ def checkout_of(work: Path, stand_ins: list[str]) -> Path:
         file.write_text(yaml.safe_dump(topic))
     (checkout / "deploy/config/groups").mkdir()
     (checkout / f"deploy/config/groups/{GROUP}.yaml").write_text(f"group: {GROUP}\nschedule: null\n")
-    for file in (checkout / "docker-compose.yaml", checkout / "deploy/Dockerfile"):
-        text = file.read_text()
-        for image in stand_ins:
-            text = re.sub(rf"{re.escape(image)}@sha256:\w+", image, text)
-        file.write_text(text)
     return checkout
+
+
+def use(names: dict[str, str], file: Path) -> None:
+    """Writes the images that are used into a file of the copy, and into a Dockerfile the label of what is made here."""
+    text = file.read_text()
+    for image, used in names.items():
+        text = text.replace(image, used)
+    file.write_text(labelled(text))
 
 
 def check(engine: Engine, platform: Platform, parts: list[str]) -> None:
     platform.up()
     platform.shell("docker compose run --rm cleantail status", timeout=300)
     say(f"memory, idle: {memory(engine)}")
-    secrets_in_image(engine, platform)
-    with ThreadPoolExecutor(2) as both:  # the two Spark applications that the workers have room for
-        for done in [both.submit(platform.run_dag, *of) for of in ((TOPIC, TOPIC), (GROUP, GROUPED))]:
+    with ThreadPoolExecutor(3) as pool:  # the workers have room for two Spark applications
+        first = [pool.submit(platform.run_dag, *of) for of in ((TOPIC, TOPIC), (GROUP, GROUPED))]
+        first.append(pool.submit(secrets_in_image, engine, platform))
+        for done in first:
             done.result()
     platform.compare()
     say("a topic's own DAG and a group's ran to publish; `cleantail latest` prints what was put into Kafka")
@@ -231,8 +304,7 @@ def check(engine: Engine, platform: Platform, parts: list[str]) -> None:
 def faults(_: Engine, platform: Platform) -> None:
     """Kills each container in turn while a task runs, and at last all of them in good order."""
     platform.heals(TOPIC, TOPIC, {"ingest": ["kafka"], "compact": ["spark-worker"], "check_quality": ["rustfs"]})
-    airflow = [f"airflow-{name}" for name in ("dag-processor", "triggerer", "apiserver", "scheduler")]
-    platform.heals(GROUP, GROUPED, {"run_pack": ["spark-master", "postgres", *airflow]})
+    platform.heals(GROUP, GROUPED, {"run_pack": ["spark-master", "postgres", *AIRFLOW]})
     began = time.monotonic()
     platform.shell("docker compose down")
     platform.up()
@@ -243,26 +315,21 @@ def faults(_: Engine, platform: Platform) -> None:
 def operations(_: Engine, platform: Platform) -> None:
     """Runs the commands of docs/operations.md, each in its situation."""
     platform.documented("look")
-    # a new image, while a task runs
-    platform.produce(GROUPED)
-    run_id = platform.trigger(GROUP)
-    until(RUN_S, lambda: platform.states(GROUP, run_id).get("run_pack") == "running", "run_pack runs", every=1)
-    old = platform.container("airflow-scheduler")["Image"]
-    with (platform.checkout / "deploy/Dockerfile").open("a") as dockerfile:  # a version that differs
-        dockerfile.write("LABEL version=another\n")
-    platform.documented("upgrade")
-    if platform.container("airflow-scheduler")["Image"] == old:
-        raise Failed("the scheduler still runs the old image")
-    platform.ended(GROUP, run_id)
-    platform.compare()
+    platform.documented("clean")
+    upgrade(platform)
     # what is done after the backup is not there after the restore
     platform.documented("backup")
     kept = {topic: dict(values) for topic, values in platform.expected.items()}
-    platform.run_dag(TOPIC, TOPIC)
+    platform.produce(TOPIC)
+    run_id = platform.trigger(TOPIC)
+    until(RUN_S, lambda: platform.states(TOPIC, run_id).get("ingest") == "success", "the end of ingest", every=1)
+    platform.compare()
     platform.expected = kept
     (platform.checkout / ".env").unlink()  # as on another machine
     shutil.rmtree(platform.checkout / ".cleantail")
     platform.documented("restore")
+    if platform.answers(lambda: platform.api().run(TOPIC, run_id)):
+        raise Failed("Airflow has a run that began after the backup")
     platform.compare()
     before = platform.secrets()
     platform.documented("rotate")
@@ -277,6 +344,28 @@ def operations(_: Engine, platform: Platform) -> None:
         assert error.code == 401, error
     if BLOCKS:
         raise Failed(f"commands of docs/operations.md that nobody ran: {sorted(BLOCKS)}")
+
+
+def upgrade(platform: Platform) -> None:
+    """Changes the code, builds it, and replaces the containers while a task runs."""
+    code = platform.checkout / "cleantail/__init__.py"
+    code.write_text(code.read_text() + '\nBUILD = "another"\n')
+    run_id = ""
+
+    def begin() -> None:
+        nonlocal run_id
+        platform.produce(GROUPED)
+        run_id = platform.trigger(GROUP)
+        platform.reaches(GROUP, run_id, "run_pack")
+
+    platform.documented("upgrade", before_last=begin)
+    for service in ["spark-master", "spark-worker", *AIRFLOW]:
+        read = "import cleantail; print(cleantail.BUILD)"
+        if platform.shell(f"docker compose exec -T {service} python -c '{read}'").strip() != "another":
+            raise Failed(f"{service} does not run the new code")
+    say("  all of our containers run the new code")
+    platform.ended(GROUP, run_id)
+    platform.compare()
 
 
 PARTS: dict[str, Callable[[Engine, Platform], None]] = {"faults": faults, "operations": operations}
@@ -337,15 +426,20 @@ def scenario(engine: Engine, work: Path, parts: list[str]) -> None:
         raise Failed(
             "this engine has containers or volumes of a platform named cleantail. The test would delete its data"
         )
-    engine.pull_or_replace(ROOT / "deploy/Dockerfile", ROOT / "docker-compose.yaml")
-    say(f"stand-ins, made by recipes of tests/compose/engine.py: {', '.join(engine.stand_ins) or 'none'}")
-    checkout = checkout_of(work, engine.stand_ins)
+    engine.base(ROOT / "deploy/Dockerfile")
+    checkout = checkout_of(work)
     platform = Platform(engine, checkout)
     platform.shell("python3 deploy/make_env.py")
-    began = time.monotonic()
-    engine.build(IMAGE, checkout / "deploy/Dockerfile", checkout)
-    size = int(engine.docker("image", "inspect", "--format", "{{.Size}}", IMAGE))
-    say(f"the image is built: {time.monotonic() - began:.0f} s, {size / 1e9:.2f} GB")
+    use(engine.names, checkout / "deploy/Dockerfile")
+    with ThreadPoolExecutor() as pool:
+        others = pool.submit(engine.others, ROOT / "docker-compose.yaml")
+        began = time.monotonic()
+        engine.build(IMAGE, checkout / "deploy/Dockerfile", checkout)
+        size = int(engine.docker("image", "inspect", "--format", "{{.Size}}", IMAGE))
+        say(f"the image is built: {time.monotonic() - began:.0f} s, {size / 1e9:.2f} GB")
+        others.result()
+    use({**engine.names, f"image: {BUILT}": f"image: {IMAGE}"}, checkout / "docker-compose.yaml")
+    say(f"stand-ins, made by recipes of tests/compose/engine.py: {', '.join(engine.stand_ins) or 'none'}")
     engine.enter_namespace()
     try:
         check(engine, platform, parts)

@@ -5,13 +5,15 @@ Docker's engine by Debian's packages and starts it twice on one data root: on th
 network namespace of its own to run. All bridges, rules and published ports of the second one exist in there only.
 
 An image that cannot be pulled is replaced by one that a recipe below makes from Debian's packages, Maven's jars or a Go
-module, under the name that the files ask for. `stand_ins` names them, and the report has that list.
+module. `stand_ins` names them, and the report has that list. Every image that is made here has a name below OWN and
+LABEL. So the end deletes these images, those that it pulled, and no other.
 """
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import grp
 import os
 import re
 import shutil
@@ -22,7 +24,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -34,11 +36,15 @@ sys.path.insert(0, str(ROOT / "deploy"))
 from service_processes import VERSITYGW  # noqa: E402
 
 COMPOSE = "github.com/docker/compose/v5/cmd@v5.0.2"
-PACKAGES = ["docker.io", "iptables", "debootstrap", "iproute2"]
 MAVEN = "https://repo1.maven.org/maven2"
 TOOLS = ["org/apache/kafka/kafka-tools/4.3.1/kafka-tools-4.3.1.jar"]
 SCALA = "org/scala-lang/scala-library/{0}/scala-library-{0}.jar"
 NAMESPACE = "cleantail-compose"
+OWN, LABEL = "cleantail-test/", "cleantail.test=1"
+PLACES = ["/etc/docker", "/opt/containerd", "/run/containerd", "/run/docker", "/run/netns", "/var/lib/containerd"]
+"""What the packages and the engine make outside of the work folder."""
+QUIET = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
+"""Settings of apt-get: no question, and no service is started."""
 
 BASE = """\
 FROM scratch
@@ -55,6 +61,7 @@ RUN apt-get update && apt-get install -y --no-install-recommends postgresql
 COPY entrypoint /usr/local/bin/
 ENV PATH=/usr/lib/postgresql/15/bin:$PATH PGDATA=/var/lib/postgresql/data POSTGRES_USER=postgres
 VOLUME /var/lib/postgresql/data
+STOPSIGNAL SIGINT
 ENTRYPOINT ["entrypoint"]
 """
 POSTGRES_ENTRYPOINT = """\
@@ -130,23 +137,36 @@ class Engine:
 
     def __init__(self, work: Path, say: Callable[[str], None], keep: bool) -> None:
         self.work, self.say, self.keep = work, say, keep
-        self.stand_ins: list[str] = []
-        self._installed: list[str] = []
-        self.env = dict(os.environ)
+        self.names: dict[str, str] = {}
+        """Image of the files -> the image that is used: itself, or a stand-in."""
+        self.env = {**os.environ, "DOCKER_BUILDKIT": "0"}  # what BuildKit caches has no label
         self.is_own = not shutil.which("docker") or _quiet(["docker", "info"]) != 0
+        self._pulled: list[str] = []
+        self._packages: set[str] = set()
+        self._places = [place for place in PLACES if not Path(place).exists()]
+        self._has_group = _has_group()
+        self._programs = ThreadPoolExecutor(1)
+        self._compose: Future[Path] | None = None
         self._daemon: subprocess.Popen[bytes] | None = None
+
+    @property
+    def stand_ins(self) -> list[str]:
+        return sorted(image.partition("@")[0] for image, used in self.names.items() if image != used)
 
     def __enter__(self) -> Engine:
         try:
             if self.is_own:
                 self._install()
                 self._start([])
+            elif _quiet(["docker", "compose", "version"]):
+                raise Failed("an engine answers `docker info`, but it has no `docker compose`")
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._programs.shutdown(cancel_futures=True)
         if self.is_own:
             self._stop()
             _quiet(["ip", "netns", "del", NAMESPACE])
@@ -154,37 +174,44 @@ class Engine:
             for group in Path("/sys/fs/cgroup").glob("*/docker"):
                 with contextlib.suppress(OSError):
                     group.rmdir()
-            if not self.keep:
-                shutil.rmtree(self.work / "data", ignore_errors=True)
-                if self._installed:
-                    run(["apt-get", "purge", "-y", "-q", "--autoremove", *self._installed])
+        else:
+            for image in self._pulled:
+                _quiet(["docker", "image", "rm", re.sub(r":[^:@]+@", "@", image)])
+            _quiet(["docker", "image", "prune", "--all", "--force", "--filter", f"label={LABEL}"])
+        if not self.keep:
+            shutil.rmtree(self.work / "data", ignore_errors=True)
+            self._remove_packages()
 
     def docker(self, *command: str, **more: Any) -> str:
         return run(["docker", *command], env=self.env, **more)
 
-    def pull_or_replace(self, dockerfile: Path, compose: Path) -> None:
-        """Pulls the images that the files name, or makes stand-ins under the same names."""
-        base = re.findall(r"^FROM (\S+)", dockerfile.read_text(), re.MULTILINE)[0]
+    def base(self, dockerfile: Path) -> None:
+        """Provides the image that the Dockerfile and the stand-ins begin with."""
+        self._provide(re.findall(r"^FROM (\S+)", dockerfile.read_text(), re.MULTILINE)[0])
+
+    def others(self, compose: Path) -> None:
+        """Provides the images that docker-compose.yaml names and does not build."""
         services = yaml.safe_load(compose.read_text())["services"].values()
-        recipes = {
-            "python": self._base,
-            "postgres": self._postgres,
-            "apache/kafka": self._kafka,
-            "rustfs/rustfs": self._store,
-        }
-
-        def pull_or_make(pinned: str) -> None:
-            image = pinned.partition("@")[0]  # an image that is made here has no digest
-            if self._has(pinned):
-                return
-            self.stand_ins.append(image)
-            if not self._is_here(image):
-                self.say(f"{image}: not to be had, a stand-in is made")
-                recipes[image.partition(":")[0]](image, base.partition("@")[0])
-
-        pull_or_make(base)  # the other recipes begin with it
         with ThreadPoolExecutor() as pool:
-            list(pool.map(pull_or_make, sorted({s["image"] for s in services if "build" not in s})))
+            list(pool.map(self._provide, sorted({s["image"] for s in services if "build" not in s})))
+
+    def _provide(self, pinned: str) -> None:
+        """Pulls an image, or makes a stand-in of a name of its own."""
+        image = pinned.partition("@")[0]
+        if self._has(pinned):
+            self.names[pinned] = pinned
+            return
+        if not self._is_here(OWN + image):
+            self.say(f"{image}: not to be had, a stand-in is made")
+            recipes = {
+                "python": self._base,
+                "postgres": self._postgres,
+                "apache/kafka": self._kafka,
+                "rustfs/rustfs": self._store,
+            }
+            base = next(iter(self.names.values()), "")  # what base() provided
+            recipes[image.partition(":")[0]](OWN + image, base)
+        self.names[pinned] = OWN + image
 
     def build(self, image: str, dockerfile: Path, context: Path) -> None:
         network = ["--network", "host"] if self.is_own else []
@@ -201,12 +228,15 @@ class Engine:
             if ctypes.CDLL(None, use_errno=True).setns(namespace.fileno(), 0):
                 raise Failed(f"setns: {os.strerror(ctypes.get_errno())}")
         self._start(["--iptables=true"])
+        if self._compose is not None:
+            self._compose.result()
 
     def _has(self, image: str) -> bool:
         if self._is_here(image):
             return True
         with contextlib.suppress(Failed):
             self.docker("pull", "--quiet", image, timeout=600)
+            self._pulled.append(image)
             return True
         return False
 
@@ -216,23 +246,47 @@ class Engine:
     # --- the engine
 
     def _install(self) -> None:
-        if os.geteuid() or not shutil.which("apt-get") or not shutil.which("go"):
-            raise Failed("no engine answers `docker info`; to install one this needs root, Debian's apt-get, and Go")
-        if missing := [p for p in PACKAGES if _quiet(["dpkg", "--status", p])]:
-            self.say(f"packages are installed until the end: {' '.join(missing)}")
-            quiet = {**self.env, "DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
-            self._installed = missing
-            run(["apt-get", "update", "-q"], env=quiet)
-            run(["apt-get", "install", "-y", "-q", "--no-install-recommends", *missing], env=quiet)
-        plugins = self.work / "docker" / "cli-plugins"
-        if not plugins.exists():
-            plugins.mkdir(parents=True)
-            _go(COMPOSE, self.work / "go").rename(plugins / "docker-compose")
+        if not shutil.which("go"):
+            raise Failed("no engine answers `docker info`; to install one this needs Go")
+        plugin = self.work / "docker" / "cli-plugins" / "docker-compose"
+        plugin.parent.mkdir(parents=True, exist_ok=True)
+        if not plugin.exists():  # built meanwhile: the first use is in enter_namespace
+            self._compose = self._programs.submit(lambda: _go(COMPOSE, self.work / "go").rename(plugin))
+        self._add_packages(["docker.io", "iptables", "iproute2"])
         self.env |= {
             "DOCKER_HOST": f"unix://{self.work}/docker.sock",
             "DOCKER_CONFIG": str(self.work / "docker"),
-            "DOCKER_BUILDKIT": "0",  # buildx is no package of Debian
         }
+
+    def _add_packages(self, packages: list[str]) -> None:
+        """Installs packages until the end. What apt-get fetches stays in the work folder."""
+        if os.geteuid() or not shutil.which("apt-get"):
+            raise Failed(f"{' '.join(packages)}: to install them this needs root, and Debian's apt-get")
+        before = _installed()
+        if not (missing := [p for p in packages if p not in before]):
+            return
+        self.say(f"packages are installed until the end: {' '.join(missing)}")
+        places = [f"Dir::State::Lists={self.work}/apt/lists", f"Dir::Cache={self.work}/apt/cache"]
+        for place in places:
+            Path(place.partition("=")[2]).mkdir(parents=True, exist_ok=True)
+        options = [word for place in places for word in ("-o", place)]
+        quiet = {**self.env, **QUIET}
+        try:
+            run(["apt-get", *options, "update", "-q"], env=quiet)
+            run(["apt-get", *options, "install", "-y", "-q", "--no-install-recommends", *missing], env=quiet)
+        finally:
+            self._packages |= _installed() - before
+
+    def _remove_packages(self) -> None:
+        if self._packages:
+            run(["apt-get", "purge", "-y", "-q", *sorted(self._packages)], env={**self.env, **QUIET})
+        if not self.is_own:
+            return
+        for place in self._places:
+            _quiet(["umount", place])
+            shutil.rmtree(place, ignore_errors=True)
+        if not self._has_group and _has_group():
+            _quiet(["groupdel", "docker"])
 
     def _start(self, options: Sequence[str]) -> None:
         places = [
@@ -267,7 +321,7 @@ class Engine:
 
     def _build(self, image: str, base: str, dockerfile: str, files: dict[str, str | Path]) -> None:
         context = Path(tempfile.mkdtemp(dir=self.work))
-        for name, content in {"Dockerfile": dockerfile.format(base=base), **files}.items():
+        for name, content in {"Dockerfile": labelled(dockerfile.format(base=base)), **files}.items():
             (context / name).parent.mkdir(exist_ok=True)
             if isinstance(content, str):
                 (context / name).write_text(content)
@@ -280,6 +334,7 @@ class Engine:
         shutil.rmtree(context)
 
     def _base(self, image: str, base: str) -> None:
+        self._add_packages(["debootstrap"])
         tree, tar = self.work / "base", self.work / "base.tar"
         run(["debootstrap", "--variant=minbase", "--include=ca-certificates", "bookworm", str(tree)], timeout=900)
         run(["tar", "--create", "--file", str(tar), "--directory", str(tree), "."])
@@ -305,9 +360,19 @@ class Engine:
         self._build(image, base, STORE, {"versitygw": program, "entrypoint": STORE_ENTRYPOINT})
 
 
+def labelled(dockerfile: str) -> str:
+    """Returns the Dockerfile with the label that the end deletes images by, before any step that makes a layer."""
+    return re.sub(r"^(FROM .*)$", rf"\1\nLABEL {LABEL}", dockerfile, count=1, flags=re.MULTILINE)
+
+
 def run(command: list[str], *, timeout: float = 1800, stdin: str | None = None, **more: Any) -> str:
     """Runs a command and returns its standard output. Raises Failed with the end of both outputs."""
-    done = subprocess.run(command, input=stdin or "", capture_output=True, text=True, timeout=timeout, **more)
+    try:
+        done = subprocess.run(command, input=stdin or "", capture_output=True, text=True, timeout=timeout, **more)
+    except FileNotFoundError as error:
+        raise Failed(f"{' '.join(command)[:200]}: {error.filename} is not installed") from None
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(command)[:200]}: has not ended after {timeout:.0f} s") from None
     if done.returncode:
         raise Failed(f"{' '.join(command)[:200]}: exit {done.returncode}\n{done.stdout[-1500:]}\n{done.stderr[-3000:]}")
     return str(done.stdout)
@@ -327,11 +392,21 @@ def _quiet(command: list[str], env: dict[str, str] | None = None) -> int:
     return subprocess.run(command, capture_output=True, env=env).returncode
 
 
+def _installed() -> set[str]:
+    lines = run(["dpkg-query", "--show", "--showformat", "${db:Status-Abbrev}${Package}\n"]).splitlines()
+    return {line[3:] for line in lines if line.startswith("ii")}
+
+
+def _has_group() -> bool:
+    return "docker" in [group.gr_name for group in grp.getgrall()]
+
+
 def _go(module: str, into: Path) -> Path:
-    """Builds a Go program and returns its file."""
+    """Builds a Go program and returns its file. All that Go fetches and compiles is below `into`."""
     into.mkdir(exist_ok=True)
+    places = {"GOBIN": into, "GOPATH": into / "path", "GOMODCACHE": into / "modules", "GOCACHE": into / "cache"}
     run(
         ["go", "install", module],
-        env={**os.environ, "GOBIN": str(into), "GOFLAGS": "-modcacherw", "GOMODCACHE": str(into / "modules")},
+        env={**os.environ, "GOFLAGS": "-modcacherw", **{n: str(p) for n, p in places.items()}},
     )
     return into / module.partition("@")[0].rpartition("/")[2]

@@ -123,7 +123,7 @@ SECRET_NEEDS = {
     "CLEANTAIL_SPARK_SECRET": "spark-master spark-worker airflow-scheduler cleantail",
     "AIRFLOW_PASSWORD_ADMIN": "airflow-init",
     "AIRFLOW_PASSWORD_VIEWER": "airflow-init",
-    "AIRFLOW_FERNET_KEY": ("airflow-init airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer"),
+    "AIRFLOW_FERNET_KEY": "airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer",
     "AIRFLOW_JWT_SECRET": "airflow-apiserver airflow-scheduler",
     "AIRFLOW_API_SECRET_KEY": "airflow-apiserver airflow-scheduler",
     "CLEANTAIL_METRICS_TOKEN": "airflow-apiserver",
