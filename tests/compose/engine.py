@@ -389,7 +389,11 @@ def until(seconds: float, is_so: Callable[[], bool], what: str, every: float = 2
 
 
 def _quiet(command: list[str], env: dict[str, str] | None = None) -> int:
-    return subprocess.run(command, capture_output=True, env=env).returncode
+    """Returns the exit code; 127 if the program is not there."""
+    try:
+        return subprocess.run(command, capture_output=True, env=env).returncode
+    except FileNotFoundError:
+        return 127
 
 
 def _installed() -> set[str]:

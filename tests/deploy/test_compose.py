@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import socket
 import stat
+import struct
 import subprocess
 import sys
 from pathlib import Path
+from threading import Thread
 from typing import Any
 
 import pytest
@@ -147,6 +150,33 @@ def test_a_service_has_a_limit_of_memory_and_of_its_log_and_reaps_its_children(n
     assert service["init"] is True
 
 
+def test_the_docs_have_the_sum_of_the_limits_of_memory() -> None:
+    def limit(name: str) -> int:
+        return int(SERVICES[name]["mem_limit"].removesuffix("g")) * (2 if name == "spark-worker" else 1)
+
+    total = sum(limit(name) for name in long_running)
+    assert f"add up to {total} GiB" in (ROOT / "docs/operations.md").read_text()
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"\0\0\0\12\0\0\0\1\0\0", 0), (b"", 1)], ids=["answers", "only accepts"])
+def test_the_broker_is_healthy_if_it_answers_a_request_for_its_api_versions(answer: bytes, code: int) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        asked: list[bytes] = []
+
+        def broker() -> None:
+            connection, _ = server.accept()
+            with connection, connection.makefile("rb") as stream:
+                asked.append(stream.read(14))
+                connection.sendall(answer)
+
+        Thread(target=broker, daemon=True).start()
+        [*shell, script] = SERVICES["kafka"]["healthcheck"]["test"][1:]
+        script = script.replace("$$", "$").replace("/localhost/9092", f"/127.0.0.1/{server.getsockname()[1]}")
+        assert subprocess.run([*shell, script], timeout=20).returncode == code
+    api_versions, version, correlation, no_client = 18, 0, 1, -1
+    assert asked == [struct.pack(">ihhih", 10, api_versions, version, correlation, no_client)]
+
+
 @every_service
 def test_no_health_check_starts_a_jvm_or_airflow(name: str) -> None:
     test = " ".join(SERVICES[name].get("healthcheck", {}).get("test", []))
@@ -192,6 +222,10 @@ def test_a_variable_without_a_default_is_required_and_is_in_the_example_without_
 def test_a_variable_with_a_default_is_in_the_example_with_it() -> None:
     defaults = dict(re.findall(r"\$\{(\w+):-([^}]*)\}", CODE))
     assert dict(re.findall(r"^#(\w+)=(.*)$", EXAMPLE, re.MULTILINE)) == defaults
+
+
+def test_the_log_of_the_store_goes_to_the_engine_which_limits_it() -> None:
+    assert SERVICES["rustfs"]["environment"]["RUSTFS_OBS_LOG_DIRECTORY"] == ""
 
 
 def test_make_env_fills_every_secret_with_another_value() -> None:
