@@ -204,6 +204,9 @@ class Platform:
         self.engine.docker("run", "--rm", "--pid", "host", "--user", "0", "--network", "none", IMAGE, "kill", "-9", pid)
         say(f"  killed {service}{seen}: healthy again after {self.is_back(before):.0f} s")
 
+    def is_healthy(self, service: str) -> bool:
+        return bool(self.container(service)["State"]["Health"]["Status"] == "healthy")
+
     def is_back(self, before: dict[str, Any]) -> float:
         """Waits until the container has started again and is healthy."""
 
@@ -228,9 +231,7 @@ class Platform:
             raise Failed(f"the scheduler did not answer 503: {said}")
         say(f"  no postgres for {seconds:.0f} s; {said}")
         seconds = self.is_back(scheduler)
-        for name in AIRFLOW:
-            state = lambda: self.container(name)["State"]["Health"]["Status"]  # noqa: B023, E731
-            seconds += until(HEAL_S, lambda: state() == "healthy", f"{name} is healthy")  # noqa: B023
+        seconds += until(HEAL_S, lambda: all(map(self.is_healthy, AIRFLOW)), "all of Airflow is healthy")
         say(f"  postgres is there: all of Airflow healthy after {seconds:.0f} s")
 
     def heals(self, dag: str, topic: str, kills: dict[str, list[str]]) -> None:
