@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -103,3 +105,33 @@ def test_the_command_reads_connections_and_dags_of_airflow(site: Site, airflow_d
     assert findings["dag orders"]["state"] == findings["pool cleantail_spark"]["state"] == "ok"
     monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     assert "Airflow has no connection spark_default. Make one" in told(site)[1]["spark master"]["text"]
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "state", "text"),
+    [
+        pytest.param(401, "application/json", "ok", "has the pages", id="behind the login"),
+        pytest.param(200, "text/plain; version=0.0.4", "ok", "without a login", id="every user is an admin"),
+        pytest.param(200, "text/html; charset=utf-8", "wrong", "has not loaded the plugin", id="Airflow's own page"),
+        pytest.param(404, "application/json", "wrong", "has not loaded the plugin", id="unknown path"),
+    ],
+)
+def test_the_answer_of_the_api_server_says_whether_it_has_the_plugin(
+    site: Site, monkeypatch: pytest.MonkeyPatch, status: int, kind: str, state: str, text: str
+) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(status if self.path == "/cleantail/metrics" else 500)
+            self.send_header("Content-Type", kind)
+            self.end_headers()
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    site.topic("orders")
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        monkeypatch.setenv("AIRFLOW__API__BASE_URL", f"http://127.0.0.1:{server.server_address[1]}")
+        findings, _ = run_of(site, send_test=False)
+        server.shutdown()
+    assert (findings["plugin"]["state"], text in findings["plugin"]["text"]) == (state, True), findings["plugin"]

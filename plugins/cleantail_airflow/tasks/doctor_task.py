@@ -177,7 +177,9 @@ def _answer_of_page(check: Any, context: Context | None) -> str:
 
 
 def _page_without_login(url: str) -> str:
-    status = _status(url)
+    status, kind = _answer(url)
+    if status == 200 and kind != "text/html":  # Airflow answers an unknown path with its own page
+        return f"the API server at {_base_url()} has the pages, and shows them without a login"
     if status not in (401, 403):
         raise CleantailError(f"{url} answered {status}, so the API server has not loaded the plugin")
     return f"the API server at {_base_url()} has the pages"
@@ -187,7 +189,7 @@ def _page_with_token(url: str) -> str:
     token = os.environ.get(TOKEN_VARIABLE, "").strip()
     if not token:
         raise NotExaminedError(f"{TOKEN_VARIABLE} is not set here: only Airflow's own logins may read {url}")
-    status = _status(url, {"Authorization": f"Bearer {token}"})
+    status, _ = _answer(url, {"Authorization": f"Bearer {token}"})
     if status in (401, 403):
         raise CleantailError(f"{url} refuses the token of {TOKEN_VARIABLE} in this environment")
     if status == 503:
@@ -197,12 +199,13 @@ def _page_with_token(url: str) -> str:
     return f"{url} takes the token"
 
 
-def _status(url: str, headers: Mapping[str, str] = {}) -> int:  # noqa: B006  # it is not changed
+def _answer(url: str, headers: Mapping[str, str] = {}) -> tuple[int, str]:  # noqa: B006  # it is not changed
+    """Return the status and the media type."""
     try:
         with urlopen(Request(url, headers=dict(headers)), timeout=ANSWERED_WITHIN_S) as response:  # noqa: S310
-            return int(response.status)
+            return int(response.status), response.headers.get_content_type()
     except HTTPError as e:
-        return e.code
+        return e.code, e.headers.get_content_type()
 
 
 def _pool() -> str:
