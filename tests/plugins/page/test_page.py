@@ -222,7 +222,7 @@ def test_without_a_login_nothing_is_served(server: Any, path: str) -> None:
 def test_every_route_is_among_those_that_ask_for_a_login() -> None:
     routes = page.FASTAPI_APPS[0]["app"].app.routes  # type: ignore[attr-defined]
     asked = {route.path: route.dependant.dependencies[0].call.__name__ for route in routes}
-    assert len(asked) == len(routes) == len(PATHS) + 2
+    assert len(asked) == len(routes) == len(PATHS) + 3  # release, examine and metrics
     assert asked.pop("/metrics") == "scraper"
     assert set(asked.values()) == {"get_user"}
 
@@ -460,6 +460,9 @@ def test_a_topic_whose_round_a_person_has_rejected_says_so(browser: Any, orders:
     shown = shown_of(browser, orders)
     assert ">rejected</span>" in shown
     assert "Blocked by a person" in shown
+    assert ", dropped after the answer <time" not in shown
+    tell(orders, *checked("r9", 1_700_000_000_000, "rejected"))
+    assert ", dropped after the answer <time" in shown_of(browser, orders)
 
 
 def test_what_a_partition_says_of_its_work_is_what_the_run_would_do(

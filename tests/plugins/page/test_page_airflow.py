@@ -119,7 +119,7 @@ def test_a_run_at_work_is_shown_beside_what_the_one_before_left(browser: Any, cl
     everything, shown = shown_of(browser, clean, TOPICS), shown_of(browser, clean)
     assert 'data-state="failed"' in everything
     assert '<span class="state also running">running</span>' in everything
-    assert f'<a href="{RUN_LINK}" target="_top">Running</a>' in shown
+    assert f'<a href="{RUN_LINK}" target="_top">Running</a> for 5' in shown
     assert "Another run is in progress." in shown
 
 
