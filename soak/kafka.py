@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -75,21 +75,27 @@ class Broker:
 
     def move_start(self, topic: str) -> None:
         """Delete all records that the topic has now, as retention does."""
+        self._alter(topic, {"cleanup.policy": "compact,delete"})
         ends = [TopicPartition(topic, p, end) for p, end in self.ends(topic).items()]
         self._done(self.admin.delete_records(ends))
 
     def forget(self, topic: str, is_done: Callable[[], bool]) -> None:
         """Let the broker's cleaner work until `is_done`; records that are sent meanwhile make it roll."""
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        for name, value in CLEANING.items():
-            resource.add_incremental_config(ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET))
-        self._done(self.admin.incremental_alter_configs([resource]))
+        self._alter(topic, CLEANING)
 
         def rolled() -> bool:
             self.send(topic, [([Record(p, 0, 0, "filler", "x") for p in self.ends(topic)], True)], 0)
             return is_done()
 
         _eventually(rolled)
+        self._alter(topic, QUIET)
+
+    def _alter(self, topic: str, configs: Mapping[str, object]) -> None:
+        resource = ConfigResource(ResourceType.TOPIC, topic)
+        for name, value in configs.items():
+            entry = ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+            resource.add_incremental_config(entry)
+        self._done(self.admin.incremental_alter_configs([resource]))
 
     def _done(self, futures: dict[Any, Any]) -> bool:
         for future in futures.values():

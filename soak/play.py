@@ -38,6 +38,7 @@ class Player:
     base_ms: int = field(default_factory=now_ms)
     log: list[str] = field(default_factory=list)
     commands: int = 0
+    broken: int = 0
     acts: int = 0
 
     def __post_init__(self) -> None:
@@ -123,6 +124,7 @@ class Player:
                 truth.run(act.at)
         done = machine.run(self.argv(act), act.fault, label=act.do)
         with self.lock:
+            self.broken += done.code != 0
             if act.do in ("ingest", "read") and done.code == 0:
                 truth.acknowledge(records)
             hit = f" [{machine.door.hit}, {act.fault.how}]" if act.fault and machine.door.hit else ""
@@ -201,11 +203,16 @@ class Player:
     def forgets(self, _: Act) -> None:
         """The broker cleans what is superseded and every tombstone, before they are read."""
         before = self.broker.committed(self.topic, self.base_ms)
-        self.broker.forget(self.topic, lambda: len(self.broker.committed(self.topic, self.base_ms)) < len(before))
-        self.truth.send(before)
-        self.truth.acknowledge(before)
-        left = {(r.partition, r.offset) for r in self.broker.committed(self.topic, self.base_ms)}
-        self.truth.gone |= {(r.partition, r.offset) for r in before} - left
+        tombstones = {record for record in before if record.value is None}
+
+        def left() -> set[Record]:
+            return set(self.broker.committed(self.topic, self.base_ms))
+
+        self.broker.forget(self.topic, lambda: not tombstones & left())
+        gone = set(before) - left()
+        self.truth.send(gone)
+        self.truth.acknowledge(gone)
+        self.truth.gone |= {(record.partition, record.offset) for record in gone if record.value is None}
 
     def later_version(self, act: Act) -> None:
         """A table that a later version of Cleantail has written is refused by name, and nothing changes."""
@@ -320,7 +327,7 @@ class Player:
         self._reclaim()
 
     def _reclaim(self) -> None:
-        """After plain reclaims there is no file that no snapshot knows, and no branch."""
+        """After plain reclaims there is no file that no snapshot knows, and no branch but those of broken runs."""
         for days in (60, 61):
             table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
             assert table is not None
@@ -332,8 +339,9 @@ class Player:
         assert table is not None
         if self.site.is_own and (unknown := oracle.unknown_files(table)):
             raise Finding(f"{len(unknown)} files that no snapshot knows are left: {unknown[:10]}")
-        if (refs := set(table.refs())) != {"main"}:
-            raise Finding(f"branches are left: {refs}")
+        # a later run drops the branch of a killed one after a day, by the clock of the machine
+        if len(refs := set(table.refs()) - {"main"}) > self.broken:
+            raise Finding(f"{self.broken} runs did not end well, and more branches are left: {refs}")
 
     def forget(self) -> None:
         for machine in self.site.machines:
