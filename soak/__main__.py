@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import argparse
 import re
+import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
 
 import soak
 from differential.broker import BrokerError
+from soak import wire
 from soak.gateway import DISK, Door
-from soak.histories import FAULTS, FILES, FIRST, POINTS, History, histories, parse_history
+from soak.histories import FAULTS, FILES, POINTS, Deck, History, histories, parse_history
 from soak.play import Finding, Player, shrink
 from soak.scenarios import SCENARIOS
 from soak.site import NotStarted, Site, running_site
 
-DEALT = {f"{command}: {kind}" for command in POINTS for kind in POINTS[command]} | {f"ingest: {k}" for k in FIRST}
-
 
 def main(argv: list[str]) -> int:
     arguments = _parse_args(argv)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started and mounted ends with us
     try:
         platform = yaml.safe_load(arguments.platform.read_text())["platform"] if arguments.platform else None
-        with running_site(say, arguments.machines, not arguments.no_kafka, platform) as site:
+        with running_site(say, arguments.machines, not arguments.no_kafka, arguments.sql, platform) as site:
             return Soak(site, arguments).run()
     except (NotStarted, BrokerError) as error:
         say(f"error: {error}")
@@ -48,6 +50,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--platform", type=Path, metavar="FILE", help="defaults.yaml of a staging platform: its catalog"
     )
+    parser.add_argument("--sql", action="store_true", help="a catalog in Postgres, in place of a REST server")
     parser.add_argument("--no-kafka", action="store_true", help="no broker, and no history from Kafka")
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="play these; may be repeated")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a saved history")
@@ -65,6 +68,9 @@ class Soak:
 
     def __init__(self, site: Site, arguments: argparse.Namespace) -> None:
         self.site, self.arguments = site, arguments
+        self.deck = Deck(wire.FIRST, wire.POINTS, wire.FAULTS) if site.is_sql else Deck()
+        if not site.is_own:
+            self.deck = replace(self.deck, faults=[how for how in self.deck.faults if how not in DISK])
         self.began = time.monotonic()
         self.played = self.acts = self.commands = 0
         self.failed: list[Path] = []
@@ -75,12 +81,12 @@ class Soak:
         for name, history in self._histories():
             if found := self.finding(name, history):
                 self._save(name, history, found)
-        print_summary(self.site.doors, self.played, self.acts, self.commands, time.monotonic() - self.began)
+        print_summary(self.deck, self.site.doors, self.played, self.acts, self.commands, time.monotonic() - self.began)
         unknown = sorted({name for door in self.site.doors for name in door.unknown})
         for name in unknown:
             say(f"FINDING: a request without a name: {name}")
-        missed = sorted(DEALT - {point for door in self.site.doors for point, _ in door.hits})
-        if missed and self.played >= len(DEALT):
+        missed = sorted(self.deck.names - {point for door in self.site.doors for point, _ in door.hits})
+        if missed and self.played >= len(self.deck.names):
             say(f"FINDING: no fault came to: {', '.join(missed)}")
             unknown += missed
         say(f"{len(self.failed)} of {self.played} histories failed" + "".join(f"\n  {file}" for file in self.failed))
@@ -93,10 +99,11 @@ class Soak:
             yield arguments.replay.stem, parse_history(arguments.replay.read_text())
             return
         scenarios = iter(arguments.scenario or SCENARIOS)
-        faults = FAULTS if self.site.is_own else tuple(how for how in FAULTS if how not in DISK)
-        drawn = histories(arguments.seed, arguments.machines, self.site.broker is not None, faults)
+        drawn = histories(arguments.seed, arguments.machines, self.site.broker is not None, self.deck)
         while not self._is_over():
-            is_scenario = arguments.scenario or (self.played % 3 == 2 and arguments.histories is None)
+            is_scenario = arguments.scenario or (
+                self.played % 3 == 2 and arguments.histories is None and not self.site.is_sql
+            )
             if is_scenario and (name := next(scenarios, None)):
                 history = SCENARIOS[name]()
                 if history.source == FILES or self.site.broker is not None:
@@ -151,7 +158,7 @@ class Soak:
         return 1
 
 
-def print_summary(doors: Iterable[Door], played: int, acts: int, commands: int, seconds: float) -> None:
+def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, seconds: float) -> None:
     """Print each point with the faults that it met."""
     seen, hits = Counter[str](), Counter[tuple[str, str]]()
     for door in doors:
@@ -161,7 +168,7 @@ def print_summary(doors: Iterable[Door], played: int, acts: int, commands: int, 
         f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {seconds / 60:.0f} minutes\n"
     )
     print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")
-    for point in sorted(DEALT | {point for point in seen if point.split(":")[0] in POINTS}):
+    for point in sorted(deck.names | {point for point in seen if point.split(":")[0] in (*POINTS, "read")}):
         kinds = {how: hits[point, how] for how in FAULTS if hits[point, how]}
         counts = ", ".join(f"{how} {n}" for how, n in kinds.items())
         print(f"{point:32} {seen[point]:8} {sum(kinds.values()):6}  {counts}")

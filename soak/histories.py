@@ -99,21 +99,36 @@ def _act(document: dict[str, Any]) -> Act:
     )
 
 
-def histories(seed: int, machines: int, kafka: bool = True, faults: Sequence[str] = FAULTS) -> Iterator[History]:
+@dataclass(frozen=True)
+class Deck:
+    """What is dealt out: the requests of a first ingestion, those of later commands, and the faults."""
+
+    first: Sequence[str] = FIRST
+    points: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: POINTS)
+    faults: Sequence[str] = FAULTS
+
+    @property
+    def names(self) -> set[str]:
+        return {f"{c}: {k}" for c in self.points for k in self.points[c]} | {f"ingest: {k}" for k in self.first}
+
+
+def histories(seed: int, machines: int, kafka: bool = True, deck: Deck | None = None) -> Iterator[History]:
     """Yield histories without end, always the same for a seed."""
-    first = _deck(random.Random(f"{seed} first"), [("ingest", kind) for kind in FIRST], faults)
-    points = [(command, kind) for command in POINTS for kind in POINTS[command]]
-    later = _deck(random.Random(f"{seed} later"), points, faults)
+    deck = deck or Deck()
+    first = _deal(random.Random(f"{seed} first"), [("ingest", kind) for kind in deck.first], deck.faults)
+    points = [(command, kind) for command in deck.points for kind in deck.points[command]]
+    later = _deal(random.Random(f"{seed} later"), points, deck.faults)
     for number in itertools.count():
         rng = random.Random(f"{seed} {number}")
         source = KAFKA if kafka and number % EVERY_KAFKA == EVERY_KAFKA - 1 else FILES
-        yield _Drawing(rng, machines, source).history(seed, number, next(first), [next(later) for _ in range(6)])
+        drawing = _Drawing(rng, machines, source, deck.points)
+        yield drawing.history(seed, number, next(first), [next(later) for _ in range(6)])
 
 
 Dealt = tuple[str, str, str]
 
 
-def _deck(rng: random.Random, points: list[tuple[str, str]], faults: Sequence[str]) -> Iterator[Dealt]:
+def _deal(rng: random.Random, points: list[tuple[str, str]], faults: Sequence[str]) -> Iterator[Dealt]:
     """Yield (command, kind, fault): every point once, then every point with its next fault, and so on."""
     hands = {point: rng.sample(faults, len(faults)) for point in points}
     for turn in itertools.count():
@@ -124,8 +139,8 @@ def _deck(rng: random.Random, points: list[tuple[str, str]], faults: Sequence[st
 class _Drawing:
     """Draws one history. Remembers the clock, the files, and which offsets were used."""
 
-    def __init__(self, rng: random.Random, machines: int, source: str) -> None:
-        self.rng, self.machines, self.source = rng, machines, source
+    def __init__(self, rng: random.Random, machines: int, source: str, points: Mapping[str, Mapping[str, int]]) -> None:
+        self.rng, self.machines, self.source, self.points = rng, machines, source, points
         self.clock = HOUR
         self.logs: dict[int, list[Record]] = {p: [] for p in range(rng.choice([1, 2, 3]))}
         self.files = 0
@@ -161,7 +176,7 @@ class _Drawing:
 
     def act(self, dealt: Dealt) -> list[Act]:
         command, kind, how = dealt
-        fault = _fault(dealt, self.rng.randint(1, POINTS[command][kind]))
+        fault = _fault(dealt, self.rng.randint(1, self.points[command][kind]))
         *acts, act = self.ingest(fault) if command == "ingest" else [self.command(command, fault)]
         if how.startswith("stop") or self.rng.random() < 0.3:
             act = replace(act, meanwhile=tuple(self.meanwhile(act)))

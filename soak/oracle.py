@@ -14,19 +14,23 @@ It reads the table with PyIceberg and the files of the warehouse with the file s
 from __future__ import annotations
 
 import os
+import shutil
+import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from pyiceberg.catalog.rest import RestCatalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table
 
 from soak.histories import Record
 
+DAY_S = 86_400
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -135,11 +139,28 @@ def slow_reader_problems(table: Table, base_ms: int, winners: Iterable[Record]) 
     return found
 
 
-def open_catalog(properties: Mapping[str, str]) -> RestCatalog:
-    return RestCatalog("oracle", **properties)
+def open_catalog(settings: Mapping[str, Any], login: Mapping[str, str]) -> Catalog:
+    """Open a catalog of `platform.catalog`, past the gateway, with the login of the environment."""
+    properties = dict(settings.get("properties", {}))
+    warehouse = {"warehouse": settings["warehouse"]} if "warehouse" in settings else {}
+    if settings["type"] == "postgres":
+        user, password = login["CLEANTAIL_CATALOG_USER"], login["CLEANTAIL_CATALOG_PASSWORD"]
+        uri = settings["uri"].replace("postgresql://", f"postgresql+psycopg2://{user}:{password}@")
+        return load_catalog("cleantail", type="sql", uri=uri, **warehouse, **properties)
+    for name in ("credential", "token"):
+        if secret := login.get(f"CLEANTAIL_CATALOG_{name.upper()}"):
+            properties[name] = secret
+    return load_catalog("cleantail", type="rest", uri=settings["uri"], **warehouse, **properties)
 
 
-def load(catalog: RestCatalog, name: str) -> Table | None:
+def forget(catalog: Catalog, name: str) -> None:
+    """Drop a table, with its files."""
+    if table := load(catalog, name):
+        catalog.drop_table(name)
+        shutil.rmtree(_plain(table.location()), ignore_errors=True)
+
+
+def load(catalog: Catalog, name: str) -> Table | None:
     try:
         table: Table = catalog.load_table(name)
     except NoSuchTableError:
@@ -148,7 +169,10 @@ def load(catalog: RestCatalog, name: str) -> Table | None:
 
 
 def unknown_files(table: Table) -> list[str]:
-    """Return the files below the table's location that no snapshot, no branch and no kept metadata names."""
+    """Return the files below the table's location that no snapshot, no branch and no kept metadata names.
+
+    Files younger than a day are left out: they may belong to a commit that is under way, and no reclaim removes them.
+    """
     root = Path(_plain(table.location()))
     known = {_plain(table.metadata_location), *(_plain(e.metadata_file) for e in table.metadata.metadata_log)}
     known |= {_plain(s.statistics_path) for s in table.metadata.statistics}
@@ -159,7 +183,8 @@ def unknown_files(table: Table) -> list[str]:
             known |= {_plain(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io)}
     # the server of the catalog writes a file of checksums next to each of its own
     known |= {str(Path(path).with_name(f".{Path(path).name}.crc")) for path in known}
-    return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
+    unknown = [file for file in root.rglob("*") if file.is_file() and str(file) not in known]
+    return sorted(str(file.relative_to(root)) for file in unknown if time.time() - file.stat().st_mtime > DAY_S)
 
 
 def _plain(location: str) -> str:
@@ -173,7 +198,7 @@ def age(table: Table, by_s: float) -> None:
         os.utime(file, (seconds, seconds))
 
 
-def evidence_problems(catalog: RestCatalog, evidence: str, topic: str, table: Table) -> list[str]:
+def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table) -> list[str]:
     """Return published rounds of which the evidence does not say so."""
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}

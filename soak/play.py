@@ -11,7 +11,7 @@ from typing import Any
 
 from soak import oracle
 from soak.gateway import DISK
-from soak.histories import DAY, KAFKA, Act, History, Record
+from soak.histories import DAY, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
 from soak.site import DIED, NAMESPACE, Done, Site, now_ms
@@ -43,7 +43,7 @@ class Player:
 
     def __post_init__(self) -> None:
         self.truth = Truth(int(str(self.history.configs["delete.retention.ms"])))
-        self.catalog = oracle.open_catalog(self.site.catalog)
+        self.catalog = self.site.catalog
         self.configs, self.table = dict(self.history.configs), self.topic
         self.lock = threading.Lock()
 
@@ -327,8 +327,17 @@ class Player:
         self._reclaim()
 
     def _reclaim(self) -> None:
-        """After plain reclaims there is no file that no snapshot knows, and no branch but those of broken runs."""
+        """After plain reclaims there is no old file that no snapshot knows, and no branch but those of broken runs.
+
+        A reclaim looks for such files if it expires snapshots, so there is a round before each.
+        """
         for days in (60, 61):
+            end = max((offset for partition, offset in self.truth.sent if partition == 0), default=-1) + 1
+            last = (Record(0, end, -HOUR, "last", f"after {days} days"),)
+            acts = [Act("produce", records=last), Act("read")]
+            for act in acts if self.history.source == KAFKA else [Act("ingest", file=1000 + days, records=last)]:
+                self.plain(act)
+            self.must("compact", self.topic, "--force", "--now", now_ms() + days * DAY)
             table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
             assert table is not None
             if self.site.is_own:
@@ -344,6 +353,9 @@ class Player:
             raise Finding(f"{self.broken} runs did not end well, and more branches are left: {refs}")
 
     def forget(self) -> None:
+        """Remove the topic. Its tables of an own site go too: a long soak would fill the disk."""
+        if self.site.is_own:
+            oracle.forget(self.catalog, f"{NAMESPACE}.{self.table}")
         for machine in self.site.machines:
             machine.forget(self.topic)
 

@@ -18,20 +18,26 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import psutil
+from pyiceberg.catalog import Catalog
 
-from soak.gateway import Door, Fault, Gateway
+from soak.gateway import LOOPBACK, Door, Fault, Gateway
 from soak.kafka import Broker
+from soak.oracle import open_catalog
+from soak.wire import DATABASE, Wire
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "deploy"))
 from catalog_services import start_rest  # noqa: E402
 from service_processes import NotStarted as NotStarted  # noqa: E402
-from service_processes import Processes, free_port  # noqa: E402
+from service_processes import Processes, free_port, start_postgres  # noqa: E402
 
 COMMAND_WITHIN_S = 600
 """A command that takes longer is stuck, which is a finding."""
 SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
-"""What a machine gets of the environment: the login of a catalog and a store that are not the soak's own."""
+"""What a machine gets of the environment: the login of a staging platform's catalog and store."""
+LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
+PASSWORDS = {"POSTGRES_PASSWORD": "x", "AIRFLOW_DB_PASSWORD": "x", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
+WAREHOUSE = "warehouse"
 NAMESPACE = "cleantail_soak"
 DISK = "size=512m,mode=700"
 DIED = -9
@@ -46,8 +52,12 @@ SPARK = {
 }
 """Settings for small tables; a session lives long."""
 SMALL = {"master": "local[2]", "conf": SPARK}
-TIMEOUT_MS = 4000
-"""After this time a client gives an answer up; the gateway's silence is longer."""
+PATIENCE = {
+    "rest": {"rest.client.socket-timeout-ms": "4000"},
+    "postgres": {"jdbc.socketTimeout": "4", "jdbc.prepareThreshold": "0"},
+}
+"""Catalog -> properties by which a client gives an answer up before the gateway's silence ends, and by which each
+statement of SQL is sent as text."""
 
 
 @dataclass(frozen=True)
@@ -70,16 +80,16 @@ class Machine:
     """A home, a configuration, a door to the catalog, and the process that runs commands there."""
 
     def __init__(
-        self, name: str, folder: Path, gateway: Gateway, warehouse: Path, jars: str, platform: Mapping[str, Any]
+        self, name: str, folder: Path, gateway: Gateway | Wire, platform: Mapping[str, Any], login: Mapping[str, str]
     ) -> None:
         self.name, self.home, self.config = name, folder / f"home-{name}", folder / f"config-{name}"
-        self.warehouse, self._jars = warehouse, jars
+        self.warehouse, self._login = folder / WAREHOUSE, login
         self.stopped = threading.Event()
         self.door, address = gateway.open(self._act)
         self._process: subprocess.Popen[str] | None = None
         self._undo: list[Any] = []
         catalog = platform["catalog"]
-        properties = {"rest.client.socket-timeout-ms": str(TIMEOUT_MS), **catalog.get("properties", {})}
+        properties = {**PATIENCE[catalog["type"]], **catalog.get("properties", {})}
         own = {"name": "cleantail", "namespace": NAMESPACE, "uri": address, "properties": properties}
         self._platform = {**platform, "catalog": {**catalog, **own}}
         for allow in (False, True):
@@ -132,9 +142,9 @@ class Machine:
             kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLEANTAIL_", "SPARK_", "PYSPARK_"))}
             env = {
                 **kept,
-                **{k: v for k, v in os.environ.items() if k.startswith(SECRETS)},
+                **self._login,
                 "CLEANTAIL_HOME": str(self.home),
-                "CLEANTAIL_JARS": self._jars,
+                "CLEANTAIL_JARS": str(jars_of("CLEANTAIL_JARS", "jars")),
                 "CLEANTAIL_CONFIG": str(self.config),
                 "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
             }
@@ -242,8 +252,9 @@ class Site:
     were started for the soak, so that faults of the disk reach them."""
 
     folder: Path
-    catalog: Mapping[str, str]
+    catalog: Catalog
     is_own: bool
+    is_sql: bool
     machines: list[Machine]
     broker: Broker | None = None
     restart_catalog: Callable[[], None] = lambda: None
@@ -255,41 +266,48 @@ class Site:
 
 @contextlib.contextmanager
 def running_site(
-    say: Progress, machines: int = 2, kafka: bool = True, platform: Mapping[str, Any] | None = None
+    say: Progress, machines: int = 2, kafka: bool = True, sql: bool = False, platform: Mapping[str, Any] | None = None
 ) -> Iterator[Site]:
     """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError.
 
-    `platform`: of a staging platform, whose REST catalog is used in place of one that is started here. Its tables stay.
+    `sql`: the catalog is in Postgres, in place of a REST server. `platform`: of a staging platform, whose REST catalog
+    is used in place of one that is started here. Its tables stay.
     """
-    home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail").absolute()
-    jars = os.environ.get("CLEANTAIL_JARS") or str(home / "jars")
-    rest = Path(os.environ.get("CLEANTAIL_REST_JARS") or home / "jars-rest")
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
-        warehouse = folder / "warehouse"
-        for place in (warehouse, *(folder / f"home-{name}" for name in range(machines))):
+        folder.chmod(0o711)  # a database runs as a user of its own, and passes through
+        for place in (folder / WAREHOUSE, *(folder / f"home-{name}" for name in range(machines))):
             place.mkdir()
             if small_disk(place):
                 stack.callback(subprocess.run, ["umount", "-l", str(place)], check=False)
         (folder / "logs").mkdir()
-        port, restart_catalog = free_port(), lambda: None
-        if platform is None:
-            processes = stack.enter_context(Processes(folder / "logs"))
-            properties = {"uri": f"jdbc:sqlite:{folder / 'rest.db'}", "warehouse": f"file://{warehouse}"}
+        processes, port = stack.enter_context(Processes(folder / "logs")), free_port()
+        login = {k: v for k, v in os.environ.items() if k.startswith(SECRETS)}
+        gateway: Gateway | Wire
 
-            def start() -> str:
-                with contextlib.redirect_stdout(sys.stderr):
-                    processes.kill("rest-catalog")
-                    return start_rest(processes, port, rest.absolute(), properties)
+        def start() -> None:
+            with contextlib.redirect_stdout(sys.stderr):
+                processes.kill("rest-catalog")
+                properties = {"uri": f"jdbc:sqlite:{folder / 'rest.db'}", "warehouse": f"file://{folder / WAREHOUSE}"}
+                start_rest(processes, port, jars_of("CLEANTAIL_REST_JARS", "jars-rest"), properties)
 
-            say("starting the REST catalog")
-            used: Mapping[str, Any] = {"spark": SMALL, "catalog": {"type": "rest", "uri": start()}}
-            restart_catalog = lambda: (start(), None)[1]  # noqa: E731
-        else:
+        if platform is not None:
             used = platform
-        gateway = Gateway(used["catalog"]["uri"].rstrip("/"))
+        elif sql:
+            say("starting Postgres")
+            (folder / "postgres").mkdir()
+            with contextlib.redirect_stdout(sys.stderr):
+                start_postgres(processes, folder / "postgres", port, PASSWORDS)
+            login = LOGIN
+            address = {"uri": f"postgresql://{LOOPBACK}:{port}/{DATABASE}", "warehouse": f"file:{folder / WAREHOUSE}"}
+            used = {"spark": SMALL, "catalog": {"type": "postgres", **address}}
+        else:
+            say("starting the REST catalog")
+            start()
+            used = {"spark": SMALL, "catalog": {"type": "rest", "uri": f"http://{LOOPBACK}:{port}"}}
+        gateway = Wire(port) if sql else Gateway(used["catalog"]["uri"].rstrip("/"))
         stack.callback(gateway.close)
-        made = [Machine(str(n), folder, gateway, warehouse, jars, used) for n in range(machines)]
+        made = [Machine(str(n), folder, gateway, used, login) for n in range(machines)]
         for machine in made:
             stack.callback(machine.kill)
         broker = None
@@ -298,19 +316,14 @@ def running_site(
             (folder / "broker").mkdir()
             broker = Broker(folder / "broker")
             stack.callback(broker.stop)
-        yield Site(folder, opened_by_oracle(used), platform is None, made, broker, restart_catalog)
+        catalog = open_catalog(used["catalog"], login)
+        yield Site(folder, catalog, platform is None, sql, made, broker, start)
 
 
-def opened_by_oracle(platform: Mapping[str, Any]) -> dict[str, str]:
-    """Return the properties of the catalog for PyIceberg, with the login of the environment."""
-    catalog = platform["catalog"]
-    login = {"credential": "CLEANTAIL_CATALOG_CREDENTIAL", "token": "CLEANTAIL_CATALOG_TOKEN"}
-    return {
-        "uri": catalog["uri"],
-        **({"warehouse": catalog["warehouse"]} if "warehouse" in catalog else {}),
-        **catalog.get("properties", {}),
-        **{name: os.environ[variable] for name, variable in login.items() if variable in os.environ},
-    }
+def jars_of(variable: str, name: str) -> Path:
+    """Return the folder that a variable of the environment names, or one of `make setup`."""
+    home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
+    return Path(os.environ.get(variable) or home / name).absolute()
 
 
 def small_disk(place: Path) -> bool:
