@@ -283,7 +283,7 @@ def use(names: dict[str, str], file: Path) -> None:
     text = file.read_text()
     for image, used in names.items():
         text = text.replace(image, used)
-    file.write_text(labelled(text))
+    file.write_text(labelled(text, IMAGE))
 
 
 def check(engine: Engine, platform: Platform, parts: list[str]) -> None:

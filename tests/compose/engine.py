@@ -40,7 +40,7 @@ MAVEN = "https://repo1.maven.org/maven2"
 TOOLS = ["org/apache/kafka/kafka-tools/4.3.1/kafka-tools-4.3.1.jar"]
 SCALA = "org/scala-lang/scala-library/{0}/scala-library-{0}.jar"
 NAMESPACE = "cleantail-compose"
-OWN, LABEL = "cleantail-test/", "cleantail.test=1"
+OWN, LABEL = "cleantail-test/", "cleantail.test"
 PLACES = ["/etc/docker", "/opt/containerd", "/run/containerd", "/run/docker", "/run/netns", "/var/lib/containerd"]
 """What the packages and the engine make outside of the work folder."""
 QUIET = {"DEBIAN_FRONTEND": "noninteractive", "RUNLEVEL": "1"}
@@ -321,7 +321,7 @@ class Engine:
 
     def _build(self, image: str, base: str, dockerfile: str, files: dict[str, str | Path]) -> None:
         context = Path(tempfile.mkdtemp(dir=self.work))
-        for name, content in {"Dockerfile": labelled(dockerfile.format(base=base)), **files}.items():
+        for name, content in {"Dockerfile": labelled(dockerfile.format(base=base), image), **files}.items():
             (context / name).parent.mkdir(exist_ok=True)
             if isinstance(content, str):
                 (context / name).write_text(content)
@@ -360,9 +360,13 @@ class Engine:
         self._build(image, base, STORE, {"versitygw": program, "entrypoint": STORE_ENTRYPOINT})
 
 
-def labelled(dockerfile: str) -> str:
-    """Returns the Dockerfile with the label that the end deletes images by, before any step that makes a layer."""
-    return re.sub(r"^(FROM .*)$", rf"\1\nLABEL {LABEL}", dockerfile, count=1, flags=re.MULTILINE)
+def labelled(dockerfile: str, name: str) -> str:
+    """Returns the Dockerfile with the label that the end deletes images by, before any step that makes a layer.
+
+    The value is the image's name. Two images of one base would else share the layer of the label, and builds at once
+    make it twice: then a later build finds the other one, and none of its own layers.
+    """
+    return re.sub(r"^(FROM .*)$", rf"\1\nLABEL {LABEL}={name}", dockerfile, count=1, flags=re.MULTILINE)
 
 
 def run(command: list[str], *, timeout: float = 1800, stdin: str | None = None, **more: Any) -> str:

@@ -88,8 +88,8 @@ def test_all_that_go_fetches_and_compiles_is_in_the_work_folder(program: Path, t
 
 @pytest.mark.parametrize("recipe", ["BASE", "POSTGRES", "KAFKA", "STORE"])
 def test_an_image_has_the_label_before_its_first_layer(recipe: str) -> None:
-    lines = labelled(getattr(engine, recipe)).splitlines()
-    assert lines[0].startswith("FROM ") and lines[1] == f"LABEL {LABEL}"
+    lines = labelled(getattr(engine, recipe), "a-name").splitlines()
+    assert lines[0].startswith("FROM ") and lines[1] == f"LABEL {LABEL}=a-name"
 
 
 def test_the_copy_uses_names_of_its_own_and_all_that_it_builds_has_the_label(tmp_path: Path) -> None:
@@ -103,4 +103,4 @@ def test_the_copy_uses_names_of_its_own_and_all_that_it_builds_has_the_label(tmp
     use({**names, f"image: {BUILT}": f"image: {IMAGE}"}, compose)
     assert all(s["image"].startswith(OWN) for s in yaml.safe_load(compose.read_text())["services"].values())
     [begin, then, *_] = [line for line in dockerfile.read_text().splitlines() if line and not line.startswith("#")]
-    assert begin.startswith(f"FROM {OWN}python:") and then == f"LABEL {LABEL}"
+    assert begin.startswith(f"FROM {OWN}python:") and then == f"LABEL {LABEL}={IMAGE}"
