@@ -48,18 +48,16 @@ def test_a_name_that_is_too_long_with_the_prefix_is_refused(config_dir):
     )
 
 
-def test_no_topic_and_no_group_has_the_name_of_cleantails_own_dag(config_dir):
-    (config_dir / "groups").mkdir()
-    for folder, key in (("topics", "topic"), ("groups", "group")):
-        for name in ("cleantail_doctor", "Cleantail_Doctor", "cleantail_doctors"):
-            (config_dir / folder / f"{name}.yaml").write_text(f"{key}: {name}\n")
-    (config_dir / "topics" / "cleantail_doctors.yaml").rename(config_dir / "topics" / "doctors.yaml")
-    (config_dir / "topics" / "doctors.yaml").write_text("topic: doctors\n")
-    for scanned, key in ((scan_topics(config_dir), "topic"), (scan_groups(config_dir), "group")):
-        wrong = {file.stem: str(error) for file, error in scanned if isinstance(error, ConfigError)}
-        assert wrong.keys() == {"cleantail_doctor", "Cleantail_Doctor"}
-        for name, text in wrong.items():
-            assert f'{key}: "{name}" is not allowed: another name: Cleantail has a DAG of this one' in text
+@pytest.mark.parametrize(("key", "scan"), [("topic", scan_topics), ("group", scan_groups)])
+def test_no_topic_and_no_group_has_the_name_of_cleantails_own_dag(config_dir, key, scan):
+    folder = config_dir / f"{key}s"
+    folder.mkdir(exist_ok=True)
+    for name in ("cleantail_doctor", "Cleantail_Doctor", "doctors"):
+        (folder / f"{name}.yaml").write_text(f"{key}: {name}\n")
+    wrong = {file.stem: str(error) for file, error in scan(config_dir) if isinstance(error, ConfigError)}
+    assert wrong.keys() == {"cleantail_doctor", "Cleantail_Doctor"}
+    for name, text in wrong.items():
+        assert f'{key}: "{name}" is not allowed: another name: Cleantail has a DAG of this one' in text
 
 
 @pytest.mark.parametrize(
