@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from soak import oracle
-from soak.gateway import DISK
+from soak.gateway import ANSWERS, DISK
 from soak.histories import DAY, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
@@ -18,6 +18,8 @@ from soak.site import DIED, NAMESPACE, Done, Site, now_ms
 
 CONFLICT, OUTSIDE, WRONG = 3, 4, 2
 REFUSED = (WRONG,)
+SEVERE = ("away", "late")
+"""Wrong answers after which a command may give up: the catalog is away for long, or the commit is taken too late."""
 FORMAT = "cleantail.format"
 ENGINES = ("sql", "register twice", "roll back a round")
 """What other engines do: it may fail, as they are not ours."""
@@ -81,6 +83,7 @@ class Player:
     def disturbed(self, act: Act) -> None:
         """Run an act with its fault. What happens meanwhile runs while the machine stands still, else at once."""
         machine, ended = self.site.machines[act.machine], list[Done]()
+        before = self.head()
         thread = threading.Thread(target=lambda: ended.append(self.run(act)))
         thread.start()
         if act.fault is not None and act.fault.how.startswith("stop"):
@@ -92,10 +95,21 @@ class Player:
             machine.go_on()
         thread.join()
         on_disk = act.fault is not None and act.fault.how in DISK
+        if not others and ended[0].code in (CONFLICT, WRONG) and self.head() != before:
+            raise Finding(f"it changed the table, and says that it did not: {ended[0]}")
         for each, of in zip((*ended, *done), (act, *others), strict=True):
-            self.judge(each, {*of.codes, CONFLICT, OUTSIDE, DIED, *([WRONG] if on_disk else [])})
+            # one wrong answer to one request changes no result, unless another machine works at the same time
+            is_one = of.fault is not None and of.fault.how in ANSWERS and of.fault.how not in SEVERE and not others
+            codes = set(of.codes) if is_one else {*of.codes, CONFLICT, OUTSIDE, DIED, *([WRONG] if on_disk else [])}
+            self.judge(each, codes)
             if of.do in ("ingest", "read") and each.code:
                 self.again(of)
+
+    def head(self) -> int | None:
+        """Return the current snapshot of the table."""
+        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
+        snapshot = table.current_snapshot() if table else None
+        return snapshot.snapshot_id if snapshot else None
 
     def judge(self, done: Done, codes: set[int]) -> None:
         if done.argv[0] not in ENGINES and (done.code not in codes or any(text in done.err for text in CRASH)):
