@@ -13,9 +13,7 @@ It reads the table with PyIceberg and the files of the warehouse with the file s
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -30,7 +28,6 @@ from pyiceberg.table import Table
 
 from soak.histories import Record
 
-DAY_S = 86_400
 Place = tuple[int, int]
 """Partition and offset."""
 
@@ -169,10 +166,7 @@ def load(catalog: Catalog, name: str) -> Table | None:
 
 
 def unknown_files(table: Table) -> list[str]:
-    """Return the files below the table's location that no snapshot, no branch and no kept metadata names.
-
-    Files younger than a day are left out: they may belong to a commit that is under way, and no reclaim removes them.
-    """
+    """Return the files below the table's location that no snapshot, no branch and no kept metadata names."""
     root = Path(_plain(table.location()))
     known = {_plain(table.metadata_location), *(_plain(e.metadata_file) for e in table.metadata.metadata_log)}
     known |= {_plain(s.statistics_path) for s in table.metadata.statistics}
@@ -183,19 +177,11 @@ def unknown_files(table: Table) -> list[str]:
             known |= {_plain(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io)}
     # the server of the catalog writes a file of checksums next to each of its own
     known |= {str(Path(path).with_name(f".{Path(path).name}.crc")) for path in known}
-    unknown = [file for file in root.rglob("*") if file.is_file() and str(file) not in known]
-    return sorted(str(file.relative_to(root)) for file in unknown if time.time() - file.stat().st_mtime > DAY_S)
+    return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
 
 
 def _plain(location: str) -> str:
     return urllib.parse.unquote(urllib.parse.urlparse(location).path)
-
-
-def age(table: Table, by_s: float) -> None:
-    """Make all files of the table so much older."""
-    for file in Path(_plain(table.location())).rglob("*"):
-        seconds = file.stat().st_mtime - by_s
-        os.utime(file, (seconds, seconds))
 
 
 def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table) -> list[str]:
