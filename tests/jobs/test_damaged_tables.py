@@ -70,7 +70,7 @@ def files_of(table_of):
 
 
 CASES = [
-    pytest.param(kind, damage, id=f"{kind}-{damage.__name__}", marks=pytest.mark.deep if damage is empty else ())
+    pytest.param(kind, damage, id=f"{kind}-{damage.__name__}")
     for kind in ("metadata", "list", "manifest", "deletes")
     for damage in (missing, cut, garbage, empty)
 ] + [pytest.param("vectors", missing, id="vectors-missing")]
@@ -103,9 +103,9 @@ ASKED = "damage-well", "damage-hurt"
     ("kind", "damage"),
     [
         pytest.param("manifest", garbage, id="manifest-garbage"),
-        pytest.param("manifest", missing, id="manifest-missing", marks=pytest.mark.deep),
+        pytest.param("manifest", missing, id="manifest-missing"),
         pytest.param("list", empty, id="list-empty"),
-        pytest.param("metadata", cut, id="metadata-cut", marks=pytest.mark.deep),
+        pytest.param("metadata", cut, id="metadata-cut"),
         pytest.param("metadata", missing, id="metadata-missing"),
     ],
 )

@@ -60,8 +60,8 @@ VERSIONS = {
 @pytest.mark.parametrize(
     ("mutate", "config", "column"),
     [
-        pytest.param(null_keys, {}, "key", id="a null for each key", marks=pytest.mark.deep),
-        pytest.param(one_key_for_all, {}, "key", id="another column for the key", marks=pytest.mark.deep),
+        pytest.param(null_keys, {}, "key", id="a null for each key"),
+        pytest.param(one_key_for_all, {}, "key", id="another column for the key"),
         pytest.param(keys_backwards, {}, "key", id="keys of other records"),
         pytest.param(offsets_backwards, {}, "offset", id="offsets of other records"),
         pytest.param(all_are_tombstones, {}, "tombstone", id="each record a tombstone"),

@@ -7,19 +7,7 @@ import pytest
 from tests.jobs.iceberg.answers import FAULTS
 from tests.jobs.iceberg.stations import STATIONS, end
 
-CHEAP = {
-    "unknown after": set(STATIONS),
-    "409 after": {"a compaction", "a reclaim", "a reader that goes", "an adoption", "a mend", "a read of a table"},
-}
-"""Fault -> stations that are tried with it in every run. The answer counts once, where a commit is tried again; each
-station then finds by itself what was taken. The other cases are deep."""
-CASES = [
-    pytest.param(
-        station, fault, id=f"{station}: {fault}", marks=() if station in CHEAP.get(fault, ()) else pytest.mark.deep
-    )
-    for station in STATIONS
-    for fault in FAULTS
-]
+CHEAP = ["409 after", "unknown after"]
 
 
 @pytest.fixture(scope="session")
@@ -28,7 +16,8 @@ def good():
     return {}
 
 
-@pytest.mark.parametrize(("station", "fault"), CASES)
+@pytest.mark.parametrize("fault", [pytest.param(f, marks=() if f in CHEAP else pytest.mark.deep) for f in FAULTS])
+@pytest.mark.parametrize("station", STATIONS)
 def test_a_command_ends_the_same_whatever_a_sql_catalog_answers(workshop, table_of, spark, station, fault, good):
     name = station.replace(" ", "-")
     if station not in good:

@@ -51,13 +51,7 @@ ACTS = {
 }
 
 
-@pytest.mark.parametrize(
-    "act",
-    [
-        pytest.param(act, id=name, marks=pytest.mark.deep if name == "rollback_to_timestamp" else ())
-        for name, act in ACTS.items()
-    ],
-)
+@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
 def test_a_deleted_key_stays_deleted_after_another_engine_rolled_the_round_back(
     workshop, deleted, table_of, spark, act, request
 ):

@@ -28,6 +28,7 @@ HISTORY = (
     # what is appended, and the clock of the run after it
     ([record(0, "a", "1"), record(1, "b", "1"), record(2, "a", "2"), record(3, "c", None)], NOW),
     ([record(0, "a", "1", partition=1), record(1, "A1", "1", partition=1), record(4, "b", None)], NOW + 100_000),
+    ([record(5, "d", "1"), record(6, "a", None)], NOW + 200_000),
     ([], NOW + 300_000),
 )
 """Superseded records; a log whose check is red (its key is not of letters); tombstones, which expire in later runs."""
