@@ -161,68 +161,29 @@ def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
     return "schema" if actions - {"set-properties", "remove-properties"} else "properties"
 
 
-class _Handler(BaseHTTPRequestHandler):
+class Relay(BaseHTTPRequestHandler):
+    """Passes requests on to another server, and answers."""
+
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True
+    disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for an acknowledgement
+    left_out = frozenset({"host", "content-length", "accept-encoding", "connection"})
+    """Headers that are not passed on."""
 
-    def _pass(self) -> None:
-        door: Door = self.server.door  # type: ignore[attr-defined]
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
-        kind = kind_of(self.command, self.path, body)
-        if kind and kind.startswith("unknown"):
-            door.unknown.add(f"{door.command}: {kind}")
-        fault = door.fault_of(kind) if kind else None
-        if time.monotonic() < door.away_until:
-            return self._wrong(503)
-        if fault is None:
-            return self._answer(*self._deliver(body))
-        if fault.how in ANSWERS:
-            return self._answer_wrongly(door, fault.how, body)
-        after = fault.how.endswith(" after")
-        answer = self._deliver(body) if after else None
-        door.act(fault.how)
-        if fault.how.startswith("stop"):
-            door.released.wait()
-        if fault.how.startswith(("kill", "orphan")) and answer is None:
-            self.close_connection = True
-            return None
-        return self._answer(*(answer or self._deliver(body)))
+    def onward(self, behind: str, body: bytes | None) -> urllib.request.Request:
+        """Return the request as it goes on to the server at `behind`."""
+        headers = {k: v for k, v in self.headers.items() if k.lower() not in self.left_out}
+        return urllib.request.Request(f"{behind}{self.path}", body or None, headers, method=self.command)
 
-    def _answer_wrongly(self, door: Door, how: str, body: bytes) -> None:
-        deliveries, status = ANSWERS[how]
-        answer = (0, b"")
-        for _ in range(deliveries):
-            answer = self._deliver(body)
-        if how == "away":
-            door.away_until = time.monotonic() + AWAY_S
-        if how == "late":
-            threading.Timer(LATE_S, self._deliver, [body]).start()
-        if status is None:
-            return self._answer(*answer)
-        if status <= 0:
-            time.sleep(SILENCE_S if status < 0 else 0)
-            self.close_connection = True
-            return None
-        return self._wrong(status)
-
-    def _wrong(self, status: int) -> None:
-        error = {"message": "a gateway answers", "type": "Gateway", "code": status}
-        self._answer(status, json.dumps({"error": error}).encode())
-
-    def _deliver(self, body: bytes) -> tuple[int, bytes]:
-        door: Door = self.server.door  # type: ignore[attr-defined]
-        left_out = ("host", "content-length", "accept-encoding", "connection")
-        headers = {k: v for k, v in self.headers.items() if k.lower() not in left_out}
-        request = urllib.request.Request(f"{door.behind}{self.path}", body or None, headers, method=self.command)
+    @staticmethod
+    def delivered(request: urllib.request.Request) -> tuple[int, bytes]:
+        """Send a request, and return the status and the text of its answer."""
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read()
         except urllib.error.HTTPError as error:
             return error.code, error.read()
 
-    do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = _pass
-
-    def _answer(self, status: int, text: bytes) -> None:
+    def answer(self, status: int, text: bytes) -> None:
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -231,11 +192,60 @@ class _Handler(BaseHTTPRequestHandler):
             self.end_headers()
             if self.command != "HEAD" and status != 204:
                 self.wfile.write(text)
-        except OSError:  # the machine was killed
+        except OSError:  # the client was killed
             self.close_connection = True
 
+    def answer_wrongly(self, status: int) -> None:
+        error = {"message": "a gateway answers", "type": "Gateway", "code": status}
+        self.answer(status, json.dumps({"error": error}).encode())
+
     def log_message(self, *_: object) -> None:
-        pass
+        """Write no line for each request."""
+
+
+class _Handler(Relay):
+    def _pass(self) -> None:
+        door: Door = self.server.door  # type: ignore[attr-defined]
+        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        kind = kind_of(self.command, self.path, body)
+        if kind and kind.startswith("unknown"):
+            door.unknown.add(f"{door.command}: {kind}")
+        fault = door.fault_of(kind) if kind else None
+        if time.monotonic() < door.away_until:
+            return self.answer_wrongly(503)
+        request = self.onward(door.behind, body)
+        if fault is None:
+            return self.answer(*self.delivered(request))
+        if fault.how in ANSWERS:
+            return self._disturb(door, fault.how, request)
+        after = fault.how.endswith(" after")
+        answer = self.delivered(request) if after else None
+        door.act(fault.how)
+        if fault.how.startswith("stop"):
+            door.released.wait()
+        if fault.how.startswith(("kill", "orphan")) and answer is None:
+            self.close_connection = True
+            return None
+        return self.answer(*(answer or self.delivered(request)))
+
+    def _disturb(self, door: Door, how: str, request: urllib.request.Request) -> None:
+        deliveries, status = ANSWERS[how]
+        answer = (0, b"")
+        for _ in range(deliveries):
+            answer = self.delivered(request)
+        if how == "away":
+            door.away_until = time.monotonic() + AWAY_S
+        if how == "late":
+            threading.Timer(LATE_S, self.delivered, [request]).start()
+        if status is None:
+            return self.answer(*answer)
+        if status <= 0:
+            time.sleep(SILENCE_S if status < 0 else 0)
+            self.close_connection = True
+            return None
+        return self.answer_wrongly(status)
+
+    do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = _pass
 
 
 class Gateway:

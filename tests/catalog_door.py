@@ -8,12 +8,12 @@ import json
 import re
 import threading
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import ThreadingHTTPServer
+
+from soak.gateway import Relay
 
 COMMIT = re.compile(r"^/v1/(namespaces|namespaces/[^/]+/(tables|views|properties)(/[^/]+)?)$")
 """A POST here changes something."""
@@ -83,9 +83,8 @@ class Door:
         return self.tokens.get(token, 0) > time.monotonic()
 
 
-class _Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for an acknowledgement
+class _Handler(Relay):
+    left_out = Relay.left_out | {"authorization"}
 
     def _pass(self) -> None:
         door: Door = self.server.door  # type: ignore[attr-defined]
@@ -97,9 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
                 form["client_id"], _, form["client_secret"] = base64.b64decode(shown).decode().partition(":")
             token = door.issue(form)
             if token is None:
-                return self._answer(401, json.dumps({"error": "invalid_client"}).encode())
+                return self.answer(401, json.dumps({"error": "invalid_client"}).encode())
             answer = {"access_token": token, "token_type": "bearer", "expires_in": door.lives_s}
-            return self._answer(
+            return self.answer(
                 200,
                 json.dumps({**answer, "issued_token_type": "urn:ietf:params:oauth:token-type:access_token"}).encode(),
             )
@@ -107,49 +106,24 @@ class _Handler(BaseHTTPRequestHandler):
         if not door.is_open(token):
             door.refused += 1
             error = {"message": "no", "type": "NotAuthorizedException", "code": 401}
-            return self._answer(401, json.dumps({"error": error}).encode())
+            return self.answer(401, json.dumps({"error": error}).encode())
         agent = (self.headers.get("User-Agent") or "").partition("/")[0]
         door.agents.setdefault(agent, set()).add(token)
         door.delegations.add(self.headers.get("X-Iceberg-Access-Delegation"))
-        headers = {
-            k: v
-            for k, v in self.headers.items()
-            if k.lower() not in ("host", "authorization", "content-length", "accept-encoding")
-        }
-        request = urllib.request.Request(f"{door.behind}{self.path}", body, headers, method=self.command)
+        request = self.onward(door.behind, body)
         is_commit = self.command == "POST" and COMMIT.match(self.path.partition("?")[0])
         fault = door.fault if door.fault and is_commit and door.fault.hits(self.path, body or b"") else None
         status, text = 0, b""
         for _ in range(fault.deliveries if fault else 1):
-            status, text = self._deliver(request)
+            status, text = self.delivered(request)
         if fault is None or fault.status is None:
-            return self._answer(status, text)
+            return self.answer(status, text)
         if fault.status == 0:
             self.close_connection = True
             return None
-        error = {"message": "a gateway answers", "type": "Gateway", "code": fault.status}
-        return self._answer(fault.status, json.dumps({"error": error}).encode())
-
-    def _deliver(self, request: urllib.request.Request) -> tuple[int, bytes]:
-        try:
-            with urllib.request.urlopen(request, timeout=60) as answer:
-                return answer.status, answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, error.read()
+        return self.answer_wrongly(fault.status)
 
     do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = _pass
-
-    def _answer(self, status: int, text: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        if status != 204:
-            self.send_header("Content-Length", str(len(text)))
-        self.end_headers()
-        if self.command != "HEAD" and status != 204:
-            self.wfile.write(text)
-
-    def log_message(self, *_: object) -> None:
-        pass
 
 
 @contextmanager
