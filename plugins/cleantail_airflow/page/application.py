@@ -21,7 +21,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -43,7 +43,6 @@ from cleantail.lake.own_namespace import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
 from cleantail.rounds.evidence_row import clocks_differ
-from cleantail.watch.dag_state import DagState
 from cleantail.watch.glossary import GLOSSARY
 from cleantail.watch.topic_list import Selection
 from cleantail_airflow.installation import config_dir
@@ -59,7 +58,7 @@ from cleantail_airflow.page.page_access import (
     login_url,
     may_trigger,
     note_release,
-    readable,
+    readable_ids,
     readable_topics,
     require_same_origin,
     right,
@@ -231,21 +230,16 @@ def all_topics(request: Request, user: User, selection: Annotated[Selection, Dep
 
 def _topics(content: PageContent, user: User, selection: Selection, group: str | None = None) -> TopicsPage:
     configured = content.configured
-    names = readable_topics(configured, user)
+    readable = readable_ids(configured, user)
+    names = readable_topics(configured, readable)
     of_group = None
     if group is not None:
         dag_id = dag_id_of(group, configured.dag_prefix)
         of_group = content.group_page(group, dag_states([dag_id])[dag_id])
         names = frozenset(name for name in names if configured.group_of.get(name) == group)
-    waiting, dags = approvals_of(configured, names), _dags(configured, names, user)
+    waiting, states = approvals_of(configured, names), dags_of(configured, names)
+    dags = {name: replace(dag, may_open=dag.dag_id in readable) for name, dag in states.items()}
     return content.all_topics(names, _now_ms(), waiting, dags, selection, of_group)
-
-
-def _dags(configured: Configured, names: Collection[str], user: User) -> dict[str, DagState]:
-    """Return topic -> the DAG that runs it, and whether the user may open it: another right may show the topic."""
-    states = dags_of(configured, names)
-    open_to_user = readable({dag.dag_id for dag in states.values()}, user, {})
-    return {name: replace(dag, may_open=dag.dag_id in open_to_user) for name, dag in states.items()}
 
 
 def _examined(configured: Configured, user: User) -> Examined | None:
@@ -285,7 +279,8 @@ def one_topic(
         if (group := configured.group_called(dag_id)) is not None:
             return page(request, "topics.html", by_name(_topics(content, user, selection, group)) | {"examined": None})
         name = configured.topic_of(dag_id)
-        approval_task, dag = approvals_of(configured, [name]).get(name, ""), _dags(configured, [name], user)[name]
+        approval_task, dag = approvals_of(configured, [name]).get(name, ""), dags_of(configured, [name])[name]
+        dag = replace(dag, may_open=is_allowed((dag.dag_id,), user, "GET"))
         shown = content.one_topic(name, _now_ms(), approval_task, dag)
     except KeyError:
         text = f"{dag_id} is not a topic of Cleantail: no file in config/topics or config/groups names it."
@@ -380,7 +375,7 @@ def metrics(request: Request, user: Scraper) -> Response:
     content = content_of(request)
     try:
         configured, accepted = content.configured, request.headers.get("accept", "")
-        names = readable_topics(configured, user) if user else frozenset(configured.topics)
+        names = readable_topics(configured, readable_ids(configured, user)) if user else frozenset(configured.topics)
         body, media_type = exposition(content, names, accepted)
     except CleantailError as e:
         raise HTTPException(status.HTTP_503_SERVICE_UNAVAILABLE, str(e)) from None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Annotated, Any
 from urllib.parse import quote, urlsplit
 
@@ -33,32 +33,29 @@ LOGGED_IN = Depends(get_user)
 EVENT = "cleantail_release"
 
 
-def readable(dag_ids: Iterable[str], user: BaseUser, runs_in: Mapping[str, str]) -> set[str]:
-    """Return the ids that the user may read. DAGs of these ids need not exist.
+def readable_ids(configured: Configured, user: BaseUser) -> set[str]:
+    """Return the ids that the user may read, of topics and of DAGs that run them.
 
-    `runs_in`: a topic's own id -> the id of the DAG that runs it. A topic without a DAG of its own has that DAG's team.
+    Airflow's auth manager has permissions on a topic's own id, even if no DAG of that id exists. Such an id has the
+    team of the DAG that runs the topic.
     """
-    names = set(dag_ids)
-    teams: Mapping[str, str | None] = DagModel.get_dag_id_to_team_name_mapping(sorted(names))
+    runs_in = {own: configured.dag_ids[name] for name, own in configured.own_ids.items()}
+    ids = {*runs_in, *runs_in.values()}
+    teams: Mapping[str, str | None] = DagModel.get_dag_id_to_team_name_mapping(sorted(ids))
     by_team: dict[str | None, set[str]] = defaultdict(set)
-    for name in names:
-        by_team[teams.get(name) or teams.get(runs_in.get(name, ""))].add(name)
+    for one in ids:
+        by_team[teams.get(one) or teams.get(runs_in.get(one, ""))].add(one)
     manager: Any = get_auth_manager()
     allowed = [
-        manager.filter_authorized_dag_ids(dag_ids=ids, user=user, method="GET", team_name=team)
-        for team, ids in by_team.items()
+        manager.filter_authorized_dag_ids(dag_ids=of_team, user=user, method="GET", team_name=team)
+        for team, of_team in by_team.items()
     ]
     return set().union(*allowed)
 
 
-def readable_topics(configured: Configured, user: BaseUser) -> frozenset[str]:
-    """Return the topics whose own id, or the DAG that runs them, the user may read.
-
-    Airflow's auth manager has permissions on own ids, even if no DAG of that id exists.
-    """
-    own, runs = configured.own_ids, configured.dag_ids
-    allowed = readable({*own.values(), *runs.values()}, user, {own[name]: runs[name] for name in own})
-    return frozenset(name for name in own if own[name] in allowed or runs[name] in allowed)
+def readable_topics(configured: Configured, ids: Collection[str]) -> frozenset[str]:
+    """Return the topics whose own id, or the DAG that runs them, is one of the ids."""
+    return frozenset(name for name, own in configured.own_ids.items() if own in ids or configured.dag_ids[name] in ids)
 
 
 def is_allowed(dag_ids: Sequence[str], user: BaseUser, method: str) -> bool:
