@@ -121,7 +121,7 @@ class Soak:
         return bool(enough or time.monotonic() - self.began > arguments.minutes * 60)
 
     def finding(self, name: str, history: History) -> str | None:
-        """Play a history and return what was found."""
+        """Play a history. Return the finding, or None."""
         topic = re.sub("[^a-z0-9]", "_", f"soak-{name}-{self.played}".lower())
         player = Player(self.site, history, topic)
         began = time.monotonic()

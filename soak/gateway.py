@@ -102,7 +102,7 @@ class Door:
 
 
 def kind_of(method: str, path: str, body: bytes) -> str | None:
-    """Return what a request is for. None: it only reads or reports, and is no point."""
+    """Return what a request is for, or None for logins, settings, reports, and reads of anything but a table."""
     plain = path.partition("?")[0]
     if plain.endswith(("/metrics", "/oauth/tokens", "/config")):
         return None
@@ -135,7 +135,7 @@ def _table_kind(name: str) -> str:
 
 
 def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
-    """Return what a commit does, by its updates."""
+    """Return the kind of a commit. Its updates decide."""
     actions = {update["action"] for update in updates}
     snapshots = [update["snapshot"]["summary"] for update in updates if update["action"] == "add-snapshot"]
     refs = {update["ref-name"] for update in updates if update["action"] == "set-snapshot-ref"}

@@ -101,7 +101,7 @@ def _act(document: dict[str, Any]) -> Act:
 
 @dataclass(frozen=True)
 class Deck:
-    """What is dealt out: the requests of a first ingestion, those of later commands, and the faults."""
+    """The choices of drawn histories: requests of a first ingestion, requests of later commands, and faults."""
 
     first: Sequence[str] = FIRST
     points: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: POINTS)
@@ -183,7 +183,7 @@ class _Drawing:
         return [*acts, act]
 
     def meanwhile(self, act: Act) -> list[Act]:
-        """Return what another machine does at the same time: the same, or something else."""
+        """Return an act of another machine at the same time: the same act, or another one."""
         again = replace(act, fault=None)
         more = [*self.ingest(), self.command("compact"), self.command("reclaim")]
         if self.source == KAFKA and act.fault and not act.fault.how.startswith("stop"):
@@ -199,7 +199,7 @@ class _Drawing:
         return Act(command, self.rng.randrange(self.machines), fault, self.clock, codes=codes)
 
     def outside(self) -> Act:
-        """Return what another engine or a broker does."""
+        """Return an act of another engine, or of the broker."""
         kinds = ["rewrite", "expiry", "manifests", "file registered twice", "rollback by others", "restart"]
         if self.source == KAFKA:
             kinds += ["broker restarts", "partition added", "topic made again"]

@@ -4,8 +4,8 @@ It reads the table with PyIceberg and the files of the warehouse with the file s
 
 1. Nothing is made up: a record of the table is one that was sent, equal in key, value and timestamp.
 2. Nothing is there twice, at one offset. Copies in several files may be, until the next round.
-3. Nothing is lost: an acknowledged record is there, or a later record of its key is known, or it is a tombstone whose
-   time is over.
+3. Nothing is lost. An acknowledged record is there, or a later record of its key was sent, or it is a tombstone past
+   its horizon.
 4. A tombstone stays for `delete.retention.ms` after the first run that could keep it.
 5. After a plain run each key is there once below the clean point.
 6. When a topic is settled, exactly the last value of each key is left, and no tombstone.
@@ -34,11 +34,11 @@ Place = tuple[int, int]
 
 @dataclass
 class Truth:
-    """What was sent, and what may have become of it. Times are ms after the beginning of the history.
+    """The records that were sent, and which of them may be gone. Times are ms after the beginning of the history.
 
     `acked` was acknowledged. `sent` may be in the table or not. `kept` is the earliest time at which a run may have
     kept a tombstone first, `last_run` the latest time of a run since. `twice`: a data file is registered twice, until
-    the next round. `revived`: such a file may have brought back deleted keys whose tombstones had gone.
+    the next round. `revived`: such a file may have brought deleted keys back, after their tombstones had gone.
     `files`: the files that have a record. `gone`: what the broker cleaned away before it was read.
     """
 
@@ -73,7 +73,7 @@ class Truth:
         return {(r.partition, r.key): r for _, r in sorted(self.acked.items())}
 
     def problems(self, rows: list[Record], clean: Mapping[int, int] | None = None, settled: bool = False) -> list[str]:
-        """Return what is wrong with the rows of the table. `clean`: the clean points, after a plain run."""
+        """Return the broken rules. `rows`: records of the table. `clean`: clean points of logs, after a plain run."""
         found = [f"{row} was never sent" for row in rows if self.sent.get((row.partition, row.offset)) != row]
         there = Counter((row.partition, row.offset) for row in rows)
         for place, count in there.items():
@@ -185,7 +185,7 @@ def _plain(location: str) -> str:
 
 
 def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table) -> list[str]:
-    """Return published rounds of which the evidence does not say so."""
+    """Return the published rounds that the evidence does not have as published."""
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}
     found = load(catalog, evidence)

@@ -108,7 +108,7 @@ class Player:
                 self.again(of)
 
     def head(self) -> int | None:
-        """Return the current snapshot of the table."""
+        """Return the id of the current snapshot of the table, or None."""
         table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         snapshot = table.current_snapshot() if table else None
         return snapshot.snapshot_id if snapshot else None

@@ -165,7 +165,7 @@ def failing_parts() -> History:
 
 
 def transactions() -> History:
-    """S12: transactions of which a third is aborted, and aborted ones alone."""
+    """S12: a third of the transactions is aborted; then all of them are."""
     parts = [send(f"k{n}=1 a={n} b", aborted=f"k{n} a=no x=no" if n % 3 else "") for n in range(9)]
     alone = Act("produce", aborted=records("a=no b=no"))
     acts = [act for n, part in enumerate(parts) for act in (*part, *((compact(3000 * n),) if n % 3 == 2 else ()))]

@@ -270,8 +270,8 @@ def running_site(
 ) -> Iterator[Site]:
     """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError.
 
-    `sql`: the catalog is in Postgres, in place of a REST server. `platform`: of a staging platform, whose REST catalog
-    is used in place of one that is started here. Its tables stay.
+    `sql`: start a catalog in Postgres instead of a REST server. `platform`: use the REST catalog of this staging
+    platform instead. Its tables stay.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))

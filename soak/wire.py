@@ -1,4 +1,4 @@
-"""The gateway between machines and a SQL catalog: Postgres' protocol, of which only statements that change it count.
+"""The gateway between machines and a SQL catalog. It speaks Postgres' protocol, and counts the statements that commit.
 
 Clients send a commit as `UPDATE iceberg_tables`. Faults are lost connections, silence, and those of the machine and the
 disk; there is no wrong answer, as SQL has no gateway that gives one.

@@ -54,7 +54,7 @@ def _sql(session: Any, statement: str) -> None:
 
 
 def _register_twice(session: Any, table: str) -> None:
-    """Append the first data file of a table again, as a sink does whose commit was taken and reported as failed."""
+    """Append the first data file of a table again. A sink does so if its commit was taken and reported as failed."""
     iceberg = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
     tasks = iceberg.newScan().includeColumnStats().planFiles().iterator()
     if tasks.hasNext():

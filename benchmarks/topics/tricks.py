@@ -37,7 +37,7 @@ WITHOUT: Mapping[str, Mapping[str, str]] = {
         "spark.driver.extraJavaOptions": JVM_OPTIONS,
     },
 }
-"""What is left out -> the settings of Spark that do so."""
+"""Name of what is left out -> Spark's settings without it."""
 COLUMNS = (
     Column("master", "text"),
     Column("records", "count"),

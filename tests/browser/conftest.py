@@ -48,7 +48,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def visit(chromium: Any, office: Office) -> Iterator[Callable[..., Any]]:
-    """A page of a user who has logged in by the form, or of nobody."""
+    """Return a function that opens a page: for a user, who logs in by the form, or without a login."""
     contexts = []
 
     def as_user(user: str | None, width: int = 1500, dark: bool = False) -> Any:

@@ -118,7 +118,7 @@ class Office:
         return found
 
     def wait(self, dag_id: str, done: Callable[[dict[str, Any]], Any]) -> Any:
-        """Return what `done` makes of the DAG's newest run, as soon as it is something."""
+        """Wait until `done` returns something for the DAG's newest run, and return that."""
         return self.until(
             lambda: (runs := self.runs(dag_id)) and done(runs[0]), f"{dag_id}: its run does not get there"
         )
@@ -153,9 +153,9 @@ class Office:
 def furnish(office: Office) -> None:
     """Write six topics and ingest their records.
 
-    payments: one round, then many new records, one of which its check does not allow. orders and invoices: their rounds
-    wait for a person, of invoices only for seconds. customers: clean but for a little. refunds, which a failed check
-    blocks, and coupons share the DAG of a group.
+    payments has one round and many new records. Its check refuses one of them. Rounds of orders and invoices wait for a
+    person; those of invoices wait only seconds. customers is almost clean. refunds and coupons share the DAG of a group,
+    and a failed check blocks refunds.
     """
     (office.place / "home").mkdir(mode=0o700)
     office.topic("payments", description="Payments by id, from the shop", alerts=ALERTS, checks=[no_digits_first()])

@@ -65,7 +65,7 @@ def test_a_round_without_an_answer_is_not_published(office, visit):
 
 
 def the_page_leads_to_the_question(office, page):
-    """From the tab inside Airflow, whose frame a link has to leave."""
+    """The approver begins in the tab inside Airflow. Links have to leave its frame."""
     office.until(lambda: waits(office, page), "the page does not say that the run waits for a person")
     shoot(page, "waits-for-approval", full_page=True)
     page.goto(f"{office.address}/cleantail/topics")

@@ -1,4 +1,4 @@
-"""Who sees and may do what: nobody, a viewer of all topics, a user with rights on one topic of a group."""
+"""The rights of three: without a login, a viewer of all topics, and a user with rights on one topic of a group."""
 
 from __future__ import annotations
 

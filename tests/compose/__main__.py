@@ -173,7 +173,7 @@ class Platform:
     # --- faults
 
     def container(self, service: str) -> dict[str, Any]:
-        """Returns what the engine knows of the service's container; of several workers, of one with an executor."""
+        """Returns the engine's description of the service's container. Of several workers it is one with an executor."""
         ids = self.shell(f"docker compose ps --all --quiet {service}").split()
         found: list[dict[str, Any]] = json.loads(self.engine.docker("inspect", *ids))
         busy = self.executors() if len(ids) > 1 else {}
