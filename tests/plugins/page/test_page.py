@@ -169,16 +169,20 @@ def checked(name: str, at_ms: int, outcome: str, **more: Any) -> list[dict[str, 
 
 @pytest.fixture(autouse=True)
 def no_dags(airflow_db: Path) -> Iterator[None]:
-    """What a test has told Airflow of DAGs is forgotten after it."""
+    """What this test or one before it has told Airflow of DAGs is forgotten."""
     from airflow.models.dag import DagModel
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
     from airflow.utils.session import create_session
 
+    def forget() -> None:
+        with create_session() as session:
+            for model in (TaskInstance, DagRun, DagModel):
+                session.query(model).delete()
+
+    forget()
     yield
-    with create_session() as session:
-        for model in (TaskInstance, DagRun, DagModel):
-            session.query(model).delete()
+    forget()
 
 
 def dag_row(name: str, **more: Any) -> None:
