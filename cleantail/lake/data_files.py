@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALUE, Columns, part_name
 from cleantail.errors import TableError
-from cleantail.lake.manifest_entries import NO_LINEAGES, Lineages, spans_of
+from cleantail.lake.manifest_entries import NO_LINEAGES, Lineages, open_parquet, spans_of
 from cleantail.lake.position_deletes import DeleteFile, lost_positions, lost_records
 from cleantail.lake.records.log_records import constants_of, layout_of_paths, require_parquet, stored_records
 from cleantail.lake.records.projection import NAME_MAPPING, Layout, Projection
@@ -129,12 +129,10 @@ def null_count(table: Table, file: Any, path: str) -> int | None:
 
 def footer_statistics(table: Table, file: Any, paths: Mapping[str, str]) -> Statistics:
     """Return the footer's column statistics. `paths`: name -> path."""
-    import pyarrow.parquet as pq
-
     by_path = layout_of_paths(table, paths.values())
     layout = {name: by_path[path] for name, path in paths.items()}
     with table.io.new_input(file.file_path).open() as source:
-        parquet = pq.ParquetFile(source)
+        parquet = open_parquet(source, file.file_path)
         projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
         return Statistics(parquet.metadata, projection)
 

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
+from cleantail.human import counted, one_line
 from cleantail.lake.metadata_guards import avro_file
 from cleantail.lake.position_deletes import POSITIONS, VECTORS, DeleteFile, only_data_file
 from cleantail.lake.records.topic_columns import columns_of_properties
@@ -257,12 +258,28 @@ def read_spans(table: Table, files: Iterable[Any]) -> None:
         list(threads.map(lambda file: spans_of(table, file), files))
 
 
-def _spans_in_file(io: FileIO, path: str) -> Spans:
-    """Return the row lineage from the columns of the file."""
+def open_parquet(source: Any, path: str, records: int | None = None, buffer_size: int = 0) -> Any:
+    """Open a data file as pyarrow's ParquetFile. `records`: their number by the table's metadata.
+
+    Raises TableError if the file is damaged or has another number of records.
+    """
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
+    try:
+        file = pq.ParquetFile(source, buffer_size=buffer_size)
+    except pa.ArrowException as e:
+        raise TableError(f"{path} is not a Parquet file, or is damaged: {one_line(str(e))}") from None
+    found = file.metadata.num_rows
+    if records is not None and found != records:
+        raise TableError(f"{path} has {counted(found, 'record')}, but {records} by its metadata")
+    return file
+
+
+def _spans_in_file(io: FileIO, path: str) -> Spans:
+    """Return the row lineage from the columns of the file."""
     with io.new_input(path).open() as source:
-        file = pq.ParquetFile(source)
+        file = open_parquet(source, path)
         names = _lineage_names(file.schema_arrow)
         return _span(file, names.get(ROW_ID)), _span(file, names.get(LAST_UPDATED))
 
@@ -291,10 +308,8 @@ def _span(file: Any, name: str | None) -> Span | None:
 
 def lineage_columns(io: FileIO, path: str) -> dict[str, Any]:
     """Return the file's own lineage columns, for all records, including deleted ones."""
-    import pyarrow.parquet as pq
-
     with io.new_input(path).open() as source:
-        file = pq.ParquetFile(source)
+        file = open_parquet(source, path)
         names = _lineage_names(file.schema_arrow)
         stored = file.read(columns=list(names.values()))
         return {name: stored[column].combine_chunks() for name, column in names.items()}

@@ -20,12 +20,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyiceberg.io import FileIO, load_file_io
 
 from cleantail.config.topic_table import OFFSET
-from cleantail.errors import TableError
 from cleantail.human import counted
+from cleantail.lake.manifest_entries import open_parquet
 from spark_jobs.engine.written_files import (
     LAST_UPDATED,
     ROW_ID,
@@ -79,14 +78,9 @@ class OffsetOrder:
 
 @contextmanager
 def opened(io: FileIO, file: LogFile) -> Iterator[Any]:
-    """Open the file with pyarrow. Raises TableError if its number of records differs from the metadata's."""
+    """Open the file with pyarrow. Raises TableError as open_parquet does."""
     with io.new_input(file.path).open() as stream:
-        parquet = pq.ParquetFile(stream, buffer_size=STREAM_BYTES)
-        if parquet.metadata.num_rows != file.records:
-            raise TableError(
-                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, but {file.records} by its metadata"
-            )
-        yield parquet
+        yield open_parquet(stream, file.path, file.records, STREAM_BYTES)
 
 
 def live_batches(

@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Generic, TypeVar
 
-import pyarrow.parquet as pq
 from pyiceberg.io import load_file_io
 from pyspark import SparkContext
 
@@ -22,6 +21,7 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import file_io_properties
 from cleantail.lake.data_files import Statistics
+from cleantail.lake.manifest_entries import open_parquet
 from cleantail.log.adopted_table import LAST_UPDATED, ROW_ID, Lineage, Span, offset_range
 from cleantail.log.task_shares import TaskSizes, keys_in_budget, map_fits, parallelism, task_sizes
 from cleantail.log.work_units import PartitionWork, WorkUnit
@@ -109,7 +109,7 @@ def read_footers(properties: Mapping[str, str], task: FooterTask) -> list[LogFil
     files = []
     for file in task.files:
         with io.new_input(file.path).open() as stream:
-            parquet = pq.ParquetFile(stream)
+            parquet = open_parquet(stream, file.path)
             columns = (PARTITION, OFFSET, KEY, VALUE, *parts_in(task.layout, KEY), ROW_ID, LAST_UPDATED)
             projection = Projection(parquet.schema_arrow, task.layout, columns, file.constants, file.path)
             statistics = Statistics(parquet.metadata, projection)

@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 
 from cleantail.config.topic_table import KEY, OFFSET, TOMBSTONE, VALUE
 from cleantail.errors import TableError
-from cleantail.human import counted
+from cleantail.lake.manifest_entries import open_parquet
 from cleantail.lake.metadata_guards import most_delete_bytes
 from cleantail.lake.position_deletes import miscounted, positions_of_file, read_vector, vector_name
 from cleantail.log.adopted_table import LAST_UPDATED, LINEAGE_IDS, ROW_ID, Lineage, record_offsets
@@ -180,15 +180,10 @@ def column_batches(
     """Yield batches of the file's piece: (position of the first record, column -> array in a topic table's type).
 
     Deleted records are included, and columns that the file lacks (cleantail.lake.records.projection).
-    Row lineage gives offsets that no column holds. Raises TableError if the file's number of records differs from the
-    metadata's.
+    Row lineage gives offsets that no column holds. Raises TableError as open_parquet does.
     """
     with io.new_input(file.path).open() as stream:
-        parquet = pq.ParquetFile(stream)
-        if parquet.metadata.num_rows != file.records:
-            raise TableError(
-                f"{file.path} has {counted(parquet.metadata.num_rows, 'record')}, but {file.records} by its metadata"
-            )
+        parquet = open_parquet(stream, file.path, file.records)
         note_kind(parquet, file, layout)
         at, groups = _row_groups(parquet.metadata, file)
         by_value = TOMBSTONE in columns and not _marks_hold(parquet, layout, groups)

@@ -96,6 +96,20 @@ def test_a_damaged_file_of_one_topic_hides_no_other_and_is_named_by_every_comman
     two.ok("status", "damage-hurt")
 
 
+@pytest.mark.parametrize("damage", [cut, garbage, empty])
+def test_a_damaged_data_file_is_named_by_who_reads_it(workshop, table_of, damage):
+    topic = workshop.topic(f"damage-data-{damage.__name__}")
+    lines = [record(n, "k", "v") for n in range(3)]
+    workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
+    table = table_of(topic).load()
+    [added] = table.currentSnapshot().addedDataFiles(table.io())
+    file = Path(urlparse(str(added.location())).path)
+    damage(file)
+    for command, *options in (("compact", "--force", "--now", NOW), ("read",)):
+        code, _, err = workshop.run(command, topic, *options)
+        assert (code, file.name in err) == (2, True), (command, code, err)
+
+
 ASKED = "damage-well", "damage-hurt"
 
 

@@ -22,7 +22,7 @@ from cleantail.config.topic_table import (
 )
 from cleantail.errors import TableError
 from cleantail.human import counted
-from cleantail.lake.manifest_entries import Lineages, lineage_columns, lineages_of, spans_of
+from cleantail.lake.manifest_entries import Lineages, lineage_columns, lineages_of, open_parquet, spans_of
 from cleantail.lake.position_deletes import VECTORS, bound_deletes, puffin_problem
 from cleantail.lake.records.projection import (
     NAME_MAPPING,
@@ -79,16 +79,11 @@ def stored_columns(table: Table, paths: Sequence[str], file: Any) -> pa.Table:
 def stored_batches(table: Table, paths: Sequence[str], file: Any) -> Iterator[pa.Table]:
     """Yield the result of stored_columns in batches, at least one. Without paths, the tables still have rows."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     layout = layout_of_paths(table, paths)
     with table.io.new_input(file.file_path).open() as source:
-        parquet = pq.ParquetFile(source)
+        parquet = open_parquet(source, file.file_path, file.record_count)
         records = parquet.metadata.num_rows
-        if records != file.record_count:
-            raise TableError(
-                f"{file.file_path} has {counted(records, 'record')}, but {file.record_count} by its metadata"
-            )
         projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
 
         def table_of(batch: pa.RecordBatch, read: bool) -> pa.Table:
@@ -135,15 +130,13 @@ def file_problem(table: Table, file: Any, paths: Iterable[str]) -> str | None:
 
     pyarrow reads INT96 as nanoseconds, in which times after the year 2262 wrap around.
     """
-    import pyarrow.parquet as pq
-
     try:
         require_parquet(file.file_path, file.file_format)
     except TableError as e:
         return str(e)
     layout = layout_of_paths(table, paths)
     with table.io.new_input(file.file_path).open() as source:
-        parquet = pq.ParquetFile(source)
+        parquet = open_parquet(source, file.file_path)
         columns = [parquet.schema.column(n) for n in range(len(parquet.schema))]
         int96 = {column.path for column in columns if column.physical_type == "INT96"}
         projection = Projection(parquet.schema_arrow, layout, layout, constants_of(table, file), file.file_path)
@@ -323,15 +316,20 @@ def _may_have(table: Table, columns: Columns, file: Any, partition: int | None) 
 def _scanned(scan: DataScan, arrivals: Mapping[str, int] | None) -> pa.Table:
     """Return the records of a scan. With `arrivals`, in order of arrival.
 
-    A round keeps the first of two records with the same (partition, offset).
+    A round keeps the first of two records with the same (partition, offset). Raises TableError for a damaged file.
     """
+    import pyarrow as pa
     from pyiceberg.io.pyarrow import ArrowScan
 
     bound_deletes()
-    if arrivals is None:
-        return scan.to_arrow()
-    files = _arrived(scan, arrivals)
-    return ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(files)
+    files = list(scan.plan_files()) if arrivals is None else _arrived(scan, arrivals)
+    try:
+        return ArrowScan(scan.table_metadata, scan.io, scan.projection(), scan.row_filter).to_table(files)
+    except pa.ArrowException:  # it does not name the file
+        for task in files:
+            with scan.io.new_input(task.file.file_path).open() as source:
+                open_parquet(source, task.file.file_path)
+        raise
 
 
 def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
