@@ -51,7 +51,7 @@ def _history(*acts: Act, source: str = FILES, **configs: object) -> History:
 
 
 def registered_twice() -> History:
-    """S1: a data file is registered in two snapshots."""
+    """S1: a data file is registered in two snapshots; after its vector a round says that `mend` heals."""
     twice = Act("file registered twice")
     return _history(
         ingest(1, "a=1 b=1 a=2"), twice, compact(1000), ingest(2, "b c=1", 3), compact(2000), twice, compact(3000)

@@ -54,11 +54,14 @@ def _sql(session: Any, statement: str) -> None:
 
 
 def _register_twice(session: Any, table: str) -> None:
-    """Append the first data file of a table again. A sink does so if its commit was taken and reported as failed."""
+    """Append the oldest data file of a table again. A sink does so if its commit was taken and reported as failed."""
     iceberg = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
-    tasks = iceberg.newScan().includeColumnStats().planFiles().iterator()
-    if tasks.hasNext():
-        iceberg.newFastAppend().appendFile(tasks.next().file()).commit()
+    tasks, files = iceberg.newScan().includeColumnStats().planFiles().iterator(), list[Any]()
+    while tasks.hasNext():
+        files.append(tasks.next().file())
+    if files:
+        oldest = min(files, key=lambda file: file.dataSequenceNumber())
+        iceberg.newFastAppend().appendFile(oldest).commit()
 
 
 def _roll_back_a_round(session: Any, table: str) -> None:
