@@ -81,7 +81,7 @@ def read(
     ends = log_ends(table)
     require_partition(configured, partition, ends)
     if as_of is not None:
-        snapshot = snapshot_id_of(table, as_of)
+        snapshot = snapshot_id_of(table, as_of, clock(None))
         ends = log_ends(table, snapshot)
     partitions = sorted(ends) if partition is None else [partition]
     starts = log_starts(table, configured.config, snapshot)
@@ -162,7 +162,7 @@ def _snapshot_of(topic: Topic, as_of: str | None) -> int | None:
     from cleantail.lake.table_metadata import snapshot_id_of
 
     table = load_table(open_catalog(topic.platform), topic) if as_of is not None else None
-    return snapshot_id_of(table, as_of) if table is not None and as_of is not None else None
+    return snapshot_id_of(table, as_of, clock(None)) if table is not None and as_of is not None else None
 
 
 @click.group("reader", cls=Group, examples=["cleantail reader list customer-cdc"])

@@ -24,6 +24,7 @@ from typing import Any
 
 from cleantail.config.alert_channels import Alert, Event, FileAlert
 from cleantail.config.config_model import LONG_MAX, Model
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.run_schedule import ASSET_SCHEME, parts_of, schedule_text
 from cleantail.config.topic import Layers, Topic
 from cleantail.config.topic_checks import Check
@@ -139,26 +140,28 @@ _UNCOMMITTED_TEXT = (
 )
 
 
+def without_effect(config: KafkaConfigs, written: Mapping[str, Any]) -> dict[str, str]:
+    """Return the written configs that have no effect with these configs in force, each with the reason."""
+    idle = {}
+    if not config.deletes:
+        reason = f"cleanup.policy is {','.join(sorted(config.cleanup_policy))}, without delete"
+        idle |= {name: reason for name in CONFIGS_OF_DELETE if name in written}
+    if config.compaction_strategy != "header":
+        reason = f"compaction.strategy is {config.compaction_strategy}, not header"
+        idle |= {name: reason for name in _CONFIGS_OF_HEADER if written.get(name)}
+    if _CONFIG_OF_CREATE_TIME in written and config.message_timestamp_type != "CreateTime":
+        idle[_CONFIG_OF_CREATE_TIME] = "message.timestamp.type is LogAppendTime"
+    return {name: f"has no effect: {reason}" for name, reason in idle.items()}
+
+
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
     """Return a line for each warning.
 
     `written` is the topic's own file, without the defaults. `topics` are the names of all topics.
     """
-    configs = written.get("config") or {}
-    policy, strategy = ",".join(sorted(topic.config.cleanup_policy)), topic.config.compaction_strategy
     # 1. configs without effect
-    texts = [
-        f"config.{name}: has no effect: cleanup.policy is {policy}, without delete"
-        for name in CONFIGS_OF_DELETE
-        if name in configs and not topic.config.deletes
-    ]
-    texts += [
-        f"config.{name}: has no effect: compaction.strategy is {strategy}, not header"
-        for name in _CONFIGS_OF_HEADER
-        if configs.get(name) and strategy != "header"
-    ]
-    if _CONFIG_OF_CREATE_TIME in configs and topic.config.message_timestamp_type != "CreateTime":
-        texts.append(f"config.{_CONFIG_OF_CREATE_TIME}: has no effect: message.timestamp.type is LogAppendTime")
+    idle = without_effect(topic.config, written.get("config") or {})
+    texts = [f"config.{name}: {reason}" for name, reason in idle.items()]
     # 2. assets that no topic updates
     of_topics = f"{ASSET_SCHEME}://"
     _, assets = parts_of(topic.schedule)

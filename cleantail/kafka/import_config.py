@@ -7,8 +7,9 @@ print one config a line, earlier versions all on one line. `describe` queries th
 2. An existing file is not changed without `force`, even if it was created during the import. A topic whose file has
    another name keeps that file.
 3. `carried_over` selects the configs to write. A config that cannot be carried over becomes a comment with the reason.
-4. Two topics whose names would map to one table get tables of their own.
-5. Every file is validated like the configuration before the first is written. Either all are written or none.
+4. A config that has no effect under the topic's policy becomes such a comment too.
+5. Two topics whose names would map to one table get tables of their own.
+6. Every file is validated like the configuration before the first is written. Either all are written or none.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cleantail.config.catalog import Catalog
 from cleantail.config.claims import Claim, name_problem, problem_of_new
 from cleantail.config.kafka_configs import KafkaConfigs, why_brokers_only
 from cleantail.config.loading import claims_of, load_topic
-from cleantail.config.settings_in_force import CONFIGS_OF_DELETE
+from cleantail.config.settings_in_force import CONFIGS_OF_DELETE, without_effect
 from cleantail.config.topic import Topic, default_table
 from cleantail.config.topic_source import ADDRESS, ADDRESS_PATTERN
 from cleantail.errors import BadLineError, CleantailError, ConfigError, OutsideError
@@ -39,6 +40,9 @@ KAFKA_DEFAULT = "DEFAULT_CONFIG"
 """Kafka's name of the source of a config that is not set anywhere."""
 KAFKA_POLICY = "delete"
 """The cleanup.policy of a topic if neither topic nor broker sets one."""
+NO_LIMIT = -1
+KEPT_FOREVER = {"cleanup.policy": "delete", "retention.ms": NO_LIMIT, "retention.bytes": NO_LIMIT}
+"""What Cleantail has for an empty cleanup.policy."""
 CARRIED_OVER = frozenset(
     field.alias
     for field in KafkaConfigs.model_fields.values()
@@ -74,9 +78,9 @@ class DescribedTopic:
 
     @property
     def policy(self) -> str:
-        """Return the cleanup.policy in force, or Kafka's default if the description has none."""
+        """Return the cleanup.policy in force, or Kafka's default if the description has none. It may be empty."""
         config = self.configs.get("cleanup.policy")
-        return (config.value or KAFKA_POLICY) if config else KAFKA_POLICY
+        return KAFKA_POLICY if config is None or config.value is None else config.value
 
     @property
     def compacts(self) -> bool:
@@ -147,9 +151,12 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
     1. Configs that are set on the topic are written.
     2. Configs of the broker are written if they differ from `defaults` and have an effect under the topic's policy.
        Kafka's own defaults are not written.
-    3. cleanup.policy is written whenever it differs, because Kafka's default and Cleantail's differ.
-    4. Configs without a counterpart in Cleantail are left out, each with the reason.
+    3. cleanup.policy is written whenever it differs, because Kafka's default and Cleantail's differ. An empty one, of
+       Kafka 4.2 and later, is written as KEPT_FOREVER.
+    4. Any negative retention.bytes means no limit in Kafka, and is written as -1.
+    5. Configs without a counterpart in Cleantail are left out, each with the reason.
     """
+    policies = _policies(described.policy)
     configs: dict[str, int | float | str] = {}
     left_out = []
     for config in sorted(described.configs.values(), key=lambda c: c.name):
@@ -158,11 +165,16 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
                 [(config.name, "(hidden)", "the broker does not show it")] if config.source == SET_ON_TOPIC else []
             )
         elif config.name in CARRIED_OVER:
-            if _is_carried_over(config, defaults, _policies(described.policy)):
+            if _is_carried_over(config, defaults, policies):
                 configs[config.name] = _typed(config.value)
         elif config.source == SET_ON_TOPIC:
             left_out.append((config.name, config.value, why_brokers_only(config.name)))
-    if "cleanup.policy" not in configs and _policies(described.policy) != defaults.cleanup_policy:
+    if isinstance(limit := configs.get("retention.bytes"), int):
+        configs["retention.bytes"] = max(limit, NO_LIMIT)
+    if not policies:
+        configs |= KEPT_FOREVER
+        left_out.append(("cleanup.policy", "", "written as delete without limits, which removes no record either"))
+    elif "cleanup.policy" not in configs and policies != defaults.cleanup_policy:
         configs["cleanup.policy"] = described.policy
     return CarriedConfigs(configs, tuple(left_out))
 
@@ -372,13 +384,16 @@ def _validated_yaml(
     data: dict[str, object] = {"topic": topic.topic}
     data |= {"table": table} if table else {}
     data |= {"source": {"kafka": {ADDRESS: brokers}}} if brokers else {}
-    data |= {"config": dict(carried.configs)} if carried.configs else {}
-    _load(data, file, config_dir)
+    data["config"] = dict(carried.configs)
+    idle = without_effect(_load(data, file, config_dir).config, carried.configs)
+    notes += tuple(f"{name}={carried.configs[name]}: {why}" for name, why in idle.items())
+    data["config"] = {name: value for name, value in carried.configs.items() if name not in idle}
     comments = "".join(f"# {note}\n" for note in notes)
     head = "# yaml-language-server: $schema=../topic.schema.json\n"
     above = f"# Not carried over from Kafka:\n{comments}" if comments else ""
     above += "" if brokers else NO_SOURCE
-    return head + above + yaml.safe_dump(data, sort_keys=False, allow_unicode=True), notes
+    written = {key: value for key, value in data.items() if value}
+    return head + above + yaml.safe_dump(written, sort_keys=False, allow_unicode=True), notes
 
 
 def _load(data: Mapping[str, object], file: Path, config_dir: Path) -> Topic:

@@ -190,7 +190,7 @@ def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, 
         require_empty(target)
         return _first_run(table, topic, request, target, partitions, now_ms)
     branch, pin = begun
-    _require_same(table, request, pin)
+    _require_same(table, request, pin, now_ms)
     require_whole(target)
     return RestorePlan(target, pin, branch, ())
 
@@ -231,7 +231,7 @@ def _first_run(
 ) -> RestorePlan:
     current = table.current_snapshot()
     assert current is not None  # plan_restore has checked it
-    snapshot_id = current.snapshot_id if request.as_of is None else snapshot_id_of(table, request.as_of)
+    snapshot_id = current.snapshot_id if request.as_of is None else snapshot_id_of(table, request.as_of, now_ms)
     files = live_files(table, snapshot_id)
     pin = RestorePin(
         cluster_id=target.cluster_id,
@@ -246,11 +246,11 @@ def _first_run(
     return RestorePlan(target, pin, None, files)
 
 
-def _require_same(table: Table, request: RestoreRequest, pin: RestorePin) -> None:
+def _require_same(table: Table, request: RestoreRequest, pin: RestorePin, now_ms: int) -> None:
     """Raise TargetError if the begun restore into the topic differs from the requested one."""
     begun = f"a restore of --{pin.mode} of snapshot {pin.snapshot_id} into topic {pin.topic} was begun and not ended"
     way_out = "Continue that one, or delete and recreate the topic"
     if pin.mode != request.mode:
         raise TargetError(f"{begun}, and --{request.mode} is requested; {NOTHING}. {way_out}")
-    if request.as_of is not None and snapshot_id_of(table, request.as_of) != pin.snapshot_id:
+    if request.as_of is not None and snapshot_id_of(table, request.as_of, now_ms) != pin.snapshot_id:
         raise TargetError(f"{begun}, and --as-of {request.as_of} is another snapshot; {NOTHING}. {way_out}")

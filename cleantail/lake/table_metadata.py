@@ -333,10 +333,11 @@ def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 
-def snapshot_id_of(table: Table, text: str) -> int:
+def snapshot_id_of(table: Table, text: str, now_ms: int) -> int:
     """Return the snapshot that a user names by its id, a branch, a tag, or a time: the one that `main` had then.
 
-    An id is not looked up. Raises TableError for any other text, and for a time before the history that is kept.
+    An id is not looked up. `now_ms`: wall clock. Raises TableError for any other text, for a time before the kept
+    history, and for a time to come: `main` may change until then.
     """
     if (number := whole_number(text.removeprefix("-"))) is not None:
         return -number if text.startswith("-") else number
@@ -348,6 +349,11 @@ def snapshot_id_of(table: Table, text: str) -> int:
         raise TableError(
             f"{name} has no branch or tag {text}; it has {names}. A time as 2026-11-29T14:20 is allowed too, and a "
             f"snapshot's id: {LISTED}"
+        )
+    if at_ms > max(now_ms, table.metadata.last_updated_ms):  # a writer's clock may be ahead of this one
+        raise TableError(
+            f"{instant(at_ms)} UTC is in the future: it is {instant(now_ms)} UTC now. Give a time up to now, or none "
+            "for the present state"
         )
     snapshot = table.snapshot_as_of_timestamp(at_ms)
     if snapshot is None:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+import yaml
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import load_topic
@@ -338,3 +339,59 @@ def test_the_clients_properties_are_librdkafkas(tmp_path):
     file.write_text("sasl.jaas.config=x\n")
     with pytest.raises(CleantailError, match="sasl.jaas.config is a setting of Java clients: use sasl.username"):
         client_settings("h:1", file)
+
+
+SET = "DYNAMIC_TOPIC_CONFIG"
+
+
+@pytest.mark.parametrize(
+    ("set_on_topic", "written", "comment"),
+    [
+        pytest.param(
+            {"cleanup.policy": "compact", "retention.ms": "-1"},
+            {"cleanup.policy": "compact"},
+            "retention.ms=-1: has no effect: cleanup.policy is compact, without delete",
+            id="kept for ever, though nothing is deleted",
+        ),
+        pytest.param(
+            {"cleanup.policy": "compact,delete", "retention.ms": "-1", "retention.bytes": "-1"},
+            {"cleanup.policy": "compact,delete", "retention.ms": -1, "retention.bytes": -1},
+            "",
+            id="no limits",
+        ),
+        pytest.param(
+            {"cleanup.policy": "compact,delete", "retention.bytes": "-100"},  # Kafka has no lower end of this range
+            {"cleanup.policy": "compact,delete", "retention.bytes": -1},
+            "",
+            id="no limit, in other words",
+        ),
+        pytest.param(
+            {"cleanup.policy": "", "retention.ms": "60000"},  # Kafka 4.2 and later: no record is ever removed
+            {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1},
+            "cleanup.policy=: written as delete without limits, which removes no record either",
+            id="no policy",
+        ),
+        pytest.param(
+            {
+                "cleanup.policy": "compact",
+                "message.timestamp.type": "LogAppendTime",
+                "message.timestamp.after.max.ms": "5",
+            },
+            {"cleanup.policy": "compact", "message.timestamp.type": "LogAppendTime"},
+            "message.timestamp.after.max.ms=5: has no effect: message.timestamp.type is LogAppendTime",
+            id="a bound of a clock that is not used",
+        ),
+    ],
+)
+def test_special_values_are_carried_over_as_kafka_means_them(empty, run, project, set_on_topic, written, comment):
+    lines = [
+        f"  {name}={value} sensitive=false synonyms={{{SET}:{name}={value}}}\n" for name, value in set_on_topic.items()
+    ]
+    file = project / "described.txt"
+    file.write_text("Dynamic configs for topic a are:\n" + "".join(lines))
+    code, _, err = run("import-config", file, "--topic", "a")
+    assert code == 0, err
+    text = (empty / "topics" / "a.yaml").read_text()
+    assert yaml.safe_load(text)["config"] == written
+    assert (f"# {comment}\n" in text) if comment else ("Not carried over" not in text)
+    assert "no effect" not in run("check-config")[2]

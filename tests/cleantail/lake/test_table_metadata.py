@@ -341,7 +341,7 @@ def test_a_snapshot_that_a_branch_keeps_is_not_one_to_expire(branched):
 @pytest.mark.parametrize(("name", "index"), [("main", 2), ("failed_r_u0_5", 1), ("7", 7), ("-7", -7)])
 def test_a_snapshot_is_named_by_its_id_or_by_a_branch(branched, name, index):
     expected = branched[index] if index in (1, 2) else index
-    assert snapshot_id_of(branched[0], name) == expected
+    assert snapshot_id_of(branched[0], name, 0) == expected
 
 
 def test_a_snapshot_is_named_by_a_time_at_which_main_had_it(branched):
@@ -349,7 +349,8 @@ def test_a_snapshot_is_named_by_a_time_at_which_main_had_it(branched):
     first_ms, second_ms = (s.timestamp_ms for s in table.metadata.snapshots)
 
     def at(ms):
-        return snapshot_id_of(table, datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds"))
+        moment = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+        return snapshot_id_of(table, moment, now_ms=second_ms + 86_400_000)
 
     assert first_ms < second_ms
     assert [at(first_ms), at(second_ms - 1), at(second_ms), at(second_ms + 86_400_000)] == [
@@ -359,11 +360,21 @@ def test_a_snapshot_is_named_by_a_time_at_which_main_had_it(branched):
         second,
     ]
     with pytest.raises(TableError, match=r"orders has no kept snapshot of 1999-12-31 00:00:00 UTC or before"):
-        snapshot_id_of(table, "1999-12-31")
+        snapshot_id_of(table, "1999-12-31", 0)
+
+
+def test_a_time_to_come_is_refused_unless_the_table_is_already_there(branched):
+    table, _, second = branched
+    changed = datetime.fromtimestamp(table.metadata.last_updated_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    assert snapshot_id_of(table, changed, now_ms=0) == second
+    with pytest.raises(
+        TableError, match=r"2100-01-01 00:00:00 UTC is in the future: it is 2001-09-09 01:46:40 UTC now"
+    ):
+        snapshot_id_of(table, "2100-01-01", now_ms=10**12)
 
 
 def test_an_unknown_branch_is_refused_with_the_names_there_are_and_where_snapshots_are_listed(branched):
     with pytest.raises(TableError, match=r"orders has no branch or tag x; it has failed_r_u0_5, main") as refused:
-        snapshot_id_of(branched[0], "x")
+        snapshot_id_of(branched[0], "x", 0)
     assert "A time as 2026-11-29T14:20 is allowed too" in str(refused.value)
     assert "`cleantail history TOPIC` lists the snapshots" in str(refused.value)
