@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     click.option(
         "--ingestion",
         metavar="last|SNAPSHOT|FILE",
-        help="Undo an ingestion instead: the newest, that of a snapshot, or that of a file (by its content, else by "
+        help="Undo an ingestion instead: the newest, or the one of a snapshot or file (by its content, else by "
         "its name). Removes its records; a file can then be ingested again. --dry-run lists the known ingestions.",
     ),
     parameters.dry_run,

@@ -150,7 +150,8 @@ class ForeignTable:
     partitioned_by: str
     columns: tuple[tuple[str, str], ...]
     topics: tuple[str, ...]
-    files: int = 0
+    files: int | None = None
+    """None: a column is missing or does not fit, so no data file was read. All counts are then unknown."""
     logs: tuple[ForeignLog, ...] = ()
     files_of_several_logs: int = 0
     files_out_of_order: int = 0
@@ -329,14 +330,20 @@ def describe(foreign: ForeignTable, columns: Mapping[str, str]) -> list[str]:
     mapped = [f"  {name}: {path} ({_kind(foreign.columns, path)})" for name, path in columns.items()]
     paths = {path for text in columns.values() for path in text.split(",")}
     rest = [name for name, _ in foreign.columns if name not in paths and "." not in name]
+    counts = (
+        "records not read"
+        if foreign.files is None
+        else f"{counted(foreign.files, 'file')}, {counted(foreign.records, 'record')}"
+    )
     lines = [
         f"{foreign.table}: {foreign.sink}",
-        f"format version {foreign.format_version}, partitioned by {foreign.partitioned_by}, "
-        f"{counted(foreign.files, 'file')}, {counted(foreign.records, 'record')}",
+        f"format version {foreign.format_version}, partitioned by {foreign.partitioned_by}, {counts}",
         "columns:",
         *mapped,
         f"  not mapped: {', '.join(rest) or 'none'}",
     ]
+    if foreign.files is None:
+        return lines
     lines += [f"partition {log.partition}: {counted(log.records, 'record')}, {_offsets(log)}" for log in foreign.logs]
     in_order = foreign.files - foreign.files_out_of_order
     order = "" if ORDER in columns else f"files in offset order: {in_order} of {foreign.files}; "

@@ -193,9 +193,9 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     problems = [text for task in tasks if (text := file_problem(table, task.file, columns.paths.values()))]
     if problems:
         more = f"; so are {len(problems) - 1} more" if len(problems) > 1 else ""
-        return {"files": len(tasks), "registered_twice": twice, "unreadable_files": (problems[0] + more,)}
+        return {"registered_twice": twice, "unreadable_files": (problems[0] + more,)}
     if unfit := _unfit(table, columns, [task.file for task in tasks]):
-        return {"files": len(tasks), "registered_twice": twice, "unfit": unfit}
+        return {"registered_twice": twice, "unfit": unfit}
     # 2. partitions and offsets, file by file
     topics: set[str] = set()
     offsets: dict[int, list[Any]] = {}

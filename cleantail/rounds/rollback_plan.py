@@ -146,8 +146,8 @@ def _refusal(commit: Commit) -> str:
         )
     if commit.summary.get(OPERATION) == MEND:
         return (
-            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC repaired deletion vectors because of which "
-            "no engine could read the table. Nothing was done. Name a later snapshot with --to"
+            f"snapshot {commit.snapshot_id} of {instant(commit.at_ms)} UTC repaired deletion vectors; without that, "
+            "no engine can read the table. Nothing was done. Name a later snapshot with --to"
         )
     if commit.summary.get(OPERATION) == CONVERT:
         return (

@@ -125,19 +125,20 @@ EVERY_TOPIC = ""
 
 
 def failures_by_topic(
-    plan: Any, results: Mapping[int, Any], failed: Collection[tuple[str, int]], only: str = ""
+    plan: Any, results: Mapping[int, Any], failed: Mapping[tuple[str, int], str], only: str = ""
 ) -> dict[str, tuple[FailedTask, ...]]:
     """Return the failed tasks of each topic that failed. Failures of all topics are under EVERY_TOPIC.
 
     `plan` is the run's GroupPlan as plain JSON, or None; `results` maps a pack's number to its PackResult; `failed` has
-    (task, map index) of the failed tasks; `only` is the topic that the run was triggered for.
+    (task, map index) of the failed tasks, each with its reason; `only` is the topic that the run was triggered for. A
+    reason is used only where it is of no other topic.
     """
     by_topic: dict[str, tuple[FailedTask, ...]] = {}
     skipped = _skipped(plan)
     if (EVALUATE, -1) in failed:
-        by_topic[only or EVERY_TOPIC] = (FailedTask(EVALUATE),)
+        by_topic[only or EVERY_TOPIC] = (FailedTask(EVALUATE, reason=failed[EVALUATE, -1]),)
     elif only and (ROLLBACK, -1) in failed:
-        by_topic[only] = (FailedTask(ROLLBACK),)
+        by_topic[only] = (FailedTask(ROLLBACK, reason=failed[ROLLBACK, -1]),)
     for number, pack in enumerate(_packs(plan)):
         errors, crashed = pack.get("errors") or {}, (RUN_PACK, number) in failed
         outcomes = _outcomes(results.get(number))

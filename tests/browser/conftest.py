@@ -10,10 +10,13 @@ from typing import Any
 import pytest
 
 from demo.home import free_port
+from differential.broker import kafka_jars, running_broker
 from tests.browser.office import PASSWORDS, Office, alert_sink, furnish
 from tests.browser.steps import SLOW_MS
 
 BROWSER = "CLEANTAIL_BROWSER"
+JARS = kafka_jars(os.environ)
+"""Read when the module is imported: the session's own CLEANTAIL_HOME has no jars."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -29,14 +32,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def office(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Office]:
     made = Office(tmp_path_factory.mktemp("office"), free_port())
-    furnish(made)
-    sink = alert_sink(made)
-    try:
-        made.open(sink)
-        yield made
-    finally:
-        made.airflow("down")
-        sink.shutdown()
+    with running_broker(tmp_path_factory.mktemp("broker"), JARS) as broker:
+        furnish(made, broker.address)
+        sink = alert_sink(made)
+        try:
+            made.open(sink)
+            yield made
+        finally:
+            made.airflow("down")
+            sink.shutdown()
 
 
 @pytest.fixture(scope="session")

@@ -16,12 +16,17 @@ from pathlib import Path
 from threading import Thread
 from typing import Any
 
+from confluent_kafka import Producer
+
 from demo.airflow_api import AirflowApi
+from differential.kafka_client import KafkaClient
 
 ROOT = Path(__file__).resolve().parents[2]
 ADMIN, VIEWER, OF_ONE_TOPIC = "admin", "vera", "theo"
 PASSWORDS = {ADMIN: "of-the-admin", VIEWER: "of-the-viewer", OF_ONE_TOPIC: "of-one-topic"}
 GROUP, THE_ONE_TOPIC = "small", "refunds"
+IN_KAFKA, UNREAD = "shipments", 60
+"""The topic that is read from a broker, and how many of its records no run has read."""
 ALERTS = [{"type": "webhook", "conn_id": "cleantail_sink", "endpoint": "alerts"}]
 NO_ANSWER_MS = 20_000
 ONE_PROCESS = (
@@ -97,7 +102,7 @@ class Office:
         (home / "passwords.json").chmod(0o600)
         self.airflow("up", "--port", str(self.port), AIRFLOW_CONN_CLEANTAIL_SINK=f"http://127.0.0.1:{sink.server_port}")
         self.api = AirflowApi(self.port, PASSWORDS[ADMIN])
-        for name in ("payments", "orders", "customers", "invoices", GROUP):
+        for name in ("payments", "orders", "customers", "invoices", IN_KAFKA, GROUP):
             self.until(lambda name=name: self.has_dag(name), f"Airflow has no DAG {name}")
 
     def get(self, path: str) -> dict[str, Any]:
@@ -150,12 +155,12 @@ class Office:
         raise AssertionError(f"{method} {path} of {user} was accepted")
 
 
-def furnish(office: Office) -> None:
-    """Write six topics and ingest their records.
+def furnish(office: Office, brokers: str) -> None:
+    """Write seven topics and ingest their records.
 
     payments has one round and many new records. Its check refuses one of them. Rounds of orders and invoices wait for a
     person; those of invoices wait only seconds. customers is almost clean. refunds and coupons share the DAG of a group,
-    and a failed check blocks refunds.
+    and a failed check blocks refunds. shipments is behind its topic in Kafka.
     """
     (office.place / "home").mkdir(mode=0o700)
     office.topic("payments", description="Payments by id, from the shop", alerts=ALERTS, checks=[no_digits_first()])
@@ -168,6 +173,9 @@ def furnish(office: Office) -> None:
     office.write(f"groups/{GROUP}", {"group": GROUP, "description": "Small changelogs of the shop", "schedule": None})
     office.topic(THE_ONE_TOPIC, group=GROUP, checks=[no_digits_first()])
     office.topic("coupons", group=GROUP)
+    office.topic(IN_KAFKA, description="Shipments by number", source={"kafka": {"bootstrap.servers": brokers}})
+    KafkaClient(brokers).create(IN_KAFKA, 2, {})
+    send(brokers, *(f"shipment-{i % 70}" for i in range(500)))
 
     def ingest(topic: str, *records: dict[str, Any]) -> tuple[str, ...]:
         return "ingest", topic, "--file", office.lines(topic, records)
@@ -192,8 +200,19 @@ def furnish(office: Office) -> None:
         ingest(THE_ONE_TOPIC, *(record(0, i, f"refund-{i % 5}") for i in range(50)), record(0, 50, "9 is no letter")),
         ("compact", THE_ONE_TOPIC, "--force"),
         ingest("coupons", *(record(0, i, f"coupon-{i % 5}") for i in range(50))),
+        ("ingest", IN_KAFKA),
+        ("compact", IN_KAFKA, "--force"),
     )
-    assert codes == [0] * 13 + [1, 0]  # the check of refunds fails
+    assert codes == [0] * 13 + [1, 0, 0, 0]  # the check of refunds fails
+    send(brokers, *(f"shipment-{i % 70}" for i in range(UNREAD)))
+
+
+def send(brokers: str, *keys: str) -> None:
+    """Produce a record of an hour ago for each key."""
+    producer, at_ms = Producer({"bootstrap.servers": brokers}), int(time.time() * 1000) - 3_600_000
+    for key in keys:
+        producer.produce(IN_KAFKA, b"v" * 200, key, timestamp=at_ms)
+    assert producer.flush(RUN_WITHIN_S) == 0
 
 
 def record(partition: int, offset: int, key: str, value: str | None = "v" * 200) -> dict[str, Any]:

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from tests.browser.office import ADMIN, ALERTS, GROUP, THE_ONE_TOPIC, ended, record
+from tests.browser.office import ADMIN, ALERTS, GROUP, IN_KAFKA, THE_ONE_TOPIC, UNREAD, ended, record
 from tests.browser.steps import on_tab, page_of, picture, shoot, trigger, words
 
 
@@ -22,6 +22,12 @@ def test_the_way_of_a_newcomer(office, visit):
     assert states == sorted(states, key=order.index)
     assert "dirty ratio" in topics.locator("#topics tbody tr", has_text="payments").inner_text()
     shoot(page, "topics-at-first")
+    # what is left to read from Kafka
+    behind = topics.locator("#topics tbody tr", has_text=IN_KAFKA)
+    assert f"{UNREAD} offsets" in behind.inner_text()
+    source = words(page_of(office, page, IN_KAFKA).inner_text("body"))
+    assert f"{UNREAD} offsets behind the brokers" in source
+    shoot(page, "behind-its-source", full_page=True)
     # why customers is left alone
     assert "not above" in page_of(office, page, "customers").inner_text("section.log")
     shoot(page, "healthy-at-first", full_page=True)
@@ -85,10 +91,10 @@ def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):
     page.locator("#search").focus()
     page.keyboard.type("custom")
     assert visible(page) == ["customers"]
-    assert page.inner_text("#shown") == "1 of 6 shown"
+    assert page.inner_text("#shown") == "1 of 7 shown"
     page.keyboard.press("ControlOrMeta+a")
     page.keyboard.press("Delete")
-    assert len(visible(page)) == 6
+    assert len(visible(page)) == 7
 
     page.keyboard.press("Tab")  # to the groups
     page.keyboard.press("Tab")  # to the first of the states
@@ -98,7 +104,7 @@ def test_all_topics_are_found_sorted_and_opened_by_keyboard(office, visit):
     states = page.locator("#topics tbody tr:visible").evaluate_all("rows => rows.map(row => row.dataset.state)")
     assert set(states) == {chip}
     page.keyboard.press("Space")
-    assert len(visible(page)) == 6
+    assert len(visible(page)) == 7
 
     page.get_by_role("button", name="Topic", exact=True).focus()
     page.keyboard.press("Enter")

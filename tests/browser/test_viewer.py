@@ -7,10 +7,10 @@ import urllib.request
 
 import pytest
 
-from tests.browser.office import GROUP, OF_ONE_TOPIC, THE_ONE_TOPIC, VIEWER
+from tests.browser.office import GROUP, IN_KAFKA, OF_ONE_TOPIC, THE_ONE_TOPIC, VIEWER
 from tests.browser.steps import page_of, shoot
 
-HIDDEN = ("payments", "orders", "invoices", "customers", "coupons")
+HIDDEN = ("payments", "orders", "invoices", "customers", "coupons", IN_KAFKA)
 
 
 @pytest.mark.parametrize("path", ["/cleantail/topics", "/cleantail/topics/payments", "/cleantail/metrics"])

@@ -42,6 +42,7 @@ from cleantail_airflow.groups.group_plan import (
     topics_of_group,
 )
 from cleantail_airflow.groups.station_tasks import red_in, results_of_packs
+from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.tasks.spark_job import platform_of
 
 
@@ -152,6 +153,10 @@ class AlertGroupOperator(BaseOperator):
         self.config_dir = config_dir
 
     def execute(self, context: Context) -> None:
+        with noted(context):
+            self._tell_all(context)
+
+    def _tell_all(self, context: Context) -> None:
         plan = group_plan_of(context)
         if plan is None:
             self._tell_without_plan(context)

@@ -29,11 +29,10 @@ from airflow.utils.state import DagRunState, TaskInstanceState
 from sqlalchemy import and_, func, or_, select
 
 from cleantail.doctor import WRONG, Finding
-from cleantail.errors import TableError
 from cleantail.rounds.stations import EVALUATE, RUN_PACK
 from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic, short_reason
 from cleantail_airflow.outcomes.configured_topics import Configured
-from cleantail_airflow.outcomes.failures import FAILURE_NOTE_JSON, NOTE
+from cleantail_airflow.outcomes.failures import LOST, NOTE, parsed_note
 from cleantail_airflow.task_ids import DOCTOR, OUTCOME, PLAN
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)
@@ -67,6 +66,15 @@ def _models(session: Any, dag_ids: Collection[str]) -> dict[str, DagState]:
     }
 
 
+_NOTE_OF_TASK = and_(
+    XComModel.dag_id == TaskInstance.dag_id,
+    XComModel.run_id == TaskInstance.run_id,
+    XComModel.task_id == TaskInstance.task_id,
+    XComModel.map_index == TaskInstance.map_index,
+    XComModel.key == NOTE,
+)
+
+
 def _runs_query(dag_ids: Collection[str]) -> Any:
     """Return the query for the newest ended run of each DAG and for all active runs, newest first.
 
@@ -85,19 +93,12 @@ def _runs_query(dag_ids: Collection[str]) -> Any:
         RunModel.state == DagRunState.FAILED,
     )
     columns = (RunModel.dag_id, RunModel.run_id, RunModel.state, RunModel.start_date, RunModel.end_date)
-    note = and_(
-        XComModel.dag_id == TaskInstance.dag_id,
-        XComModel.run_id == TaskInstance.run_id,
-        XComModel.task_id == TaskInstance.task_id,
-        XComModel.map_index == TaskInstance.map_index,
-        XComModel.key == NOTE,
-    )
     task = (TaskInstance.task_id, TaskInstance.map_index, TaskInstance._rendered_map_index.label("label"))
     active = and_(RunModel.dag_id.in_(dag_ids), RunModel.state.in_(ACTIVE))
     return (
         select(*columns, *task, XComModel.value.label("note"))
         .outerjoin(TaskInstance, failed)
-        .outerjoin(XComModel, note)
+        .outerjoin(XComModel, _NOTE_OF_TASK)
         .where(or_(RunModel.id.in_(newest), active))
         .order_by(RunModel.dag_id, RunModel.id.desc(), TaskInstance.end_date, TaskInstance.map_index)
     )
@@ -120,7 +121,7 @@ def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
     The task `outcome` fails in every red run. It is left out if another task failed.
     """
     failed = [
-        FailedTask(row.task_id, row.map_index, row.label or "", _reason(row.note))
+        FailedTask(row.task_id, row.map_index, row.label or "", "" if row.task_id == OUTCOME else _reason(row.note))
         for row in rows
         if row.task_id is not None
     ]
@@ -128,11 +129,8 @@ def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
 
 
 def _reason(note: Any) -> str:
-    """Return the first line of a noted error; empty if the task was killed, or its note cannot be parsed."""
-    try:
-        return short_reason(FAILURE_NOTE_JSON.of_plain(_plain(note), "a failed task's note").reason) if note else ""
-    except TableError:
-        return ""
+    """Return the first line of a noted error, or why there is none."""
+    return LOST if note is None else short_reason(parsed_note(_plain(note) or {}).reason)
 
 
 def dag_run(row: Any) -> DagRun:
@@ -254,12 +252,14 @@ def _failures(session: Any, runs: Collection[_Run]) -> dict[_Run, Failures]:
     return {run: _kept.get(key_of[run], {}) for run in runs}
 
 
-def _tasks_that_failed(session: Any, runs: Collection[_Run]) -> dict[tuple[str, str], set[tuple[str, int]]]:
-    columns = (TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index)
-    query = select(*columns).where(_of(TaskInstance, runs), TaskInstance.state == TaskInstanceState.FAILED)
-    tasks: dict[tuple[str, str], set[tuple[str, int]]] = defaultdict(set)
+def _tasks_that_failed(session: Any, runs: Collection[_Run]) -> dict[tuple[str, str], dict[tuple[str, int], str]]:
+    """Return run -> (task, map index) of each failed task -> its reason."""
+    columns = (TaskInstance.dag_id, TaskInstance.run_id, TaskInstance.task_id, TaskInstance.map_index, XComModel.value)
+    failed = (_of(TaskInstance, runs), TaskInstance.state == TaskInstanceState.FAILED)
+    query = select(*columns).outerjoin(XComModel, _NOTE_OF_TASK).where(*failed)
+    tasks: dict[tuple[str, str], dict[tuple[str, int], str]] = defaultdict(dict)
     for row in session.execute(query):
-        tasks[row.dag_id, row.run_id].add((row.task_id, row.map_index))
+        tasks[row.dag_id, row.run_id][row.task_id, row.map_index] = _reason(row.value)
     return tasks
 
 

@@ -137,7 +137,8 @@ def _short(text: str) -> str:
 
 NOTE = "failure"
 """Key of the XCom of a failed try."""
-LOST = "the task was killed or lost"
+LOST = "the task was killed or lost: by a person, for lack of memory, or with its worker"
+"""Why a task failed that left no note. Every task that may fail by itself leaves one."""
 UNREADABLE = "its note cannot be parsed; the task's log has the reason"
 _REASON_CHARS = 2000
 

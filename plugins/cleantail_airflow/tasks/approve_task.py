@@ -43,6 +43,7 @@ from cleantail.rounds.stations import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.outcomes.run_xcoms import checked_by
 from cleantail_airflow.station_lineage import LineageOperator
 from cleantail_airflow.tasks.spark_job import loaded_topic
@@ -77,6 +78,10 @@ class ApproveOperator(LineageOperator, HITLOperator):
         self.source = source
 
     def execute(self, context: Context) -> None:
+        with noted(context):
+            self._ask(context)
+
+    def _ask(self, context: Context) -> None:
         # 1. Read the round, and whether it waits.
         topic = loaded_topic(self.topic, self.config_dir)
         catalog = open_catalog(topic.platform)
@@ -147,6 +152,10 @@ class ApproveOperator(LineageOperator, HITLOperator):
         return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))
 
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
+        with noted(context):
+            return self._keep_answer(context, event)
+
+    def _keep_answer(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         # 1. Read the answer, and check the permission of its author.
         answer = super().execute_complete(context, event)
         topic = loaded_topic(self.topic, self.config_dir)

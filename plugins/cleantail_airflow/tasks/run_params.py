@@ -17,7 +17,8 @@ PARAMS: dict[str, dict[str, Any]] = {
     "force": {
         "default": False,
         "type": "boolean",
-        "description": "Ignore the dirty ratio, but not the bounds.",
+        "description": "Compact even below min.cleanable.dirty.ratio. The active segment and min.compaction.lag.ms "
+        "still apply.",
     },
     "partition": {
         "default": None,

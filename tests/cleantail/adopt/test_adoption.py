@@ -213,6 +213,13 @@ def test_the_findings_are_told_in_lines():
     ]
 
 
+def test_records_that_were_not_read_are_not_counted():
+    unread = replace(FOUND, files=None, logs=(), tombstones=None, wrong=("no column for the key was found",))
+    lines = describe(unread, {"value": "v"})
+    assert lines[1] == "format version 3, partitioned by nothing, records not read"
+    assert lines[-1] == "  not mapped: m, id, x"
+
+
 def test_a_mapping_is_a_property_and_back():
     assert columns_of_properties({"cleantail.columns": property_of_columns(COLUMNS)}) == COLUMNS
     assert columns_of_properties({}) is None

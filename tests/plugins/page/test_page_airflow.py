@@ -85,7 +85,10 @@ def test_a_failed_last_run_makes_the_topic_failed_and_leads_to_the_log_of_the_ta
     run_row("orders", RUN, "failed", ("compact", 3), ("evaluate", -1), ("outcome", -1))
     everything = shown_of(browser, clean, TOPICS)
     assert 'data-state="failed"' in everything
-    assert "its last run failed 3 min ago in tasks evaluate, compact (map index 3)" in everything
+    assert (
+        "its last run failed 3 min ago in tasks evaluate, compact (map index 3): the task was killed or lost"
+        in everything
+    )
     for shown in (everything, shown_of(browser, clean)):
         assert f'<a href="{RUN_LINK}/tasks/compact/mapped/3" target="_top">Log of compact (map index 3)</a>' in shown
         assert f'<a href="{RUN_LINK}/tasks/evaluate" target="_top">Log of evaluate</a>' in shown
@@ -101,10 +104,18 @@ def test_list_and_page_have_the_first_line_of_a_failed_tasks_error(browser: Any,
     noted_row("orders", RUN, "ingest", {"reason": f"nothing listens at kafka:9092 {HOSTILE}\nsecond line", "at_ms": 5})
     noted_row("orders", RUN, "compact", {"reason": "x" * 400}, map_index=3)
     noted_row("orders", RUN, "evaluate", ["of no task of ours"])
+    killed = "the task was killed or lost: by a person, for lack of memory, or with its worker"
     for shown in (shown_of(browser, clean, TOPICS), shown_of(browser, clean)):
         assert "nothing listens at kafka:9092 &lt;script&gt;" in shown
         assert f"{'x' * 300}…" in shown and "x" * 301 not in shown
+        assert shown.count(killed) == 1  # instance 0 of compact; not outcome, which is red with others
+        assert "its note cannot be parsed" in shown
         assert "second line" not in shown and "of no task" not in shown and HOSTILE not in shown
+
+
+def test_outcome_alone_was_not_killed(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
+    run_row("orders", RUN, "failed", ("outcome", -1))
+    assert "its last run failed 3 min ago in task outcome<" in shown_of(browser, clean, TOPICS)
 
 
 def test_a_failed_run_without_a_failed_task_leads_to_the_run(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
