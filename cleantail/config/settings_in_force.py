@@ -142,7 +142,7 @@ _UNCOMMITTED_TEXT = (
 
 def without_effect(config: KafkaConfigs, written: Mapping[str, Any]) -> dict[str, str]:
     """Return the written configs that have no effect with these configs in force, each with the reason."""
-    idle = {}
+    idle: dict[str, str] = {}
     if not config.deletes:
         reason = f"cleanup.policy is {','.join(sorted(config.cleanup_policy))}, without delete"
         idle |= {name: reason for name in CONFIGS_OF_DELETE if name in written}

@@ -41,7 +41,7 @@ KAFKA_DEFAULT = "DEFAULT_CONFIG"
 KAFKA_POLICY = "delete"
 """The cleanup.policy of a topic if neither topic nor broker sets one."""
 NO_LIMIT = -1
-KEPT_FOREVER = {"cleanup.policy": "delete", "retention.ms": NO_LIMIT, "retention.bytes": NO_LIMIT}
+KEPT_FOREVER: Mapping[str, int | str] = {"cleanup.policy": "delete", "retention.ms": NO_LIMIT, "retention.bytes": NO_LIMIT}
 """What Cleantail has for an empty cleanup.policy."""
 CARRIED_OVER = frozenset(
     field.alias
@@ -172,7 +172,7 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
     if isinstance(limit := configs.get("retention.bytes"), int):
         configs["retention.bytes"] = max(limit, NO_LIMIT)
     if not policies:
-        configs |= KEPT_FOREVER
+        configs.update(KEPT_FOREVER)
         left_out.append(("cleanup.policy", "", "written as delete without limits, which removes no record either"))
     elif "cleanup.policy" not in configs and policies != defaults.cleanup_policy:
         configs["cleanup.policy"] = described.policy
