@@ -41,7 +41,11 @@ KAFKA_DEFAULT = "DEFAULT_CONFIG"
 KAFKA_POLICY = "delete"
 """The cleanup.policy of a topic if neither topic nor broker sets one."""
 NO_LIMIT = -1
-KEPT_FOREVER: Mapping[str, int | str] = {"cleanup.policy": "delete", "retention.ms": NO_LIMIT, "retention.bytes": NO_LIMIT}
+KEPT_FOREVER: Mapping[str, int | str] = {
+    "cleanup.policy": "delete",
+    "retention.ms": NO_LIMIT,
+    "retention.bytes": NO_LIMIT,
+}
 """What Cleantail has for an empty cleanup.policy."""
 CARRIED_OVER = frozenset(
     field.alias
