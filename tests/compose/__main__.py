@@ -165,10 +165,20 @@ class Platform:
         self.produce(topic)
         self.ended(dag, self.trigger(dag))
 
-    def reaches(self, dag: str, run_id: str, station: str) -> None:
-        until(RUN_S, lambda: self.states(dag, run_id).get(station) == "running", f"{station} of {dag} runs", every=1)
-        say(f"{dag}: {station} runs")
-        time.sleep(4)  # spark-submit has begun
+    def reaches(self, dag: str, run_id: str, station: str) -> bool:
+        """Waits until the station runs. Returns false where it has ended."""
+        state = ""
+
+        def has_begun() -> bool:
+            nonlocal state
+            state = self.states(dag, run_id).get(station, "")
+            return state in ("running", "success", "failed")
+
+        until(RUN_S, has_begun, f"{station} of {dag} runs", every=1)
+        if state == "running":
+            say(f"{dag}: {station} runs")
+            time.sleep(4)  # spark-submit has begun
+        return state == "running"
 
     # --- faults
 
@@ -237,14 +247,11 @@ class Platform:
         self.produce(topic)
         run_id = self.trigger(dag)
         for station, services in kills.items():
-            self.reaches(dag, run_id, station)
             for service in services:
-                if self.states(dag, run_id).get(station) == "success":  # the kill before took longer than the task
+                while not self.reaches(dag, run_id, station):  # the kill before took longer than the task
                     self.ended(dag, run_id)
                     self.produce(topic)
                     run_id = self.trigger(dag)
-                if self.states(dag, run_id).get(station) != "running":
-                    self.reaches(dag, run_id, station)
                 if service == OUTAGE:
                     self.outage()
                 else:
