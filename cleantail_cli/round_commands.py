@@ -65,6 +65,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
 def _run(topic: Topic, planned: EvaluatedTopic, progress: Progress, approved_by: str | None) -> TopicOutcome:
     """Run the rounds of the plan in Spark, by the stations that a pack of a group's DAG uses."""
     from spark_jobs.quality.gx_validation import preload
+    from spark_jobs.round.evidence import rows_kept
     from spark_jobs.run.topic_run import StationError, TopicRun
 
     logs = {w.partition for unit in planned.units for w in unit.partitions} | {*planned.swept}
@@ -75,7 +76,8 @@ def _run(topic: Topic, planned: EvaluatedTopic, progress: Progress, approved_by:
         run = TopicRun(spark, topic, request, progress=progress, by_person=True, approved_by=approved_by)
         run.take(planned)
         try:
-            run.finish(stations=(COMPACT, EXPIRE_TOMBSTONES))
+            with rows_kept(topic.platform):
+                run.finish(stations=(COMPACT, EXPIRE_TOMBSTONES))
         except StationError as failed:
             raise (failed.__cause__ or failed) from None
         return run.outcome

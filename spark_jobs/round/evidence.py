@@ -1,16 +1,25 @@
 """The evidence: an Iceberg table with the results of checks and the outcomes of rounds (cleantail.rounds.past_rounds).
 
-PyIceberg reads and appends its rows: a Spark job for each row took longer than all checks of a log.
+PyIceberg reads and appends its rows: a Spark job for each row took longer than all checks of a log. A process that both
+checks and publishes keeps its rows in a file until it ends, and appends all of them in one commit (`rows_kept`).
 """
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
+import json
 import logging
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from itertools import islice
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from threading import Lock
+from typing import IO, TYPE_CHECKING, TypeVar, cast
 
 import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo, In, LessThan, NotIn, NotStartsWith
@@ -21,7 +30,8 @@ from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT, PROPERTY_FORMAT, STATE_FORMAT
-from cleantail.home.home_folder import exclusive
+from cleantail.errors import CleantailError
+from cleantail.home.home_folder import OWNER_FILE_MODE, exclusive, make_folder
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.recorded_rounds import evidence_rows, load_evidence
 from cleantail.log.rules import LogMeasure
@@ -113,15 +123,111 @@ def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[EvidenceR
 
 
 def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow]) -> None:
-    append_rows_of(evidence, [(table, rows)])
+    """Append rows about a topic in one commit, at once."""
+    _append(evidence, _complete([(table, rows)]))
 
 
-def append_rows_of(evidence: Table, rows: Iterable[RowsOfTopic]) -> None:
-    """Append rows about topics in one commit. Adds the writer, the time, and the defaults of missing columns."""
+def record_rows(platform: Platform, rows: Iterable[RowsOfTopic]) -> None:
+    """Append rows about topics in one commit: at once, or at the end of the block in which rows are kept."""
+    complete = _complete(rows)
+    if kept := _KEPT.get(platform.home):
+        kept.add(complete)
+    elif complete:
+        _append(evidence_table(platform), complete)
+
+
+def _complete(rows: Iterable[RowsOfTopic]) -> list[EvidenceRow]:
+    """Return the rows with their writer, the time, and the defaults of missing columns."""
     common = EMPTY | columns_of(os.environ) | {"checked_at_ms": int(time.time() * 1000)}
-    of_topics = [{**common, "topic": table.topic.topic, **row} for table, of_table in rows for row in of_table]
-    if of_topics:
-        _append(evidence, pa.Table.from_pylist(of_topics, SCHEMA))
+    of_topics = ({"topic": table.topic.topic, **row} for table, of_table in rows for row in of_table)
+    return [cast("EvidenceRow", common | row) for row in of_topics]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """The rows of a process that it has not appended yet, also in a file of the home."""
+
+    home: Path
+    rows: list[EvidenceRow] = field(default_factory=list)
+    file: IO[str] | None = None
+    one_at_a_time: Lock = field(default_factory=Lock)
+
+    def add(self, rows: Sequence[EvidenceRow]) -> None:
+        """Keep the rows. They are on the disk when this returns."""
+        with self.one_at_a_time:
+            self.file = self.file or _new_file(self.home)
+            self.file.write("".join(f"{json.dumps(row)}\n" for row in rows))
+            self.file.flush()
+            os.fsync(self.file.fileno())
+            self.rows += rows
+
+
+_KEPT: dict[Path, _Kept] = {}
+"""Home -> the rows that this process keeps now."""
+KEPT_FOLDER, KEPT_LOCK = "evidence", "kept-evidence"
+
+
+def _new_file(home: Path) -> IO[str]:
+    """Make a private file in the home, with a lock that shows that its process lives."""
+    with exclusive(home, KEPT_LOCK):
+        path = make_folder(home, KEPT_FOLDER) / f"{uuid.uuid4().hex}.jsonl"
+        file = path.open("x", encoding="utf-8")
+        path.chmod(OWNER_FILE_MODE)
+        fcntl.flock(file, fcntl.LOCK_EX)
+    return file
+
+
+@contextmanager
+def rows_kept(platform: Platform) -> Iterator[None]:
+    """Keep the rows of the block in a file, and append all of them in one commit at its end.
+
+    If the process dies, or the commit fails, the file stays. The next such block with this home appends its rows.
+    """
+    if platform.home in _KEPT:
+        yield
+        return
+    append_left(platform)
+    kept = _KEPT[platform.home] = _Kept(platform.home)
+    try:
+        yield
+    finally:
+        del _KEPT[platform.home]
+        if kept.file is not None:
+            with kept.file, _left_if_failed():
+                _append(evidence_table(platform), kept.rows)
+                Path(kept.file.name).unlink()
+
+
+@contextmanager
+def _left_if_failed() -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:  # of a catalog or a store: the rounds themselves are done
+        cause = error if isinstance(error, CleantailError) else type(error).__name__
+        logger.warning("rows of evidence stay in CLEANTAIL_HOME/%s for the next run: %s", KEPT_FOLDER, cause)
+
+
+def append_left(platform: Platform) -> None:
+    """Append the rows that dead processes have kept in this home. A row that was appended already stays as it is."""
+    folder = platform.home / KEPT_FOLDER
+    if not folder.is_dir() or not any(folder.iterdir()):
+        return
+    with exclusive(platform.home, KEPT_LOCK), _left_if_failed():
+        for path in folder.glob("*.jsonl"):
+            with path.open(encoding="utf-8") as file, contextlib.suppress(BlockingIOError):  # its process lives
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                _append_once(platform, [json.loads(line) for line in file if line.endswith("\n")])
+                path.unlink()
+
+
+def _append_once(platform: Platform, rows: Sequence[EvidenceRow]) -> None:
+    """Append the rows that the evidence lacks. The process that kept them may have died after its commit."""
+    if not rows:
+        return
+    evidence, names = evidence_table(platform), ("topic", "kind", "round", "partition", "outcome", "checked_at_ms")
+    there = evidence_rows(evidence, In("checked_at_ms", {row["checked_at_ms"] for row in rows}))
+    known = {tuple(row.get(name) for name in names) for row in there}
+    _append(evidence, [row for row in rows if tuple(row.get(name) for name in names) not in known])
 
 
 def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: Sequence[str]) -> None:
@@ -153,11 +259,13 @@ def _old_snapshots(evidence: Table) -> list[int]:
     return [snapshot.snapshot_id for snapshot in old if snapshot.snapshot_id not in held]
 
 
-def _append(table: Table, rows: pa.Table) -> None:
-    """Append rows in exactly one commit. The commit also expires old snapshots."""
+def _append(table: Table, rows: Sequence[EvidenceRow]) -> None:
+    """Append rows in exactly one commit, or none if there are none. The commit also expires old snapshots."""
+    if not rows:
+        return
 
     def stage(transaction: Transaction) -> bool:
-        transaction.append(rows)
+        transaction.append(pa.Table.from_pylist(list(rows), SCHEMA))
         if old := _old_snapshots(table):
             ExpireSnapshots(transaction).by_ids(old).commit()
         return True
@@ -236,13 +344,11 @@ Evidence = tuple[TopicTable, CheckedRound, Sequence[CheckResult]]
 
 
 def append_evidence(platform: Platform, rounds: Sequence[Evidence]) -> None:
-    """Append one row per log of these checked rounds in one commit. Publish reads them.
+    """Record one row per log of these checked rounds, in one commit. Publish reads them.
 
     `deleted` (by reason), `checks` and `sample` are JSON without record data."""
-    evidence = evidence_table(platform)
-    unreported = _unreported(evidence, [table for table, _, _ in rounds])
-    appended = [(table, checked_rows(checked, results)) for table, checked, results in rounds]
-    append_rows_of(evidence, [*unreported, *appended])
+    unreported = _unreported(platform, [table for table, _, _ in rounds])
+    record_rows(platform, [*unreported, *((table, checked_rows(of, results)) for table, of, results in rounds)])
 
 
 def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[EvidenceRow]:
@@ -261,10 +367,11 @@ def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[
 
 
 def append_answer(table: TopicTable, checked: CheckedRound, outcome: str, note: str = "") -> None:
-    append_rows(evidence_table(table.platform), table, answer_rows(checked, outcome, note))
+    """Record the outcome of a round, with a note: who decided, and why."""
+    record_rows(table.platform, [(table, _answer_rows(checked, outcome, note))])
 
 
-def answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[EvidenceRow]:
+def _answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[EvidenceRow]:
     """Return one row with the outcome for each log that passed its check."""
     passed = (m for m in checked.measures if m.partition in checked.green)
     rows = [_measured(checked, measure) | {"outcome": outcome, "note": note} for measure in passed]
@@ -276,17 +383,17 @@ def answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[Evi
 def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:
     """Record the freed bytes of a topic, which its snapshots show only until they expire."""
     row: EvidenceRow = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED}
-    append_rows(evidence_table(table.platform), table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
+    record_rows(table.platform, [(table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])])
 
 
-def _unreported(evidence: Table, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:
+def _unreported(platform: Platform, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:
     """Return rows for the newest rounds on `main` without an outcome: their publisher died, or could not append it."""
     commits = [(table, commit) for table in tables for commit in _ended_rounds(table)]
     if not commits:
         return []
     names = {str(commit.summary.get(ROUND)) for _, commit in commits}
     by_round: dict[tuple[str, str, str], list[EvidenceRow]] = {}
-    for row in evidence_rows(evidence, In("round", names)):
+    for row in (*evidence_rows(evidence_table(platform), In("round", names)), *_kept_rows(platform)):
         by_round.setdefault((row["topic"], row["round"], row["kind"]), []).append(row)
     unreported: list[RowsOfTopic] = []
     for table, commit in commits:
@@ -323,8 +430,15 @@ def has_answer(table: TopicTable, checked: CheckedRound, outcome: str) -> bool:
 
     Compares the heads of the branches too: a repeated round may have the same name."""
     values = {"topic": table.topic.topic, "round": checked.round, "kind": checked.kind, "outcome": outcome}
-    heads = {row["head_snapshot_id"] for row in rows_of(evidence_table(table.platform), values)}
+    kept = (row for row in _kept_rows(table.platform) if all(row.get(name) == of for name, of in values.items()))
+    heads = {row["head_snapshot_id"] for row in (*kept, *rows_of(evidence_table(table.platform), values))}
     return not heads.isdisjoint(checked.heads)
+
+
+def _kept_rows(platform: Platform) -> list[EvidenceRow]:
+    """Return the rows that this process keeps now."""
+    kept = _KEPT.get(platform.home)
+    return list(kept.rows) if kept else []
 
 
 def _measured(checked: CheckedRound, measure: LogMeasure) -> EvidenceRow:

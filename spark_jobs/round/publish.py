@@ -19,7 +19,7 @@ Records without a key go to a side table if `cleantail.keyless.policy` is `quara
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import takewhile
 from typing import Any
 
@@ -96,30 +96,26 @@ def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int
 
 
 logger = logging.getLogger("cleantail.publish")
-Answer = Callable[[TopicTable, CheckedRound, str, str], None]
-"""Records the outcome of a round in the evidence, with a note: who decided, and why."""
 
 
-def publish_round(
-    table: TopicTable, checked: CheckedRound, approved_by: str | None = None, answer: Answer | None = None
-) -> RoundResult:
+def publish_round(table: TopicTable, checked: CheckedRound, approved_by: str | None = None) -> RoundResult:
     """Commit the passed logs of a checked round exactly once. Completes an earlier attempt that died after its commit.
 
-    `answer` records the publication in the evidence; the default is append_answer. Raises ConflictError, with nothing
-    published, if the table changed meanwhile, and HeldError if a required approval is missing."""
+    Raises ConflictError, with nothing published, if the table changed meanwhile, and HeldError if a required approval
+    is missing."""
     if before := published_before(table, checked):
         return before
     if checked.holds and approved_by is None:
         raise HeldError(held_message(checked.topic, checked.holds))
     try:
-        return _publish(table, checked, approved_by, answer or append_answer)
+        return _publish(table, checked, approved_by)
     except ConflictError:
         if meanwhile := published_before(table, checked):
             return meanwhile
         raise
 
 
-def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None, answer: Answer) -> RoundResult:
+def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None) -> RoundResult:
     """Publish a round that was not published before.
 
     1. Records without a key, and versions of deleted keys, are copied to the side tables before the commit removes
@@ -158,7 +154,7 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None, 
         raise
     # 5. record the outcome
     forget_answered(table, releases, after)
-    answer(table, checked, PUBLISHED, approved_note(_required_approver(checked, approved_by)))
+    append_answer(table, checked, PUBLISHED, approved_note(_required_approver(checked, approved_by)))
     _tidy(table, replaced(before, after))
     return _with_view(table, checked, snapshot_id)
 

@@ -39,7 +39,7 @@ from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import Measure, check_round
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.make import compact_unit, expire_unit, expiry_unit, reconcile_unit, reconciliation_unit
-from spark_jobs.round.publish import Answer, publish_round
+from spark_jobs.round.publish import publish_round
 from spark_jobs.round.released_logs import note_rewritten
 
 NONE_FRESH: Mapping[int, int] = {}
@@ -185,13 +185,11 @@ class Run:
     """Settings that all rounds of a run share.
 
     approved_by  user who approved all results of the run in advance, or None
-    answer       as in publish_round
     """
 
     table: TopicTable
     progress: Progress = silent
     approved_by: str | None = None
-    answer: Answer | None = None
 
 
 def compact_round(run: Run, plan: EvaluatedTopic, checked: CheckedRound | None = None) -> RoundResult:
@@ -262,7 +260,7 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
             return RoundResult.of_check(checked, checked=checked)
         run.progress("publishing")
         try:
-            return publish_round(run.table, checked, run.approved_by, run.answer)
+            return publish_round(run.table, checked, run.approved_by)
         except ConflictError as error:
             withdraw(run, checked, str(error))
             raise

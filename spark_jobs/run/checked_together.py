@@ -12,12 +12,10 @@ from contextlib import AbstractContextManager
 from cleantail.config.platform import Platform
 from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.checked_round import CheckedRound
-from cleantail.rounds.past_rounds import PUBLISHED
-from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.expectations import validated_together
 from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, with_verdicts
-from spark_jobs.round.evidence import answer_rows, append_evidence, append_rows_of, evidence_table
+from spark_jobs.round.evidence import append_evidence
 
 
 def check_together(
@@ -25,8 +23,8 @@ def check_together(
 ) -> tuple[list[CheckedRound | Exception], bool]:
     """Return the checked round of each topic or the error of its check, and whether cores are lost.
 
-    If cores are lost, later rounds were not checked and the list is shorter. The checked rounds are in the evidence
-    when this returns. Raises if the evidence cannot be written. `at`: context manager for each topic while its
+    If cores are lost, later rounds were not checked and the list is shorter. The checked rounds are recorded when this
+    returns. Raises if they cannot be. `at`: context manager for each topic while its
     records are read, by the topic's name.
     """
     results = _by_rules(rounds)
@@ -58,26 +56,3 @@ def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
         asked = [(rounds[n].auditor, rounds[n].round, rounds[n].violations) for n in numbers]
         results |= dict(zip(numbers, validated_together(asked), strict=True))
     return [results[number] for number in range(len(rounds))]
-
-
-class Answers:
-    """Collects the outcomes of rounds, and appends all of them to the evidence in one commit."""
-
-    def __init__(self, platform: Platform) -> None:
-        self._platform = platform
-        self._kept: list[tuple[TopicTable, CheckedRound, str, str]] = []
-
-    def keep(self, table: TopicTable, checked: CheckedRound, outcome: str = PUBLISHED, note: str = "") -> None:
-        """Keep the outcome of a round. `append` writes it as append_answer would."""
-        self._kept.append((table, checked, outcome, note))
-
-    def append(self) -> None:
-        """Append the kept outcomes.
-
-        If the process dies first, the topic's next check finds the published round on `main` and appends its
-        outcome.
-        """
-        if self._kept:
-            rows = [(table, answer_rows(checked, outcome, note)) for table, checked, outcome, note in self._kept]
-            append_rows_of(evidence_table(self._platform), rows)
-            self._kept.clear()

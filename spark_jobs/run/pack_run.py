@@ -1,7 +1,8 @@
 """Do the due work of many topics in one Spark application, each topic by its own stations (topic_run).
 
 1. Topics are processed in batches, in their order. Some topics of a batch run in parallel, because a single topic
-   seldom keeps all cores busy. Their rounds are checked at once, and one commit appends their rows to the evidence.
+   seldom keeps all cores busy. Their rounds are checked at once, and one commit appends all their rows to the
+   evidence.
 2. A topic is evaluated when its turn comes. If a pack runs again after a crash, topics that are already published
    have nothing due, and the pack continues with the rest.
 3. An error of one topic (its YAML, its table, its records, another writer) is that topic's outcome, and the other
@@ -32,6 +33,7 @@ from cleantail.rounds.stations import EVALUATE, TopicOutcome
 from spark_jobs.iceberg.session import make_active
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.time_limit import IN_PACKS_MS, LostCoresError
+from spark_jobs.round.evidence import append_left
 from spark_jobs.run.next_try import tell_evidence
 from spark_jobs.run.topic_batch import run_batch
 from spark_jobs.run.topic_run import Settings, TopicRun
@@ -53,6 +55,7 @@ def run_pack(
     """
     outcomes = PackOutcomes(platform.home, request.outcomes)
     configured = find_topics(request.topics, platform.config_dir)
+    append_left(platform)
     for outcome in outcomes.published_last(BATCH):
         if isinstance(topic := configured.get(outcome.topic), Topic):
             tell_evidence(TopicTable.of(spark, topic), request.now_ms)

@@ -1,6 +1,7 @@
 """Run a batch of a pack's topics together.
 
 Each topic runs until its round waits to be checked. All rounds are checked at once. Then each topic runs to its end.
+The rows of all checks and outcomes come into the evidence in one commit at the end.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from cleantail.rounds.stations import COMPACT, TopicOutcome
 from spark_jobs.iceberg.session import is_gone
 from spark_jobs.quality.gx_validation import imported
 from spark_jobs.quality.time_limit import GRACE_S, LostCoresError, are_cores_lost
-from spark_jobs.run.checked_together import Answers, check_together
+from spark_jobs.round.evidence import rows_kept
+from spark_jobs.run.checked_together import check_together
 from spark_jobs.run.topic_run import StationError, TopicRun
 
 logger = logging.getLogger("cleantail.packs")
@@ -55,9 +57,9 @@ def run_batch(
         if isinstance(round_or_error, Exception):
             stations.outcome = _failed(stations, COMPACT, round_or_error)
         elif lost and round_or_error is not None:
-            _guarded(stations, partial(stations.publish_held, round_or_error, answers.keep))
+            _guarded(stations, partial(stations.publish_held, round_or_error))
         else:
-            _guarded(stations, partial(stations.finish, round_or_error, answers.keep))
+            _guarded(stations, partial(stations.finish, round_or_error))
         outcomes.ended(stations.outcome)
         ended.add(stations.topic.topic)
         if stations.lost_cores:
@@ -66,21 +68,15 @@ def run_batch(
     # 1. run each topic until its round waits to be checked
     _side_by_side(prepare, topics, pool)
     going = [stations for stations in topics if stations.plan is not None and not stations.outcome.error]
-    # 2. check all rounds at once
-    checked, lost = _checked(platform, [s for s in going if s.measured is not None], outcomes)
-    # 3. finish each topic; without cores, only topics whose own checks failed: the others need a core
-    answers = Answers(platform)
-    try:
-        _side_by_side(finish, [s for s in going if _held_by_own_checks(s, checked)] if lost else going, pool)
-    except LostCoresError as error:
-        logger.warning("%s", error)
-        lost = True
-    # 4. append the outcomes of the rounds
-    try:
-        answers.append()
-    except Exception as error:
-        cause = _cause_of(topics[0], error)
-        logger.warning("the next checks of the topics record the outcomes of these rounds: %s", cause)
+    with rows_kept(platform):
+        # 2. check all rounds at once
+        checked, lost = _checked(platform, [s for s in going if s.measured is not None], outcomes)
+        # 3. finish each topic; without cores, only topics whose own checks failed: the others need a core
+        try:
+            _side_by_side(finish, [s for s in going if _held_by_own_checks(s, checked)] if lost else going, pool)
+        except LostCoresError as error:
+            logger.warning("%s", error)
+            lost = True
     return len(going) - len(ended) if lost else None
 
 

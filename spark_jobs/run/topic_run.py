@@ -67,7 +67,7 @@ from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
 from spark_jobs.round.intake.kafka_reading import read_topic
 from spark_jobs.round.intake.source_table_reading import read_source_table
-from spark_jobs.round.publish import Answer, publish_round
+from spark_jobs.round.publish import publish_round
 from spark_jobs.round.reclaim import reclaim_topic
 from spark_jobs.round.run import (
     Progress,
@@ -229,33 +229,30 @@ class TopicRun:
             logger.warning("round %s of %s starts over: %s", planned.round, self.topic.topic, error)
             return None
 
-    def publish_held(self, checked: CheckedRound, answer: Answer) -> None:
+    def publish_held(self, checked: CheckedRound) -> None:
         """Block the logs that the check of the round has blocked, publish the rest, and stop.
 
         This needs no core of Spark, except to move records without a key (cleantail.keyless.policy: quarantine).
         Raises StationError, also if the round would have to start over.
         """
         with self._at(COMPACT):
-            compacted = publish_round(self.table, checked, None, answer)
+            compacted = publish_round(self.table, checked)
             self.outcome = replace(self.outcome, compacted=done(compacted), ok=compacted.ok)
 
-    def finish(
-        self, checked: CheckedRound | None = None, answer: Answer | None = None, stations: Collection[str] = SHOWN
-    ) -> None:
+    def finish(self, checked: CheckedRound | None = None, stations: Collection[str] = SHOWN) -> None:
         """Publish the round if it was checked, else make, check and publish it; then run the later stations.
 
         A station without work in the plan is left out. Stops after the first station that loses cores. Drops the
-        branches that killed runs left. `answer` records in the evidence that a round is published.
-        `stations`: the names of those to run. Raises StationError.
+        branches that killed runs left. `stations`: the names of those to run. Raises StationError.
         """
         plan = self.plan
         if plan is None:
             return
-        run = Run(self.table, self.progress, self.approved_by, answer)
+        run = Run(self.table, self.progress, self.approved_by)
         work = {
             COMPACT: lambda: self._compact(run, plan, checked),
-            RECONCILE: lambda: self._reconcile(replace(run, answer=None)),
-            EXPIRE_TOMBSTONES: lambda: self._expire(replace(run, answer=None), plan.sweep),
+            RECONCILE: lambda: self._reconcile(run),
+            EXPIRE_TOMBSTONES: lambda: self._expire(run, plan.sweep),
             RECLAIM: self._reclaim,
         }
         for station in (name for name in SHOWN if name in work and name in stations and why_idle(name, plan) is None):

@@ -50,17 +50,17 @@ def files_by_topic(workshop):
 
 def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(workshop, monkeypatch):
     separate(workshop, "merged_evidence")
-    monkeypatch.setattr(reclaim, "MIN_FILES", 4)
+    monkeypatch.setattr(reclaim, "MIN_FILES", 2)  # a `compact` appends one
     topic = workshop.topic("many-rounds", {"cleantail.snapshot.retention.ms": 0} | NO_REWRITE)
     other = workshop.topic("few-rounds")
     for name in (topic, other):
         ingest(workshop, name, f"{name}.jsonl", (0, "a", "x"), (1, "a", "y"))
         workshop.ok("compact", name, "--now", NOW)
-    assert workshop.json("reclaim", topic)["evidence_files_merged"] == 0  # two files are not many
+    assert workshop.json("reclaim", topic)["evidence_files_merged"] == 0  # one file of each topic is not many
     ingest(workshop, topic, "more.jsonl", (2, "a", "z"), (3, "a", None))
     workshop.ok("compact", topic, "--now", NOW, "--force")
     before, files = workshop.evidence(topic), files_by_topic(workshop)
-    assert workshop.json("reclaim", topic)["evidence_files_merged"] == len(files[topic]) >= 4
+    assert workshop.json("reclaim", topic)["evidence_files_merged"] == len(files[topic]) == 2
     after = files_by_topic(workshop)
     assert len(after[topic]) == 1
     assert {t: f for t, f in after.items() if t != topic} == {t: f for t, f in files.items() if t != topic}
@@ -121,6 +121,32 @@ def test_two_rounds_that_expire_old_snapshots_at_once_both_append_in_a_commit_ea
     assert len(after.metadata.snapshots) == 2  # the new one, and the other round's, which a later append expires
     assert _version(after) == _version(other) == _version(one) + 1
     assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(5))
+
+
+def test_rows_that_a_dead_process_kept_are_appended_once_and_those_of_a_live_one_stay_its_own(workshop, table_of):
+    separate(workshop, "kept_evidence")
+    table, platform = table_of(workshop.topic("kept-rows")), workshop.platform()
+    folder = platform.home / evidence.KEPT_FOLDER
+    with evidence.rows_kept(platform):
+        evidence.append_reclaim(table, 1, NOW)
+        evidence.append_reclaim(table, 2, NOW)
+        [file] = folder.iterdir()
+        kept = file.read_text()
+        evidence.append_left(platform)  # as another process does
+        assert [file] == [*folder.iterdir()]
+    assert (_version(evidence_table(workshop)), [*folder.iterdir()]) == (1, [])
+    (folder / "of-a-dead-process.jsonl").write_text(
+        kept + kept.splitlines()[0].replace('"freed_bytes": 1', '"freed_bytes": 3')
+    )
+    new = (
+        kept.splitlines()[0]
+        .replace('"checked_at_ms": ', '"checked_at_ms": 1')
+        .replace('"freed_bytes": 1', '"freed_bytes": 4')
+    )
+    (folder / "of-another.jsonl").write_text(f"{new}\n")
+    evidence.append_left(platform)
+    assert sorted(row["freed_bytes"] for row in workshop.evidence(table.topic.topic)) == [1, 2, 4]
+    assert [*folder.iterdir()] == []
 
 
 def test_rows_past_their_retention_become_a_row_a_day_in_one_commit_and_counters_stay(workshop, table_of):

@@ -15,14 +15,17 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JNetworkError
 
+from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import HeldError, OutsideError
 from cleantail.home.home_folder import exclusive
+from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.spark_settings import SMALL_RUN
 from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
 from spark_jobs import run_station
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.time_limit import IN_PACKS_MS, are_cores_lost
+from spark_jobs.round import evidence
 from spark_jobs.run import checked_together, pack_run, topic_batch, topic_run
 from tests.jobs.round.test_rounds import NOW, record
 
@@ -336,6 +339,29 @@ def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(w
     assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 3)
 
 
+def test_a_run_of_a_small_topic_makes_three_commits_of_its_table_and_one_of_the_evidence(
+    workshop, table_of, landed, run
+):
+    topic = landed("pack-commits", config={"cleantail.reclaim.deleted.ratio": 1.0})  # no file is rewritten
+    names = f"{workshop.platform().catalog.namespace}.{EVIDENCE}", table_of(topic).topic.table
+    run(topic, outcomes="packs/commits-0.jsonl")
+    for number in (1, 2):
+        lines = [record(10 * number + n, "k", f"w{n}") for n in range(3)]
+        file = workshop.platform().home / "landing" / topic / f"{number}.jsonl"
+        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        before = [version(workshop, name) for name in names]
+        code, _, outcomes = run(topic, outcomes=f"packs/commits-{number}.jsonl")
+        assert (code, published(outcomes[topic]), outcomes[topic]["reclaimed"]) == (0, [0], None)
+        made = [version(workshop, name) - old for name, old in zip(names, before, strict=True)]
+        assert made == [1, 3]  # the table: what came in, the branch that is checked, what was published
+
+
+def version(workshop, name):
+    """The number of the table's metadata, which grows by one with each commit."""
+    location = open_catalog(workshop.platform()).load_table(name).metadata_location
+    return int(location.rpartition("/")[2].partition("-")[0])
+
+
 def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_published_its_next_try_does(
     workshop, made, run, monkeypatch
 ):
@@ -346,16 +372,17 @@ def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_pu
 
     now_ms = int(time.time() * 1000)
 
-    def dies(_):
+    def dies(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(checked_together.Answers, "append", dies)
+    monkeypatch.setattr(evidence, "_append", dies)
     with pytest.raises(KeyboardInterrupt):
         run(*names, now_ms=now_ms)
-    assert "published" not in {row["outcome"] for name in names for row in workshop.evidence(name)}
     monkeypatch.undo()
+    assert [workshop.evidence(name) for name in names] == [[], []]
     code, _, outcomes = run(*names, now_ms=now_ms)
     assert (code, published(outcomes[names[0]]), published(outcomes[names[1]])) == (1, [0], [1])
+    assert not [*(workshop.platform().home / evidence.KEPT_FOLDER).iterdir()]
     for name in names:
         assert [row["outcome"] for row in workshop.evidence(name)].count("published") == 1
 
