@@ -249,8 +249,8 @@ class KafkaConfigs(Configs):
     cleantail_reclaim_min_merge_files: int = config(
         "cleantail.reclaim.min.merge.files",
         8,
-        "Least number of neighbouring files that are merged, up to segment.bytes. A file above 128 KiB waits until its "
-        "neighbours together have twice its bytes.",
+        "Least number of neighbouring files below 1 MiB that are merged. One above 128 KiB waits until its neighbours "
+        "have twice its bytes. Files from 1 MiB on are merged once they reach 24 MiB, or half of segment.bytes.",
         low=2,
         high=INT_MAX,
     )

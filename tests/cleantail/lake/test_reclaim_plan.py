@@ -8,6 +8,7 @@ from cleantail.lake.reclaim_plan import (
     ALWAYS_MERGED_BYTES,
     BATCH_BYTES,
     BATCH_RECORDS,
+    MERGED_BYTES,
     resolve_reclaim,
     rewrite_batches,
     rewrite_groups,
@@ -109,11 +110,42 @@ def test_a_dead_file_does_not_take_a_large_neighbour_along():
     assert groups(files, cleantail_reclaim_deleted_ratio=0.3, cleantail_reclaim_min_merge_files=8) == [["b"]]
 
 
-@pytest.mark.parametrize("size", [4 * KIB, 100 * KIB], ids=["60 records a run", "a larger topic"])
-def test_a_log_has_few_files_and_a_record_is_rewritten_few_times(size):
-    """The records of all runs stay alive: the worst case. A year of 35,000 runs has 20 files of 4 KiB a run, and
-    rewrites a record 6.9 times."""
-    files, written, most, runs = [], 0, 0, 1_500
+@pytest.mark.parametrize(
+    ("sizes", "segment_mib", "expected"),
+    [
+        pytest.param([1] * 23, 1024, [], id="they do not reach 24 MiB"),
+        pytest.param([1] * 24, 1024, [24], id="they reach it"),
+        pytest.param([20, 4], 1024, [2], id="however few"),
+        pytest.param([24, 24], 1024, [], id="they have it already"),
+        pytest.param([24, 20, 4, 24], 1024, [2], id="those between"),
+        pytest.param([1] * 7, 16, [], id="not half a segment"),
+        pytest.param([1] * 8, 16, [8], id="half a segment"),
+    ],
+)
+def test_files_from_a_mib_on_are_merged_once_they_reach_their_size(sizes, segment_mib, expected):
+    files = [data_file(n, path=str(n), size_bytes=size << 20) for n, size in enumerate(sizes)]
+    merged = groups(files, segment_bytes=segment_mib << 20, cleantail_reclaim_min_merge_files=30)
+    assert (MERGED_BYTES, [len(group) for group in merged]) == (24 << 20, expected)
+
+
+def test_a_merged_file_with_deleted_records_is_not_merged_again():
+    first = data_file(0, 9, path="a", size_bytes=24 << 20, deleted_records=2)
+    others = [data_file(10, path="b", size_bytes=5 << 20), data_file(20, path="c", size_bytes=5 << 20)]
+    assert groups([first, *others]) == []
+
+
+@pytest.mark.parametrize(
+    ("size", "runs", "most_files", "most_written"),
+    [
+        pytest.param(4 * KIB, 1_500, 25, 6, id="60 records a run"),
+        pytest.param(100 * KIB, 1_500, 30, 4, id="a larger topic"),
+        pytest.param(1024 * KIB, 500, 45, 2.5, id="a large topic"),
+        pytest.param(20 << 20, 60, 40, 2.5, id="a larger one"),
+    ],
+)
+def test_a_log_has_few_files_and_a_record_is_rewritten_few_times(size, runs, most_files, most_written):
+    """The records of all runs stay alive: the worst case."""
+    files, written, most = [], runs * size, 0
     for run in range(runs):
         files.append(data_file(run, path=str(run), size_bytes=size))
         most = max(most, len(files))
@@ -122,8 +154,8 @@ def test_a_log_has_few_files_and_a_record_is_rewritten_few_times(size):
             whole = sum(file.size_bytes for file in merged)
             written += whole
             files[first : first + len(merged)] = [replace(merged[0], upper_offset=run, size_bytes=whole)]
-    assert most <= 20
-    assert written / (runs * size) < 6
+    assert most <= most_files
+    assert written / (runs * size) < most_written
 
 
 def test_files_of_one_first_offset_are_ordered_by_end_and_path():
