@@ -33,6 +33,7 @@ from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT, PROPERTY_FORMAT,
 from cleantail.errors import CleantailError
 from cleantail.home.home_folder import OWNER_FILE_MODE, exclusive, make_folder
 from cleantail.lake.catalogs import kept_catalog
+from cleantail.lake.foreign_errors import explained
 from cleantail.lake.recorded_rounds import evidence_rows, load_evidence
 from cleantail.log.rules import LogMeasure
 from cleantail.retries import settled
@@ -156,7 +157,8 @@ class _Kept:
         """Keep the rows. They are on the disk when this returns."""
         with self.one_at_a_time:
             self.file = self.file or _new_file(self.home)
-            self.file.write("".join(f"{json.dumps(row)}\n" for row in rows))
+            # begins with a line break: a full disk may have cut the rows before
+            self.file.write("".join(f"\n{json.dumps(row)}\n" for row in rows))
             self.file.flush()
             os.fsync(self.file.fileno())
             self.rows += rows
@@ -193,17 +195,20 @@ def rows_kept(platform: Platform) -> Iterator[None]:
     finally:
         del _KEPT[platform.home]
         if kept.file is not None:
-            with kept.file, _left_if_failed():
+            with _left_if_outside(), kept.file:
                 _append(evidence_table(platform), kept.rows)
                 Path(kept.file.name).unlink()
 
 
 @contextmanager
-def _left_if_failed() -> Iterator[None]:
+def _left_if_outside() -> Iterator[None]:
+    """Warn about an error of a catalog, a store or a disk: the rounds themselves are done. Raise any other."""
     try:
         yield
-    except Exception as error:  # of a catalog or a store: the rounds themselves are done
-        cause = error if isinstance(error, CleantailError) else type(error).__name__
+    except Exception as error:
+        cause = error if isinstance(error, CleantailError) else explained(error)
+        if cause is None:
+            raise
         logger.warning("rows of evidence stay in CLEANTAIL_HOME/%s for the next run: %s", KEPT_FOLDER, cause)
 
 
@@ -212,12 +217,31 @@ def append_left(platform: Platform) -> None:
     folder = platform.home / KEPT_FOLDER
     if not folder.is_dir() or not any(folder.iterdir()):
         return
-    with exclusive(platform.home, KEPT_LOCK), _left_if_failed():
+    with exclusive(platform.home, KEPT_LOCK), _left_if_outside():
         for path in folder.glob("*.jsonl"):
-            with path.open(encoding="utf-8") as file, contextlib.suppress(BlockingIOError):  # its process lives
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                _append_once(platform, [json.loads(line) for line in file if line.endswith("\n")])
-                path.unlink()
+            if (file := _claimed(path)) is not None:
+                with file:
+                    _append_once(platform, [row for line in file if (row := _row(line)) is not None])
+                    path.unlink(missing_ok=True)
+
+
+def _claimed(path: Path) -> IO[str] | None:
+    """Open and lock a file of kept rows. Returns None if its process lives, or has just appended it."""
+    with contextlib.suppress(FileNotFoundError):
+        file = path.open(encoding="utf-8")
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return file
+        except BlockingIOError:
+            file.close()
+    return None
+
+
+def _row(line: str) -> EvidenceRow | None:
+    """Return the row in a line. None if the line is empty or was cut: its writer got an error, or died."""
+    with contextlib.suppress(json.JSONDecodeError):
+        return cast("EvidenceRow", json.loads(line))
+    return None
 
 
 def _append_once(platform: Platform, rows: Sequence[EvidenceRow]) -> None:

@@ -10,7 +10,8 @@ deleted records.
 3. A killed run leaves finished batches done, the rest unchanged, and orphan files.
 
 Deleted rows of a topic's side tables leave the disk by the same rules. Small files of the evidence are merged, because
-each round appends two and a page opens all files of its topic. Files of other topics stay; rounds may append meanwhile.
+each run appends one or two, and a page opens all files of its topic. Files of other topics stay; rounds may append
+meanwhile.
 """
 
 from __future__ import annotations

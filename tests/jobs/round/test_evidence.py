@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -135,18 +137,39 @@ def test_rows_that_a_dead_process_kept_are_appended_once_and_those_of_a_live_one
         evidence.append_left(platform)  # as another process does
         assert [file] == [*folder.iterdir()]
     assert (_version(evidence_table(workshop)), [*folder.iterdir()]) == (1, [])
-    (folder / "of-a-dead-process.jsonl").write_text(
-        kept + kept.splitlines()[0].replace('"freed_bytes": 1', '"freed_bytes": 3')
-    )
-    new = (
-        kept.splitlines()[0]
-        .replace('"checked_at_ms": ', '"checked_at_ms": 1')
-        .replace('"freed_bytes": 1', '"freed_bytes": 4')
-    )
-    (folder / "of-another.jsonl").write_text(f"{new}\n")
+    row, _ = map(json.loads, kept.split("\n\n"))
+    other = json.dumps(row | {"freed_bytes": 3})
+    (folder / "of-a-dead-process.jsonl").write_text(f"{kept}{other}\n\n{other[:50]}")  # it died while it wrote
+    new = json.dumps(row | {"checked_at_ms": 1, "freed_bytes": 4})
+    (folder / "of-another.jsonl").write_text(f"{other[:50]}\n{new}\n")  # its disk was full for a while
     evidence.append_left(platform)
     assert sorted(row["freed_bytes"] for row in workshop.evidence(table.topic.topic)) == [1, 2, 4]
     assert [*folder.iterdir()] == []
+
+
+@pytest.mark.parametrize(
+    ("error", "raised"),
+    [
+        pytest.param(OSError(28, "No space left on device", "f"), contextlib.nullcontext(), id="a full disk"),
+        pytest.param(ValueError("a defect"), pytest.raises(ValueError, match="a defect"), id="a defect"),
+    ],
+)
+def test_an_outage_at_the_end_of_a_run_leaves_its_rows_to_the_next_and_a_defect_is_raised(
+    workshop, table_of, monkeypatch, caplog, error, raised
+):
+    separate(workshop, f"outage_{type(error).__name__}")
+    table, platform = table_of(workshop.topic(f"outage-{type(error).__name__}")), workshop.platform()
+
+    def fails(*_):
+        raise error
+
+    with monkeypatch.context() as patch, raised, evidence.rows_kept(platform):
+        evidence.append_reclaim(table, 1, NOW)
+        patch.setattr(evidence, "_append", fails)
+    assert ("for the next run" in caplog.text) is isinstance(error, OSError)
+    assert workshop.evidence(table.topic.topic) == []
+    evidence.append_left(platform)
+    assert [row["freed_bytes"] for row in workshop.evidence(table.topic.topic)] == [1]
 
 
 def test_rows_past_their_retention_become_a_row_a_day_in_one_commit_and_counters_stay(workshop, table_of):
