@@ -170,8 +170,9 @@ class ReaderHold:
     @property
     def until_text(self) -> str:
         """Return `2026-11-29 14:20:00 UTC`; empty if none waits, or if the cap is beyond the calendar."""
-        in_calendar = self.until_ms is not None and self.until_ms <= LAST_MOMENT_MS
-        return f"{instant(self.until_ms)} UTC" if self.until_ms is not None and in_calendar else ""
+        if self.until_ms is None or self.until_ms > LAST_MOMENT_MS:
+            return ""
+        return f"{instant(self.until_ms)} UTC"
 
 
 def resolve_holds(

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cleantail.config.topic import Topic
-from cleantail.human import until, whole_number
+from cleantail.human import until
 from cleantail.log.log_state import LogState
 from cleantail.log.partition_state import CHECK_FAILED, PartitionState, Quarantine
 from cleantail.log.round_state import RETAIN
@@ -29,8 +29,7 @@ NO_RELEASES: Releases = {}
 """No log of a topic is released."""
 FAILED_PREFIX = "failed_"
 """The beginning of the name of a failed round's branch. Round, unit and the round's clock in Unix seconds follow."""
-SECONDS_DIGITS = 11
-_OWN_NAME = re.compile(FAILED_PREFIX + r"[0-9A-Za-z]{1,20}(_\d{1,19}){0,2}_[a-z]\d{1,9}_\d{1,11}", re.ASCII)
+_OWN_NAME = re.compile(FAILED_PREFIX + r"[0-9A-Za-z]{1,20}(?:_\d{1,19}){0,2}_[a-z]\d{1,9}_(\d{1,11})", re.ASCII)
 """Matches what `failed_name` returns."""
 MAX_BACKOFF_MS = 3_600_000
 """The longest pause before a log in quarantine is tried again."""
@@ -63,7 +62,7 @@ def _held_by_check(state: PartitionState) -> Quarantine | None:
 
 def _pause_ms(attempts: int, backoff_ms: int) -> int:
     """Return the pause after so many failures in a row."""
-    doubled: int = backoff_ms * 2 ** min(attempts - 1, 30)
+    doubled: int = backoff_ms * 2 ** min(attempts - 1, MAX_BACKOFF_MS.bit_length())
     return min(doubled, MAX_BACKOFF_MS)
 
 
@@ -134,9 +133,9 @@ def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
 
 
 def kept_until_ms(branch: str, retention_ms: int) -> int | None:
-    """Return when the branch may be dropped (Unix ms); None if it is not a failed branch."""
-    created_s = whole_number(branch.rpartition("_")[2], SECONDS_DIGITS)
-    return created_s * 1000 + retention_ms if branch.startswith(FAILED_PREFIX) and created_s is not None else None
+    """Return when the branch may be dropped (Unix ms); None if its name is not one that `failed_name` returns."""
+    own = _OWN_NAME.fullmatch(branch)
+    return int(own[1]) * 1000 + retention_ms if own else None
 
 
 def past_their_time(branches: Iterable[str], retention_ms: int, now_ms: int) -> list[str]:
@@ -173,12 +172,10 @@ def kept_branch(
 ) -> KeptBranch | None:
     """Return the branch of the log's last failed try; None if it is not among `branches`, those of the table.
 
-    The name appears in commands to copy, and another writer may have put it into the table. So only names that
-    `failed_name` returns are shown.
+    The name appears in commands to copy, and another writer may have put it into the table. So it must be one that
+    `failed_name` returns.
     """
     name = _branch(state)
-    if not _OWN_NAME.fullmatch(name):
-        return None
     until_ms = kept_until_ms(name, topic.config.cleantail_failed_branch_retention_ms)
     if until_ms is None or name not in branches:
         return None

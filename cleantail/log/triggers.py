@@ -19,6 +19,7 @@ that makes a log wait, its value, and until when (UTC).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -149,9 +150,9 @@ def _deadline_ms(log: LogState, configs: KafkaConfigs) -> int | None:
 def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
     """Return the logs to compact, the most urgent first (semantics.md 3.6)."""
 
-    def urgency(d: Decision) -> tuple[bool, float, float, int]:
-        overdue = d.overdue_ms > 0 and d.deadline_ms is not None
-        return (not overdue, float(d.deadline_ms or 0) if overdue else 0.0, -d.dirty_ratio, d.partition)
+    def urgency(d: Decision) -> tuple[float, float, int]:
+        deadline_ms = d.deadline_ms if d.overdue_ms else None
+        return math.inf if deadline_ms is None else deadline_ms, -d.dirty_ratio, d.partition
 
     return sorted((d for d in decisions if d.compact), key=urgency)
 

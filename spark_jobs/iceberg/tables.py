@@ -92,10 +92,10 @@ def branch_name(stem: str) -> str:
 def created_at_s(branch: str) -> float:
     """Return the start of the branch's age in Unix seconds: its creation, plus RESTORE_S for a restore.
 
-    A branch that is not ours is never stale: it gets infinity.
+    A branch that is not ours is never stale: it gets infinity. So does a user's `in_20240101`, which has no time in ns.
     """
-    created = whole_number(branch.rpartition("_")[2])
-    if created is None or not branch.startswith(BRANCH_PREFIXES):
+    created = whole_number(branch.rpartition("_")[2]) or 0
+    if created < 10**18 or not branch.startswith(BRANCH_PREFIXES):
         return float("inf")
     return created / 1e9 + (RESTORE_S if branch.startswith(RESTORE_PREFIX) else 0)
 

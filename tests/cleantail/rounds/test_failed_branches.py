@@ -25,17 +25,25 @@ def test_the_name_says_round_unit_kind_and_time():
 
 @pytest.mark.parametrize(
     ("branch", "until_ms"),
-    [("failed_r_u0_12", 12_500), ("ct_r_u0_12", None), ("failed_by_hand", None), ("main", None), ("", None)],
+    [
+        ("failed_r_u0_12", 12_500),
+        ("ct_r_u0_12", None),
+        ("failed_by_hand", None),
+        ("failed_load_20240101", None),
+        ("main", None),
+        ("", None),
+    ],
 )
-def test_only_a_failed_branch_has_an_end(branch, until_ms):
+def test_only_a_failed_branch_of_ours_has_an_end(branch, until_ms):
+    """Reclaim drops a branch after its end: another program's branch has none."""
     assert kept_until_ms(branch, 500) == until_ms
 
 
 @pytest.mark.parametrize(
-    ("now_ms", "gone"), [(1_499, []), (1_500, ["failed_a_1"]), (2_500, ["failed_a_1", "failed_b_2"])]
+    ("now_ms", "gone"), [(1_499, []), (1_500, ["failed_a_u0_1"]), (2_500, ["failed_a_u0_1", "failed_b_x0_2"])]
 )
 def test_a_branch_may_go_at_its_end_and_not_before(now_ms, gone):
-    assert past_their_time(["failed_b_2", "main", "failed_a_1", "in_1_1"], 500, now_ms) == gone
+    assert past_their_time(["failed_b_x0_2", "main", "failed_a_u0_1", "in_1_1"], 500, now_ms) == gone
 
 
 @pytest.mark.parametrize(
@@ -81,8 +89,8 @@ def test_a_branch_that_no_failed_round_left_is_not_shown(name):
     "number", ["²", "٣", "1" * 4_301, "1" * 12, "-5", "+5", " 5", ""], ids=lambda text: f"{text[:3]}-{len(text)}"
 )
 def test_a_name_that_ends_in_no_time_of_ours_is_no_failed_branch(number):
-    assert kept_until_ms(f"failed_x_{number}", 500) is None
-    assert past_their_time([f"failed_x_{number}"], 500, 10**15) == []
+    assert kept_until_ms(f"failed_x_u0_{number}", 500) is None
+    assert past_their_time([f"failed_x_u0_{number}"], 500, 10**15) == []
 
 
 @pytest.mark.parametrize(

@@ -247,6 +247,11 @@ def test_the_branch_of_a_restore_that_nobody_ends_goes_after_a_week():
     assert created_at_s("ct_round_u0_1700000000000000000") == 1_700_000_000
 
 
+@pytest.mark.parametrize("name", ["main", "in_20240101", "ct_7", "re_x_202401011200", "audit_1700000000000000000"])
+def test_a_branch_of_another_program_is_never_stale(name):
+    assert created_at_s(name) == float("inf")
+
+
 def test_branches_that_are_made_in_one_second_have_names_of_their_own():
     """Of the same table at the same clock two rounds have the same name and unit."""
     first, second = branch_name("ct_round_u0"), branch_name("ct_round_u0")
