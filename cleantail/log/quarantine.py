@@ -111,10 +111,10 @@ class Release:
 
     def lifts(self, quarantine: Quarantine | None, table_uuid: str) -> bool:
         """Return whether the release applies to this quarantine of this table."""
-        if quarantine is None or self.table_uuid != table_uuid:
+        if quarantine is None:
             return False
-        identity = (quarantine.since_ms, quarantine.attempts, quarantine.retry_at_ms)
-        return identity == (self.since_ms, self.attempts, self.retry_at_ms)
+        identity = (table_uuid, quarantine.since_ms, quarantine.attempts, quarantine.retry_at_ms)
+        return identity == (self.table_uuid, self.since_ms, self.attempts, self.retry_at_ms)
 
 
 Releases = Mapping[int, Release]
@@ -123,7 +123,7 @@ Releases = Mapping[int, Release]
 
 def lifted(states: Mapping[int, PartitionState], releases: Releases, table_uuid: str) -> dict[int, PartitionState]:
     """Return the states without the quarantines that a user has lifted."""
-    free = {p for p, word in releases.items() if p in states and word.lifts(states[p].quarantine, table_uuid)}
+    free = {p for p, state in states.items() if p in releases and releases[p].lifts(state.quarantine, table_uuid)}
     return {p: replace(state, quarantine=None) if p in free else state for p, state in states.items()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -70,10 +71,10 @@ def pack_topics(due: Iterable[DueTopic], limits: GroupLimits) -> PackedRun:
     return PackedRun(tuple(run), tuple(t for pack in rest for t in pack.topics), _reason(run, rest, limits))
 
 
-def _urgency(due: DueTopic) -> tuple[bool, int, int, float, str]:
+def _urgency(due: DueTopic) -> tuple[float, int, float, str]:
     """Return a sort key (rule 1), lowest for the most urgent topic."""
-    waits, since_ms = due.left_since_ms is not None, due.left_since_ms or 0
-    return not waits, since_ms, -due.overdue_ms, -due.dirty_ratio, due.topic
+    left_since_ms = math.inf if due.left_since_ms is None else due.left_since_ms
+    return left_since_ms, -due.overdue_ms, -due.dirty_ratio, due.topic
 
 
 def _shared_out(in_order: Iterable[DueTopic], limits: GroupLimits) -> list[list[DueTopic]]:

@@ -28,7 +28,6 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.human import duration, instant, interval, setting, until
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import quarantine_pause
-from cleantail.log.segments import NO_TIMESTAMP_MS
 
 RATIO = "min.cleanable.dirty.ratio"
 
@@ -160,6 +159,6 @@ def in_order_of_work(decisions: Iterable[Decision]) -> list[Decision]:
 def overdue_ms(earliest_dirty_timestamp_ms: int | None, max_lag_ms: int, now_ms: int) -> int:
     """Return LogCleanerManager.maxCompactionDelay: ms since the oldest dirty record passed max.compaction.lag.ms
     (semantics.md 1.3b). 0 if it has not, or if no record has a timestamp."""
-    if earliest_dirty_timestamp_ms is None or earliest_dirty_timestamp_ms == NO_TIMESTAMP_MS:
+    if earliest_dirty_timestamp_ms is None:
         return 0
     return max((now_ms - max_lag_ms) - earliest_dirty_timestamp_ms, 0)

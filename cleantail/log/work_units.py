@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 
 from cleantail.codec import Codec
+from cleantail.human import LAST_MOMENT_MS
 
 UNIT_BYTES = 8 << 30
 """Live bytes of a partition that fills a Spark application of its own."""
@@ -37,7 +38,7 @@ class PartitionWork:
     source_end          and up to here; None before it has read them
     records             in the log's files, deleted ones included: what tasks are sized by
     hold_offset         an expiry leaves tombstones from here on for a reader; None if no reader blocks any
-    hold_cap_ms an expiry waits for that reader at most this long beyond their horizon
+    hold_cap_ms         an expiry waits for that reader at most this long beyond their horizon
     fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
     """
 
@@ -116,5 +117,5 @@ def branch_stem(round_id: str, unit: int) -> str:
 
 def round_name(now_ms: int, sequence_number: int) -> str:
     """Return a name for branches and evidence: the clock's time in UTC, and the table's sequence number."""
-    stamp = datetime.fromtimestamp(min(now_ms, 253_402_300_799_000) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
+    stamp = datetime.fromtimestamp(min(now_ms, LAST_MOMENT_MS) / 1000, UTC).strftime("%Y%m%dT%H%M%S")
     return f"{stamp}_{now_ms % 1000:03d}_{sequence_number}"

@@ -10,7 +10,7 @@ from cleantail.log.log_state import KeylessRecords
 from cleantail.log.partition_state import Horizon, PartitionState
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from cleantail.log.source_position import Forgotten, Gap, SourcePosition
-from cleantail.log.triggers import decide, overdue_ms
+from cleantail.log.triggers import decide
 from tests.cleantail.kernel_builders import HOUR_MS, configs, data_file, log_state, resolved, segment
 
 
@@ -339,22 +339,6 @@ def test_the_earliest_dirty_timestamp_is_the_smallest_positive_first_timestamp(s
     log = resolved(files, state=PartitionState(checkpoint=checkpoint), now_ms=100, segment_bytes=14, segment_ms=99)
     assert log.active_base_offset == 30
     assert log.earliest_dirty_timestamp_ms == earliest
-
-
-@pytest.mark.parametrize(
-    ("earliest_ms", "max_lag_ms", "now_ms", "expected"),
-    [
-        pytest.param(None, 10, 1_000, 0, id="no dirty record"),
-        pytest.param(NO_TIMESTAMP_MS, 10, 1_000, 0, id="no timestamp"),
-        pytest.param(100, 50, 149, 0, id="before the deadline"),
-        pytest.param(100, 50, 150, 0, id="at the deadline: delay 0"),
-        pytest.param(100, 50, 151, 1, id="1 ms late"),
-        pytest.param(100, 50, 1_150, 1_000, id="1 s late"),
-        pytest.param(100, (1 << 63) - 1, 1 << 62, 0, id="no longest lag"),
-    ],
-)
-def test_overdue_is_what_passed_since_the_longest_lag(earliest_ms, max_lag_ms, now_ms, expected):
-    assert overdue_ms(earliest_ms, max_lag_ms, now_ms) == expected
 
 
 START_MS = 1_000_000_000

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,14 +14,19 @@ from cleantail.log.partition_state import (
     PROPERTY_INGESTED,
     UNTIMED,
     Horizon,
+    LeftOut,
     PartitionState,
     Quarantine,
+    Reconciled,
+    Rewritten,
     aged_marks,
+    left_out_of,
     parse_partition_state,
     replay_warnings,
     spans_with_tombstones,
     states_of_properties,
     with_late_tombstones,
+    with_left_out,
     with_round,
     without_swept,
 )
@@ -284,6 +290,71 @@ def test_a_late_tombstone_where_a_sweep_has_been_needs_an_entry_though_the_horiz
 
 def test_a_late_tombstone_at_the_last_but_one_offset_leaves_the_last_its_horizon():
     assert with_late_tombstones((Horizon(10, 5),), [8], 9) == (Horizon(8, 5), Horizon(9, 9), Horizon(10, 5))
+
+
+# ---- what else a table remembers of a log
+
+
+@pytest.mark.parametrize(
+    ("end_offset", "at_ms", "expected"),
+    [(20, 500, True), (19, 499, True), (21, 500, False), (20, 501, False)],
+    ids=["exactly", "less and earlier", "beyond its end", "after it"],
+)
+def test_a_reconciliation_counts_up_to_its_end_and_its_time(end_offset, at_ms, expected):
+    assert PartitionState(reconciled=Reconciled(20, 500)).is_reconciled(end_offset, at_ms) is expected
+    assert not PartitionState().is_reconciled(0, 0)
+
+
+@pytest.mark.parametrize(("at_ms", "counts"), [(None, True), (1, True), (0, False)])
+def test_a_rewritten_history_is_reported_for_a_day_after_a_run_noted_it(at_ms, counts):
+    assert Rewritten(7, at_ms).counts_at(86_400_000) is counts
+
+
+@pytest.mark.parametrize(("snapshot_id", "what"), [(7, "snapshot 7"), (0, "the last round"), (-1, "snapshot -1")])
+def test_a_rewritten_history_names_the_snapshot_that_is_gone(snapshot_id, what):
+    assert f"another program took {what} out of main" in Rewritten(snapshot_id).text
+
+
+# ---- records that the table cannot hold
+
+LEFT = LeftOut(2, 5, 5, 1, "not decoded", "drop", 9)
+WHY = "kcat could not decode key or value, or read Avro's null"
+
+
+@pytest.mark.parametrize(
+    ("entry", "text"),
+    [
+        (LEFT, f"1 record that the table cannot hold (offset 5: {WHY}), dropped"),
+        (
+            replace(LEFT, last_offset=6, records=2, policy="quarantine"),
+            f"2 records that the table cannot hold (offsets 5 to 6: {WHY}), moved to the side table",
+        ),
+    ],
+)
+def test_records_that_were_left_out_are_reported_with_offsets_reason_and_policy(entry, text):
+    assert entry.text == f"partition 2: {text}"
+
+
+def test_records_that_are_left_out_again_are_listed_once():
+    others = [replace(LEFT, **change) for change in ({"partition": 3}, {"first_offset": 4}, {"reason": "timestamp"})]
+    before = with_left_out({}, "t", [LEFT, *others])
+    again, longer = replace(LEFT, at_ms=10), replace(LEFT, last_offset=6)
+    assert left_out_of(with_left_out(before, "t", iter([again, longer])), "t") == (*others, again, longer)
+    assert (with_left_out(before, "t", ()), left_out_of({}, "t")) == ({}, ())
+
+
+def test_the_property_keeps_the_newest_two_hundred_entries():
+    entries = tuple(replace(LEFT, first_offset=n, last_offset=n) for n in range(201))
+    assert left_out_of(with_left_out(with_left_out({}, "t", entries[:2]), "t", entries[2:]), "t") == entries[1:]
+
+
+def test_a_log_has_the_records_that_were_left_out_of_it_also_without_a_state():
+    entries = [LEFT, replace(LEFT, first_offset=7, last_offset=7), replace(LEFT, partition=0)]
+    known = {"cleantail.partition.2": PartitionState(checkpoint=1).as_json()}
+    assert states_of_properties(known | with_left_out({}, "t", entries), "t") == {
+        2: PartitionState(checkpoint=1, left_out=(entries[0], entries[1])),
+        0: PartitionState(left_out=(entries[2],)),
+    }
 
 
 # ---- marks of source files

@@ -5,7 +5,15 @@ from dataclasses import replace
 import pytest
 
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
-from cleantail.log.quarantine import MAX_BACKOFF_MS, after_failure, red_since_and_retry
+from cleantail.log.quarantine import (
+    MAX_BACKOFF_MS,
+    Release,
+    after_failure,
+    lifted,
+    quarantine_pause,
+    red_since_and_retry,
+)
+from tests.cleantail.kernel_builders import log_state
 
 QUARANTINE = Quarantine(1, "compact", "check failed: a", 1, 2)
 
@@ -82,3 +90,33 @@ def test_a_quarantine_names_the_branch_of_its_latest_try():
     held = after_failure(PartitionState(quarantine=replace(QUARANTINE, branch="old")), "compact", ["x"], 5, 0, "new")
     assert held.quarantine.branch == "new"
     assert after_failure(held, "compact", ["x"], 5, 0).quarantine.branch == ""
+
+
+def test_a_rejected_round_waits_for_the_pause_of_approvals():
+    rejected = log_state(state=PartitionState(quarantine=replace(QUARANTINE, reason="rejected by anna")))
+    reason = "blocked until 1970-01-01 00:00:00 UTC (cleantail.approval.pause.ms): rejected by anna"
+    assert (quarantine_pause(rejected, 1), quarantine_pause(rejected, 2)) == (reason, None)
+
+
+# ---- releases
+
+RELEASE = Release("orders", 3, "uuid", "anna", 5, QUARANTINE.since_ms, QUARANTINE.attempts, QUARANTINE.retry_at_ms)
+
+
+@pytest.mark.parametrize(
+    ("quarantine", "table_uuid", "free"),
+    [
+        pytest.param(QUARANTINE, "uuid", True, id="the released one"),
+        pytest.param(QUARANTINE, "other", False, id="of another table"),
+        pytest.param(replace(QUARANTINE, since_ms=2), "uuid", False, id="another begin"),
+        pytest.param(replace(QUARANTINE, attempts=2), "uuid", False, id="another failed try"),
+        pytest.param(replace(QUARANTINE, retry_at_ms=3), "uuid", False, id="another next try"),
+        pytest.param(None, "uuid", False, id="not in quarantine"),
+    ],
+)
+def test_a_release_lifts_one_quarantine_of_one_log_and_no_later_one(quarantine, table_uuid, free):
+    """semantics.md 1.3"""
+    held = PartitionState(checkpoint=7, quarantine=quarantine)
+    after = lifted({3: held, 4: held}, {3: RELEASE, 9: RELEASE}, table_uuid)
+    assert RELEASE.lifts(quarantine, table_uuid) is free
+    assert after == {3: replace(held, quarantine=None) if free else held, 4: held}

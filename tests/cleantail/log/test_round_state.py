@@ -141,6 +141,10 @@ def test_a_tombstone_has_no_horizon_where_no_round_has_seen_its_file(state, end_
     assert late_spans(replace(COMES, end_offset=end_offset), state) == expected
 
 
+def test_a_round_over_the_first_offset_alone_has_passed_it():
+    assert late_spans(replace(COMES, first_dirty_offset=0), cleaned(1, ledger_end=1)) == [(0, 1, 7)]
+
+
 @pytest.mark.parametrize(
     ("end_offset", "expected"),
     [

@@ -13,6 +13,7 @@ from cleantail.log.triggers import (
     Decision,
     decide,
     in_order_of_work,
+    overdue_ms,
 )
 from tests.cleantail.kernel_builders import configs, data_file, log_state, resolved, segment
 
@@ -82,6 +83,21 @@ def test_the_reason_names_ratio_and_limit():
 def test_an_overdue_log_is_compacted_whatever_its_ratio(now_ms, expected):
     log = log_state(clean_bytes=900, cleanable_bytes=100, earliest_dirty_timestamp_ms=100)
     assert verdict(log, configs(max_compaction_lag_ms=50), now_ms) == expected
+
+
+@pytest.mark.parametrize(
+    ("earliest_ms", "max_lag_ms", "now_ms", "expected"),
+    [
+        pytest.param(None, 10, 1_000, 0, id="no dirty record has a timestamp"),
+        pytest.param(100, 50, 149, 0, id="before the deadline"),
+        pytest.param(100, 50, 150, 0, id="at the deadline: delay 0"),
+        pytest.param(100, 50, 151, 1, id="1 ms late"),
+        pytest.param(100, 50, 1_150, 1_000, id="1 s late"),
+        pytest.param(100, (1 << 63) - 1, 1 << 62, 0, id="no longest lag"),
+    ],
+)
+def test_overdue_is_what_passed_since_the_longest_lag(earliest_ms, max_lag_ms, now_ms, expected):
+    assert overdue_ms(earliest_ms, max_lag_ms, now_ms) == expected
 
 
 @pytest.mark.parametrize(("cleanable", "compact"), [(0, False), (1, True)])
@@ -186,9 +202,15 @@ YOUNG = {"segments": (segment(0, 10), segment(10, 20, largest_timestamp_ms=5_000
             id="lag",
         ),
         pytest.param(
-            {},
+            {"first_uncleanable_offset": 30, "active_base_offset": None},
+            {"min_compaction_lag_ms": 1},
+            "nothing is cleanable below offset 30",
+            id="no segment is within the lag",
+        ),
+        pytest.param(
+            {"segments": (segment(0, 20), segment(20, 30, first_timestamp_ms=60_000))},
             {"segment_ms": 5_400_000},
-            "the dirty records are in the active segment, from offset 20, until 1970-01-01 01:30:00 UTC "
+            "the dirty records are in the active segment, from offset 20, until 1970-01-01 01:31:00 UTC "
             "(segment.ms 1.5h)",
             id="age of the active segment",
         ),

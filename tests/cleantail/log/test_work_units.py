@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.errors import TableError
-from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack
+from cleantail.human import LAST_MOMENT_MS
+from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, pack, round_name
 
 
 def work(partition, size):
@@ -46,13 +47,24 @@ def test_packing_keeps_the_order_and_loses_nothing(sizes):
 
 def test_a_work_without_a_size_weighs_nothing():
     work = PartitionWork(0, 0, 10, 0, 20)
-    assert (work.bytes, work.hold_cap_ms, work.records, work.dirty_records) == (0, 0, 0, 0)
+    assert (work.bytes, work.hold_cap_ms, work.records, work.dirty_records, work.read_bytes) == (0, 0, 0, 0, 0)
 
 
 def test_a_unit_is_one_gibibyte_unless_told():
     assert UNIT_BYTES == 8 * 1024**3
     works = [work(0, 8 * 1024**3 - 1), work(1, 1), work(2, 1)]
     assert [len(u.partitions) for u in pack("r", 5, 9, works)] == [2, 1]
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "name"),
+    [
+        pytest.param(1_767_225_600_007, "20260101T000000_007_9", id="to the millisecond"),
+        pytest.param(LAST_MOMENT_MS + 2_500, "99991231T235959_500_9", id="beyond the calendar"),
+    ],
+)
+def test_a_round_is_named_after_its_clock_and_the_tables_sequence_number(now_ms, name):
+    assert round_name(now_ms, 9) == name
 
 
 def test_units_are_numbered_and_named_after_their_round():
@@ -101,7 +113,8 @@ def test_a_work_of_one_offset_has_all_of_its_dirty_bytes_there():
 
 def test_a_work_of_retention_alone_has_no_dirty_bytes_to_share():
     work = PartitionWork(0, 10, 10, 5, 30, 400, read_bytes=150)
-    assert work.ending_at(10) == work
+    assert work.only_retention and work.ending_at(10) == work
+    assert not PartitionWork(0, 10, 11, 5, 30).only_retention
 
 
 @pytest.mark.parametrize("missing", ["round", "unit", "now_ms", "base_snapshot_id", "branch", "partitions"])

@@ -41,10 +41,19 @@ def topics_of(packed: PackedRun) -> list[tuple[str, ...]]:
         pytest.param(
             [DueTopic("a", 200), DueTopic("b", 1, overdue_ms=5)], [("b",), ("a",)], id="a pack as urgent as its first"
         ),
+        pytest.param(
+            [DueTopic("a", 1, 0, 0.0), DueTopic("b", 1), DueTopic("c", 1, 0, 0.0)], [("a", "b", "c")], id="by name"
+        ),
+        pytest.param([DueTopic("a", 100), DueTopic("b", 0)], [("a", "b")], id="as large as a pack is not too large"),
     ],
 )
 def test_topics_are_packed_by_urgency_bytes_and_count(due, packs):
     assert topics_of(pack_topics(due, MANY)) == packs
+
+
+def test_a_pack_has_the_bytes_of_all_its_topics_and_of_the_largest():
+    packed = pack_topics([DueTopic("a", 40), DueTopic("b", 60)], SMALL)
+    assert packed == PackedRun((Pack(("a", "b"), 100, 60),), (), "2 topics are due, in 1 pack")
 
 
 def test_what_is_beyond_the_packs_of_a_run_is_left_over_and_said():
@@ -89,4 +98,4 @@ def test_a_label_says_what_a_pack_holds(topics, label):
 
 def test_a_label_of_long_names_keeps_its_end():
     label = Pack(("n" * 249, "m", "o", "p"), 0, 0).label
-    assert len(label) == LABEL_CHARS and label.endswith("and 1 more topic, 0 B")
+    assert len(label) == LABEL_CHARS == 200 and label.endswith("and 1 more topic, 0 B")
