@@ -315,7 +315,8 @@ def aged_marks(
     changed = {name: str(now_ms) for name in marks.keys() - times.keys()}
     if gone:
         latest_ms = max(old[name] for name in gone)
-        changed[PROPERTY_FORGOTTEN] = str(max(latest_ms, whole_number(properties.get(PROPERTY_FORGOTTEN, "")) or 0))
+        before_ms = whole_number(properties.get(PROPERTY_FORGOTTEN, ""))
+        changed[PROPERTY_FORGOTTEN] = str(max(latest_ms, before_ms or latest_ms))
     return changed, gone
 
 

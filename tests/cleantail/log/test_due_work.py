@@ -79,6 +79,11 @@ def test_while_a_reader_holds_everything_nothing_is_due():
     assert work_of(log(PAST)).any_due
 
 
+def test_without_compact_in_the_policy_no_tombstone_is_removed():
+    work = work_of(log(PAST), cleanup_policy="delete")
+    assert (work.sweep, work.sweep_reason) == ((), "there is no tombstone to expire")
+
+
 @pytest.mark.parametrize("reason", ["check failed: x", "rejected by ann"])
 def test_what_rests_is_not_due_before_its_next_try(reason):
     held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", reason, 1, NOW_MS + 1))
@@ -86,7 +91,8 @@ def test_what_rests_is_not_due_before_its_next_try(reason):
     resting = work_of(dirty, min_cleanable_dirty_ratio=0.0)
     assert (resting.any_due, resting.compact, resting.sweep) == (False, (), ())
     for how in ({"force": True}, {"retry_quarantined": True}):
-        assert work_of(dirty, min_cleanable_dirty_ratio=0.0, how=how).compact == (0,)
+        tried = work_of(dirty, min_cleanable_dirty_ratio=0.0, how=how)
+        assert (tried.compact, tried.sweep) == ((0,), (0,))
 
 
 def test_a_held_tombstone_in_a_log_that_rests_is_no_reason_of_the_sweep():
@@ -97,13 +103,45 @@ def test_a_held_tombstone_in_a_log_that_rests_is_no_reason_of_the_sweep():
 
 def test_only_a_log_with_work_has_an_end():
     idle, dirty = log_state(), log_state(partition=1, cleanable_bytes=101)
-    assert work_of(idle, dirty).ends == {1: 20}
+    work = work_of(idle, dirty)
+    assert (work.ends, work.compact, work.any_due, work_of(idle).any_due) == ({1: 20}, (1,), True, False)
+
+
+OLD = {"segments": (Segment(0, 20, 10, 0, 0, 1),), "log_start_offset": 0, "log_end_offset": 20}
+RETENTION = {"cleanup_policy": "compact,delete", "retention_ms": NOW_MS - 1}
+
+
+@pytest.mark.parametrize(
+    ("reason", "retry_at_ms", "how", "retain"),
+    [
+        pytest.param("check failed: x", NOW_MS + 1, {}, (0,), id="a failed check: the disk would fill otherwise"),
+        pytest.param("rejected by ann", NOW_MS + 1, {}, (), id="a rejected log rests"),
+        pytest.param("rejected by ann", NOW_MS, {}, (0,), id="until its pause is over"),
+        pytest.param("rejected by ann", NOW_MS + 1, {"retry_quarantined": True}, (0,), id="a user tries again"),
+    ],
+)
+def test_retention_continues_in_a_log_with_a_failed_check(reason, retry_at_ms, how, retain):
+    held = PartitionState(checkpoint=10, quarantine=Quarantine(0, "compact", reason, 1, retry_at_ms))
+    work = work_of(log(state=held, **OLD), how=how, **RETENTION)
+    assert (work.retain, work.any_due) == (retain, bool(retain))
+
+
+@pytest.mark.parametrize(
+    ("young_from", "end"), [(10, 10), (20, 20)], ids=["the first dirty offset", "the new log start beyond it"]
+)
+def test_a_round_of_retention_alone_compacts_nothing(young_from, end):
+    segments = tuple(Segment(n, n + 10, 100, 0, NOW_MS if n >= young_from else 0, 1) for n in (0, 10, 20))
+    work = work_of(log_state(segments=segments, first_uncleanable_offset=30, active_base_offset=None), **RETENTION)
+    assert (work.retain, work.compact, work.ends) == ((0,), (), {0: end})
+
+
+def test_a_log_that_is_compacted_needs_no_round_for_its_retention_alone():
+    work = work_of(log_state(), min_cleanable_dirty_ratio=0.0, **RETENTION)
+    assert (work.compact, work.retain, [r.due for r in work.retentions], work.ends) == ((0,), (), [True], {0: 20})
 
 
 def test_the_first_of_several_rounds_decides_retention_for_all_of_them():
-    segment = Segment(0, 20, 10, 0, 0, 1)
-    old = log(segments=(segment,), log_start_offset=0, log_end_offset=20)
-    policy = {"cleanup_policy": "compact,delete", "retention_ms": NOW_MS - 1}
-    first, later = (work_of(old, how={"force": True, "later_round": each}, **policy) for each in (False, True))
+    old = log(**OLD)
+    first, later = (work_of(old, how={"force": True, **each}, **RETENTION) for each in ({}, {"later_round": True}))
     assert [(r.log_start_offset, r.due) for r in first.retentions] == [(20, True)]
     assert [(r.log_start_offset, r.due, r.reason) for r in later.retentions] == [(0, False, DECIDED)]

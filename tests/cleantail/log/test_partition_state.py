@@ -169,7 +169,13 @@ def test_a_broken_state_is_named_by_table_and_property():
         states_of_properties({"cleantail.partition.3": "x"}, "a.b")
 
 
-@pytest.mark.parametrize("number", ["", "x", "-1", "1.0", " 1", "²"])
+def test_the_largest_partition_number_of_kafka_is_one():
+    assert set(states_of_properties({"cleantail.partition.2147483647": PartitionState().as_json()}, "t")) == {
+        2147483647
+    }
+
+
+@pytest.mark.parametrize("number", ["", "x", "-1", "1.0", " 1", "²", "12345678901"])
 def test_a_property_without_a_partition_number_is_refused(number):
     with pytest.raises(
         TableError, match=r"^a\.b: property cleantail\.partition\..* does not end in a partition number"

@@ -38,6 +38,7 @@ def spans(segments):
         pytest.param(10, 3, 7, 70, 0.3, id="some deleted"),
         pytest.param(10, 10, 0, 0, 1.0, id="all deleted"),
         pytest.param(3, 1, 2, 66, 1 / 3, id="bytes are rounded down"),
+        pytest.param(1000, 999, 1, 1, 0.999, id="but not to none"),
         pytest.param(10, 11, 0, 0, 1.1, id="more deletes than records"),
         pytest.param(0, 0, 0, 0, 0.0, id="no records"),
     ],
