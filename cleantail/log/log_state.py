@@ -42,8 +42,8 @@ class KeylessRecords:
     Metadata counts the null keys that were written, not those that were deleted since.
     """
 
-    at_least: int = 0
-    at_most: int = 0
+    at_least: int
+    at_most: int
 
     def __str__(self) -> str:
         count = str(self.at_most) if self.at_least == self.at_most else f"up to {self.at_most}"
@@ -172,7 +172,7 @@ def _first_dirty(
     if checkpoint > log_end:
         above = f"first dirty offset {checkpoint} is above the log end {log_end}: reset to the log start {log_start}"
         return log_start, (above,)
-    if late_offset is not None and late_offset < checkpoint:
+    if late_offset is not None:
         late = max(late_offset, log_start)
         return late, (f"records arrived below the first dirty offset {checkpoint}: it moves back to {late}",)
     return checkpoint, ()
@@ -227,8 +227,8 @@ class LogState:
     late_offset: int | None
     warnings: tuple[str, ...]
     state: PartitionState
-    cleanable_keyless: KeylessRecords = KeylessRecords()
-    uncleanable_keyless: KeylessRecords = KeylessRecords()
+    cleanable_keyless: KeylessRecords
+    uncleanable_keyless: KeylessRecords
     registered_twice: str = ""
     gaps: tuple[Gap | SnapshotGap | LeftOut, ...] = ()
     forgotten: Forgotten | None = None

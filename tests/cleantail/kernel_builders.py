@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.log.log_state import LogState, resolve_log_state
+from cleantail.log.log_state import KeylessRecords, LogState, resolve_log_state
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.segments import DataFile, Segment
 
@@ -67,6 +67,8 @@ def log_state(**changes):
         late_offset=None,
         warnings=(),
         state=PartitionState(checkpoint=10),
+        cleanable_keyless=KeylessRecords(0, 0),
+        uncleanable_keyless=KeylessRecords(0, 0),
     )
     return replace(log, **changes)
 

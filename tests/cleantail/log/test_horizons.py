@@ -6,10 +6,13 @@ import pytest
 
 from cleantail.config.config_model import LONG_MAX
 from cleantail.log.horizons import (
+    Reader,
     as_due,
     due_spans,
     due_tombstones,
     held_tombstones,
+    hold_offset,
+    left_behind,
     new_horizon_ms,
     past_readers,
     swept,
@@ -127,6 +130,20 @@ def test_a_sweep_notes_how_far_it_came_in_each_entry():
 )
 def test_what_the_slowest_reader_has_not_read_waits_until_the_cap(hold_offset, now_ms, expected):
     assert due_spans(LEDGER, 20, now_ms, hold_offset, 1_000) == expected
+
+
+READERS = [
+    Reader("orders", name, partition, offset, 7) for name, partition, offset in [("a", 0, 5), ("b", 0, 3), ("c", 1, 1)]
+]
+
+
+def test_the_slowest_reader_of_a_log_decides():
+    assert [hold_offset(READERS, partition) for partition in (0, 1, 2)] == [3, 1, None]
+
+
+def test_a_reader_is_left_behind_by_a_tombstone_at_its_position_and_not_by_one_below_it():
+    assert [r.name for r in left_behind(READERS, {0: 4})] == ["b"]
+    assert [r.name for r in left_behind(READERS, {0: 5, 2: 9})] == ["a", "b"]
 
 
 def test_what_was_swept_up_to_a_reader_is_not_due_again_until_it_moves():

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.log.log_state import KeylessRecords
-from cleantail.log.partition_state import Horizon, PartitionState
+from cleantail.log.partition_state import Horizon, PartitionState, Rewritten
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from cleantail.log.source_position import Forgotten, Gap, SourcePosition
 from cleantail.log.triggers import decide
@@ -488,6 +488,13 @@ def test_a_file_that_is_registered_twice_is_a_warning():
         f"{log.registered_twice}: readers see each record that often, and the next round keeps each once",
     )
     assert resolved([data_file(0, 9)]).warnings == ()
+
+
+def test_a_rewritten_history_is_the_first_warning_for_a_day():
+    state, files = PartitionState(rewritten=Rewritten(7, at_ms=5)), [data_file(0, path="a", registered=2)]
+    first, second = resolved(files, state=state, now_ms=5).warnings
+    assert (first, "registered more than once" in second) == (state.rewritten.text, True)
+    assert len(resolved(files, state=state, now_ms=5 + 24 * HOUR_MS).warnings) == 1
 
 
 # ---- a source in Kafka

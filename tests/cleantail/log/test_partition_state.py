@@ -311,6 +311,19 @@ def test_a_reconciliation_counts_up_to_its_end_and_its_time(end_offset, at_ms, e
     assert not PartitionState().is_reconciled(0, 0)
 
 
+@pytest.mark.parametrize(
+    ("reason", "failed", "unanswered"),
+    [
+        ("check failed: a", True, False),
+        ("not approved in time", False, True),
+        ("rejected by anna: not approved in time", False, False),
+    ],
+)
+def test_a_quarantine_is_of_a_failed_check_or_of_an_answer_or_of_none(reason, failed, unanswered):
+    held = Quarantine(1, "compact", reason, 1, 2)
+    assert (held.check_failed, held.unanswered) == (failed, unanswered)
+
+
 @pytest.mark.parametrize(("at_ms", "counts"), [(None, True), (1, True), (0, False)])
 def test_a_rewritten_history_is_reported_for_a_day_after_a_run_noted_it(at_ms, counts):
     assert Rewritten(7, at_ms).counts_at(86_400_000) is counts
