@@ -20,7 +20,7 @@ alone. `log_figures` takes the steps that need no clock, and their result can be
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.partition_state import Horizon, LeftOut, PartitionState
@@ -103,10 +103,6 @@ class LogFigures:
     keyless: tuple[DataFile, ...]
     registered_twice: str
     warnings: tuple[str, ...]
-
-    def with_state(self, state: PartitionState) -> LogFigures:
-        """Return the figures with a state that differs only in a quarantine that a user has lifted."""
-        return self if state is self.state else replace(self, state=state)
 
 
 def log_figures(

@@ -51,7 +51,8 @@ class TableSummary:
         if not (self.exists and (readers or releases)):
             return self
         states = lifted({log.partition: log.state for log in self.logs}, releases, self.table_uuid)
-        return replace(self, readers=readers, logs=tuple(log.with_state(states[log.partition]) for log in self.logs))
+        logs = tuple(replace(log, state=states[log.partition]) for log in self.logs)
+        return replace(self, readers=readers, logs=logs)
 
     def states(self, topic: Topic, now_ms: int) -> tuple[LogState, ...]:
         """Return the state of every log at a moment, by partition number."""

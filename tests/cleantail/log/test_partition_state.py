@@ -20,6 +20,7 @@ from cleantail.log.partition_state import (
     Reconciled,
     Rewritten,
     aged_marks,
+    ingested_files,
     left_out_of,
     parse_partition_state,
     replay_warnings,
@@ -381,6 +382,10 @@ def test_a_log_has_the_records_that_were_left_out_of_it_also_without_a_state():
 
 def marks_of(**values):
     return {f"{PROPERTY_INGESTED}{name}": value for name, value in values.items()}
+
+
+def test_the_marks_of_a_table_are_the_digests_of_its_files():
+    assert ingested_files(marks_of(a="5", b=UNTIMED) | {"other": "7"}) == {"a", "b"}
 
 
 def test_a_mark_goes_after_its_retention_unless_its_file_is_still_there():

@@ -187,6 +187,7 @@ def test_a_file_whose_append_has_expired_begins_no_active_segment_and_lends_its_
     assert spans(segments) == [(0, 2), (2, 4)]
     assert [is_active(s, 206, 10) for s in segments] == [False, True]
     assert not is_active(segments[1], 210, 10)
+    assert not is_active(segments[0], 206, LARGE)
 
 
 def test_either_reason_is_enough_to_roll():
