@@ -151,7 +151,8 @@ def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
 
     A policy with `delete` keeps the remembered log start. Any other keeps what retention had set before.
     """
-    return max(state.retained_from or 0, (state.log_start_offset or 0) if configs.deletes else 0)
+    starts = (state.retained_from, state.log_start_offset if configs.deletes else None)
+    return max(filter(None, starts), default=0)
 
 
 def _first_dirty(

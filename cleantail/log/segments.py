@@ -180,9 +180,9 @@ def _must_roll(current: Segment, file: DataFile, segment_bytes: int, segment_ms:
 def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
     """Cut each segment at the next base. A segment that reached over it passes on its end and its largest timestamp."""
     cut: list[Segment] = []
-    reach = Segment(0, 0, 0, NO_TIMESTAMP_MS, NO_TIMESTAMP_MS, 0)
+    reach: Segment | None = None
     for segment, following in zip(segments, [*segments[1:], None], strict=False):  # an empty log has none
-        if reach.end_offset_exclusive > segment.base_offset:
+        if reach and reach.end_offset_exclusive > segment.base_offset:
             largest_ms = max(segment.largest_timestamp_ms, reach.largest_timestamp_ms)
             end = max(segment.end_offset_exclusive, reach.end_offset_exclusive)
             segment = replace(segment, largest_timestamp_ms=largest_ms, end_offset_exclusive=end)

@@ -38,6 +38,11 @@ def test_a_reader_holds_what_is_past_its_horizon_and_not_read(offset, tombstones
     assert hold.behind == max(40 - offset, 0)
 
 
+def test_an_entry_is_held_from_its_horizon_on():
+    assert [(h.tombstones, h.until_ms) for h in holds_of(("a", 0, 0), now_ms=4_499)] == [(0, None)]
+    assert [(h.tombstones, h.until_ms) for h in holds_of(("a", 0, 0), now_ms=4_500)] == [(3, 5_500)]
+
+
 def test_the_cap_lets_an_entry_go_when_its_time_has_come():
     assert [h.tombstones for h in holds_of(("a", 0, 0), now_ms=5_499)] == [5]
     assert [h.tombstones for h in holds_of(("a", 0, 0), now_ms=5_500)] == [2]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from cleantail.log.log_state import KeylessRecords, held_reason, keyless_between
+from cleantail.log.log_state import KeylessRecords, held_reason, keyless_between, keyless_note
 from tests.cleantail.kernel_builders import configs, data_file, resolved
 
 
@@ -20,6 +20,19 @@ from tests.cleantail.kernel_builders import configs, data_file, resolved
 def test_how_many_there_are_is_known_as_far_as_files_tell(file, expected):
     found = keyless_between([file], 0, 10)
     assert (found.at_least, found.at_most) == expected
+
+
+@pytest.mark.parametrize(
+    ("lower", "upper", "expected"), [(0, 9, (0, 0)), (0, 10, (0, 3)), (9, 12, (0, 3)), (10, 19, (3, 3))]
+)
+def test_records_below_the_first_offset_do_not_count(lower, upper, expected):
+    found = keyless_between([data_file(lower, upper, null_keys=3)], 10, 20)
+    assert (found.at_least, found.at_most) == expected
+
+
+def test_what_may_be_there_may_block_the_partition():
+    note = keyless_note(KeylessRecords(0, 2), KeylessRecords(0, 0), configs())
+    assert note.startswith("the next round may block this partition: up to 2 records without a key")
 
 
 @pytest.mark.parametrize(

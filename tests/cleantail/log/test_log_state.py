@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleantail.log.log_state import KeylessRecords
+from cleantail.log.log_state import KeylessRecords, kept_log_start
 from cleantail.log.partition_state import Horizon, PartitionState, Rewritten
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from cleantail.log.source_position import Forgotten, Gap, SourcePosition
@@ -246,6 +246,21 @@ def test_case_14_above_the_active_base_nothing_is_cleanable_and_nothing_is_wrong
 def test_the_log_start(known, policy, expected):
     log = resolved(blocks(10, 20), state=PartitionState(log_start_offset=known), cleanup_policy=policy)
     assert log.log_start_offset == expected
+
+
+@pytest.mark.parametrize(
+    ("retained_from", "log_start", "policy", "kept"),
+    [
+        (None, None, "compact,delete", 0),
+        (None, 5, "compact", 0),
+        (None, 5, "delete", 5),
+        (3, 5, "compact", 3),
+        (7, 5, "compact,delete", 7),
+    ],
+)
+def test_the_log_start_that_retention_has_set_is_kept(retained_from, log_start, policy, kept):
+    state = PartitionState(log_start_offset=log_start, retained_from=retained_from)
+    assert kept_log_start(state, configs(cleanup_policy=policy)) == kept
 
 
 @pytest.mark.parametrize("policy", ["compact", "compact,delete"])
