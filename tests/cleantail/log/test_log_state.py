@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleantail.log.log_state import KeylessRecords, kept_log_start
+from cleantail.log.log_state import KeylessRecords, kept_log_start, log_figures
 from cleantail.log.partition_state import Horizon, PartitionState, Rewritten
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from cleantail.log.source_position import Forgotten, Gap, SourcePosition
@@ -494,6 +494,13 @@ def test_records_without_a_key_are_counted_up_to_the_bound_and_from_it_on():
     log = resolved(files, state=PartitionState(checkpoint=10), now_ms=5, segment_bytes=100, segment_ms=10)
     assert bounds(log) == (10, 30)
     assert (log.cleanable_keyless, log.uncleanable_keyless) == (KeylessRecords(5, 5), KeylessRecords(1, 1))
+
+
+@pytest.mark.parametrize(("checkpoint", "kept"), [(9, [0, 20]), (10, [20])])
+def test_figures_keep_the_files_whose_records_without_a_key_are_in_the_dirty_part(checkpoint, kept):
+    files = [data_file(0, 9, null_keys=1), data_file(10, 19), data_file(20, 29, null_keys=1)]
+    figures = log_figures(0, files, PartitionState(checkpoint=checkpoint), (), configs())
+    assert [file.lower_offset for file in figures.keyless] == kept
 
 
 def test_a_file_that_is_registered_twice_is_a_warning():
