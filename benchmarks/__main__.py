@@ -43,7 +43,7 @@ MODULES = {
 """Package -> its modules that are benchmarks: each has a function `run`."""
 PACKAGES = {name: package for package, names in MODULES.items() for name in names}
 NAMES = tuple(PACKAGES)
-RECORDS, REPETITIONS, TOPICS, RUNS = 10_000_000, 3, 200, 200
+RECORDS, REPETITIONS, TOPICS, RUNS, MINUTES = 10_000_000, 3, 200, 200, 15
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
 PIPE_WIDTH = 170
 FOLDER = "cleantail-bench"
@@ -57,7 +57,7 @@ def main(argv: list[str]) -> int:
     os.environ["CLEANTAIL_JARS"] = str(spark_jars())
     with _directory(arguments.work) as directory:
         lake = Lake(directory, cores())
-        sizes = arguments.records, arguments.repetitions, arguments.topics, arguments.runs
+        sizes = arguments.records, arguments.repetitions, arguments.topics, arguments.runs, arguments.minutes
         options = Options(lake, *sizes, keep=arguments.work is not None)
         try:
             for name in arguments.names or NAMES:
@@ -90,6 +90,9 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help=f"warm ones ({REPETITIONS})")
     parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"many small ones ({TOPICS})")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of a topic that grows old ({RUNS})")
+    parser.add_argument(
+        "--minutes", type=int, default=MINUTES, metavar="N", help=f"from one of these to the next ({MINUTES})"
+    )
     parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
     arguments = parser.parse_args(argv)

@@ -280,7 +280,7 @@ def _ingest(job: Job) -> Document:
         from spark_jobs.round.intake.ingest import ingest_files
 
         encoding = given.encoding or topic.source.encoding
-        appended = ingest_files(session(), topic, files, encoding, _silent, given.any_topic)
+        appended = ingest_files(session(), topic, files, encoding, _silent, given.any_topic, run_ms=job.now_ms)
         return dict(INGEST_RESULT_JSON.plain(appended))
     if topic.source.table is not None:
         session = job.session("ingest")

@@ -13,13 +13,14 @@ from benchmarks.harness.shape import Shape
 @dataclass(frozen=True, slots=True)
 class Options:
     """Describes what is measured. With `keep` the data sets stay in the lake's directory for the next run. `topics` is
-    for many_topics and page, `runs` for age."""
+    for many_topics and page, `runs` and the `minutes` between them for age."""
 
     lake: Lake
     records: int
     repetitions: int
     topics: int
     runs: int
+    minutes: int
     keep: bool
 
     def forget(self, shape: Shape) -> None:

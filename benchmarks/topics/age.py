@@ -1,4 +1,4 @@
-"""What a run of one small topic costs as the topic grows old: 60 records a quarter of an hour, by a simulated clock."""
+"""What a run of one small topic costs as the topic grows old: 60 records a run, by a simulated clock."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from cleantail.rounds.pack_results import PackOutcomes
     from cleantail.rounds.stations import TopicOutcome
 
-TOPIC, RECORDS, KEYS, EVERY_MS = "bench_age", 60, 40, 900_000
-"""A run has a file of so many records, in one partition. The next run is a quarter of an hour later."""
+TOPIC, RECORDS, KEYS, MINUTE_MS = "bench_age", 60, 40, 60_000
+"""A run has a file of so many records, in one partition. The next run is some minutes later."""
 POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 """Each run compacts what it has ingested. All other configs have their defaults."""
 PART, PARTS = 100, 5
@@ -107,12 +107,12 @@ class Age:
 
 
 def run(options: Options) -> Table:
-    ages = in_fresh_process(measure, options.lake, options.runs)
+    ages = in_fresh_process(measure, options.lake, options.runs, options.minutes)
     step = max(min(len(ages) // PARTS, PART), 1)
     parts = [ages[first : first + step] for first in range(0, len(ages) - step + 1, step)]
     notes = (
-        f"One topic of one partition, {RECORDS} records a run, a run every quarter of an hour by a simulated clock, in "
-        "one Spark application. A row has the last run of its part, with median and mean of that part.",
+        f"One topic of one partition, {RECORDS} records a run, a run every {options.minutes} minutes by a simulated "
+        "clock, in one Spark application. A row has the last run of its part, with median and mean of that part.",
         "After each run its snapshots and files are dated by the simulated clock, so that they expire as in a year.",
         "A snapshot counts on all branches. Files of the home are without the warehouse.",
     )
@@ -135,13 +135,13 @@ def _by_station(counts: Sequence[Mapping[str, int]]) -> str:
     return f"{total.total() / len(counts):.2f}: {', '.join(each)}"
 
 
-def measure(lake: Lake, runs: int) -> list[Age]:
+def measure(lake: Lake, runs: int, minutes: int) -> list[Age]:
     lake.write_topic(TOPIC, POLICY, source={"path": f"{lake.home}/landing/*.jsonl"})
     (lake.home / "landing").mkdir(parents=True, exist_ok=True)
     platform = lake.platform.model_copy(update={"allow_clock": True})
     lake.session()
-    start_ms = int(time.time() * 1000) - runs * EVERY_MS  # ends at the real clock
-    return [_aged(lake, platform, number, start_ms + number * EVERY_MS) for number in range(1, runs + 1)]
+    now_ms, every_ms = int(time.time() * 1000), minutes * MINUTE_MS  # ends at the real clock
+    return [_aged(lake, platform, number, now_ms - (runs - number) * every_ms) for number in range(1, runs + 1)]
 
 
 def _aged(lake: Lake, platform: Platform, number: int, now_ms: int) -> Age:
@@ -197,10 +197,13 @@ def _outcomes(platform: Platform, commits: Commits) -> PackOutcomes:
     from cleantail.rounds.pack_results import PackOutcomes
 
     class Told(PackOutcomes):
-        """A round that waits is checked next."""
+        """A round that waits is checked next. After the topic has ended, the batch appends its rows to the evidence."""
 
         def waits(self, outcome: TopicOutcome, station: str) -> None:
             commits.begins(CHECK)
+
+        def ended(self, outcome: TopicOutcome) -> None:
+            commits.begins(NO_STATION)
 
     return Told(platform.home, "")
 
@@ -231,7 +234,7 @@ def _lines(number: int, now_ms: int) -> Iterator[Mapping[str, object]]:
             "partition": 0,
             "offset": offset,
             "tstype": "create",
-            "ts": now_ms - EVERY_MS + offset % RECORDS,
+            "ts": now_ms - MINUTE_MS + offset % RECORDS,
             "key": f"key-{offset % KEYS}",
             "payload": "v" * 64,
         }

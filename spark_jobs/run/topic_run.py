@@ -116,7 +116,8 @@ def ingest_topic(
     _, new = new_files(topic)
     if not new:
         return Ingested(0)
-    return _ingested(ingest_files(*of_topic, new, source.encoding, silent, lock_within_s=LOCK_S))
+    files = ingest_files(*of_topic, new, source.encoding, silent, lock_within_s=LOCK_S, run_ms=now_ms)
+    return _ingested(files)
 
 
 def _converted(spark: SparkSession, topic: Topic) -> Ingested | None:

@@ -38,6 +38,7 @@ from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
+from cleantail.lake.evaluate import expiry_ms
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import (
     PROPERTY_INGESTED,
@@ -167,12 +168,14 @@ def ingest_files(
     progress: Progress,
     any_topic: bool = False,
     lock_within_s: float | None = None,
+    run_ms: int | None = None,
 ) -> IngestResult:
     """Append the files that are not in the table yet, in one commit.
 
     `any_topic`: accept lines of any topic. `lock_within_s`: time to wait for another ingestion of the topic; None waits
-    for its end. Raises, with nothing appended: BadLineError; ContradictionError if two records at one offset differ;
-    OutsideError if a file changed meanwhile or the wait timed out."""
+    for its end. `run_ms`: the run's clock, by which marks of files end; None is the real one. Raises, with nothing
+    appended: BadLineError; ContradictionError if two records at one offset differ; OutsideError if a file changed
+    meanwhile or the wait timed out."""
     platform = topic.platform
     if topic.columns is not None:
         raise CleantailError(f"topic {topic.topic} has an adopted table, which its sink fills; nothing was appended")
@@ -183,6 +186,7 @@ def ingest_files(
     with DigestCache(platform.home, limits) as cache:
         digests = {file: cache.digest(file, now_ms) for file in files}
         present = _present(topic, cache, digests, now_ms)
+    mark_ms = expiry_ms(platform, now_ms if run_ms is None else run_ms, now_ms)
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         table = TopicTable.of(spark, topic)
         note_before_intake(table, now_ms)
@@ -193,7 +197,7 @@ def ingest_files(
         reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
         read = {file: states[file] for file in fresh.values()}
         record_left_out(table)
-        records, warnings = _append(table, fresh, read, reading, progress, present, now_ms) if fresh else (0, ())
+        records, warnings = _append(table, fresh, read, reading, progress, present, mark_ms) if fresh else (0, ())
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
     notes = (ignored_text(file, names) for file, names in sorted(ignored.value.items()))
@@ -219,7 +223,7 @@ def _append(
     reading: LineReading,
     progress: Progress,
     present: frozenset[str] | None,
-    now_ms: int,
+    mark_ms: int,
 ) -> tuple[int, tuple[str, ...]]:
     """Write all records where no reader sees them, then append them to `main` with the marks of their files.
 
@@ -233,7 +237,7 @@ def _append(
             progress("comparing with the table")
             shared = require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
             require_below_position(table, records.ranges)
-            marks = {f"{PROPERTY_INGESTED}{digest}": str(now_ms) for digest in fresh}
+            marks = {f"{PROPERTY_INGESTED}{digest}": str(mark_ms) for digest in fresh}
             properties = texts(table.load().properties())
             states_of_logs = states_of_properties(properties, table.name)
             ends = {p: states_of_logs.get(p, PartitionState()).log_end_offset for p in sorted(records.ranges)}
@@ -241,7 +245,7 @@ def _append(
             require_unchanged(states)
         progress("committing")
         summary = {OPERATION: INGEST, SOURCES: sources.packed()}
-        append_files(table, records.files, marks, summary, left_out, present, now_ms)
+        append_files(table, records.files, marks, summary, left_out, present, mark_ms)
     finally:
         table.drop_branches([branch])
     record_left_out(table)

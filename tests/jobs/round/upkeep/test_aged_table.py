@@ -1,0 +1,132 @@
+"""A table that grew for 500 runs under an early version shrinks by plain runs (commit 9eee2be0 wrote such tables)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from hashlib import sha256
+from pathlib import Path
+
+import pyarrow as pa
+
+from cleantail.lake.catalogs import open_catalog
+from cleantail.log.partition_state import PROPERTY_FORGOTTEN, PROPERTY_INGESTED, UNTIMED
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
+from spark_jobs import run_station
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
+from spark_jobs.round.intake.record_files import LogWriter, data_files, file_target, log_path
+
+RUNS, EVERY_MS, DAY_MS = 500, 900_000, 86_400_000
+AGED_MS = 10 * DAY_MS
+"""Age of the newest run of the old version."""
+
+
+def landed(workshop, topic, offsets, ts):
+    folder = workshop.platform().home / "landing" / topic
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.iterdir():
+        file.unlink()
+    lines = [{"partition": 0, "offset": n, "ts": ts, "key": f"k{n % 3}", "payload": f"v{n}"} for n in offsets]
+    (folder / f"{offsets[0]}.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+
+def run(workshop, topic, now_ms):
+    """A plain run of the topic in a pack."""
+    file = workshop.config / "result.json"
+    request = PACK_REQUEST_JSON.text(PackRequest((topic,), now_ms))
+    arguments = ["--config", str(workshop.config), "--request", request, "--result", str(file)]
+    assert run_station.main(["run_pack", *arguments]) == 0, file.read_text()
+    return json.loads(file.read_text())["topics"][0]
+
+
+def grown(table):
+    """Add the commits of 500 runs: a file and its mark, a branch that was dropped, and a publication, each with a
+    summary of its round. One transaction makes all of them, and the metadata are those of the early version."""
+    target, iceberg = file_target(table), table.load()
+    written = []
+    for n in range(RUNS):
+        writer = LogWriter({}, target, 0, log_path(table).format(0))
+        record = {"partition": 0, "offset": 10 + n, "timestamp": 1, "key": b"k", "value": b"v", "headers": []}
+        rows = [{name: record.get(name, 0) for name in ARROW_SCHEMA.names}]
+        writer.add(pa.RecordBatch.from_pylist(rows, ARROW_SCHEMA))
+        written.append(writer.close())
+    transaction = iceberg.newTransaction()
+    for n, file in enumerate(data_files(table, written)):
+        transaction.newFastAppend().appendFile(file).set("cleantail.operation", "ingest").commit()
+        branch = f"ct_{n}_0_u0"
+        transaction.manageSnapshots().createBranch(branch, transaction.table().currentSnapshot().snapshotId()).commit()
+        transaction.newFastAppend().toBranch(branch).set("cleantail.unit", "x" * 900).commit()
+        transaction.newFastAppend().set("cleantail.before", "x" * 900).commit()
+        transaction.manageSnapshots().removeBranch(branch).commit()
+    change = transaction.updateProperties().set("write.metadata.previous-versions-max", "100")
+    change.remove("write.metadata.compression-codec")
+    for n in range(RUNS):
+        change.set(f"{PROPERTY_INGESTED}{sha256(str(n).encode()).hexdigest()}", UNTIMED)
+    change.commit()
+    transaction.commitTransaction()
+
+
+def location(workshop, table):
+    return Path(open_catalog(workshop.platform()).load_table(table.topic.table).metadata_location.removeprefix("file:"))
+
+
+def dated(workshop, table, now_ms):
+    """Date the snapshots a quarter of an hour apart, and all files, so that the newest are AGED_MS old."""
+    file = location(workshop, table)
+    metadata = json.loads(file.read_text())
+    count = len(metadata["snapshots"])
+    times = {
+        s["snapshot-id"]: now_ms - AGED_MS - (count - n) * EVERY_MS // 3 for n, s in enumerate(metadata["snapshots"])
+    }
+    for entry in (*metadata["snapshots"], *metadata["snapshot-log"]):
+        entry["timestamp-ms"] = times[entry["snapshot-id"]]
+    for entry in metadata["metadata-log"]:
+        entry["timestamp-ms"] = min(times.values())
+    metadata["last-updated-ms"] = max(times.values())
+    file.write_text(json.dumps(metadata))
+    old_s = (now_ms - AGED_MS - 2 * RUNS * EVERY_MS) / 1000
+    for path in file.parents[1].rglob("*"):
+        os.utime(path, (old_s, old_s))
+
+
+def sizes(workshop, table):
+    """Bytes of the metadata file, number of properties, snapshots, and of files below the table's folder."""
+    loaded, file = open_catalog(workshop.platform()).load_table(table.topic.table), location(workshop, table)
+    below = [path for path in file.parents[1].rglob("*") if path.is_file() and not path.name.endswith(".crc")]
+    return file.stat().st_size, len(loaded.properties), len(loaded.metadata.snapshots), len(below)
+
+
+def test_a_table_of_500_runs_of_an_early_version_shrinks_by_plain_runs(workshop, table_of):
+    (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
+    topic = workshop.topic(
+        "aged-table", {"min.cleanable.dirty.ratio": 0.01}, source={"path": "landing/aged-table/*.jsonl"}
+    )
+    table, now_ms = table_of(topic), int(time.time() * 1000)
+    landed(workshop, topic, range(3), now_ms - 2 * AGED_MS)
+    run(workshop, topic, now_ms - 2 * AGED_MS)
+    grown(table)
+    dated(workshop, table, now_ms)
+    before = sizes(workshop, table)
+    assert before[0] > 2_000_000 and before[1] > RUNS and before[2] > 3 * RUNS and before[3] > 4 * RUNS
+
+    landed(workshop, topic, range(1_000, 1_003), now_ms)
+    first = run(workshop, topic, now_ms)  # compacts, rewrites and expires
+    assert first["compacted"]["published"] == [0] and first["reclaimed"]["expired_snapshots"] > 3 * RUNS
+    landed(workshop, topic, range(1_010, 1_013), now_ms)
+    run(workshop, topic, now_ms + 8 * DAY_MS)  # the marks of the early version have no time: they end a week later
+    landed(workshop, topic, range(1_020, 1_023), now_ms)
+    run(workshop, topic, now_ms + 16 * DAY_MS)
+    metadata_bytes, properties, snapshots, files = sizes(workshop, table)
+    assert (metadata_bytes < 10_000, properties < 40, snapshots < 15, files < 100) == (True,) * 4, sizes(
+        workshop, table
+    )
+    there = open_catalog(workshop.platform()).load_table(table.topic.table).properties
+    assert len([name for name in there if name.startswith(PROPERTY_INGESTED)]) <= 2
+    assert PROPERTY_FORGOTTEN in there
+    assert [(r["offset"], r["key"]) for r in workshop.read(topic)] == [
+        (509, "k"),
+        (1_020, "k0"),
+        (1_021, "k1"),
+        (1_022, "k2"),
+    ]
