@@ -195,6 +195,12 @@ class RestoreMismatchError(CleantailError):
     exit_code = 1
 
 
+class CertificateError(CleantailError):
+    """A certificate of an erasure is not what was signed."""
+
+    exit_code = 1
+
+
 class SourceError(CleantailError):
     """A topic's source differs from the one its table was read from, or may not be read. Nothing was appended. A
     person has to decide."""

@@ -16,6 +16,8 @@ from cleantail_cli.adopt_commands import adopt, convert_deletes
 from cleantail_cli.command import CommandWithExamples, Group
 from cleantail_cli.configuration_commands import check_config, import_config
 from cleantail_cli.doctor_command import doctor
+from cleantail_cli.erase_command import erase
+from cleantail_cli.erasure_commands import certificate, erasures
 from cleantail_cli.history_command import history
 from cleantail_cli.ingest_command import ingest
 from cleantail_cli.init_command import init
@@ -82,6 +84,7 @@ COMMANDS = (
     check,
     reclaim,
     reconcile,
+    erase,
     release,
     history,
     rollback,
@@ -90,6 +93,8 @@ COMMANDS = (
     latest,
     restore,
     reader,
+    erasures,
+    certificate,
     jars,
     completion,
 )

@@ -20,8 +20,9 @@ import demo
 from cleantail.config.loading import load_platform
 from cleantail.errors import CleantailError
 from demo.airflow_api import AirflowApi
+from demo.erasure import erase_a_key
 from demo.home import CONFIG, DemoError, Home, free_port
-from demo.inputs import IN_KAFKA, Expected, make_inputs
+from demo.inputs import IN_KAFKA, SENSORS, Expected, make_inputs
 from demo.kafka_broker import KafkaBroker
 from demo.kafka_topic import KafkaTopic
 from demo.proof import prove
@@ -146,9 +147,11 @@ def _run(console: Console, home: Home, inputs: list[Expected], started: float) -
     results = run_topics(scheduler, home, platform, inputs, kafka)
     now_ms = int(time.time() * 1000)
     proofs = [prove(topic, platform, now_ms) for topic in results]
-    print_summary(console, proofs)
+    scheduler.say(f"erasing a key of {SENSORS}, with a certificate")
+    erasure = erase_a_key(home, platform, SENSORS)
+    print_summary(console, proofs, erasure)
     print_locations(console, home, broker, [proof.topic for proof in proofs])
-    return all_holds(proofs)
+    return all_holds(proofs) and all(erasure.claims.values())
 
 
 def _start_kafka(broker: KafkaBroker, inputs: Sequence[Expected]) -> KafkaTopic:

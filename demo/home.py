@@ -3,6 +3,7 @@ caller."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import shutil
@@ -13,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from cleantail.erasure.erased_keys import ERASURE_KEY
+from cleantail.home.driver_process import CERTIFICATE_KEY
 from cleantail.home.home_folder import make_home
 from demo.kafka_broker import KafkaBroker
 from differential.broker import kafka_jars
@@ -58,6 +61,8 @@ class Home:
         make_home(self.path.parent)
         make_home(self.path)
         (self.path / MARK).touch()
+        made = {name: base64.b64encode(os.urandom(32)).decode() for name in (ERASURE_KEY, CERTIFICATE_KEY)}
+        self._secrets.write_text(json.dumps(made))
 
     @property
     def broker(self) -> KafkaBroker:
@@ -85,8 +90,14 @@ class Home:
             "CLEANTAIL_JARS": str(self.jars),
             "CLEANTAIL_CONFIG": str(CONFIG),
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+            **(json.loads(self._secrets.read_text()) if self._secrets.exists() else {}),
             **PARSED_ONCE,
         }
+
+    @property
+    def _secrets(self) -> Path:
+        """The file with the two keys of erasures."""
+        return self.path / "erasure-keys.json"
 
     def airflow(self, command: str, *options: str, variables: Mapping[str, str] | None = None) -> str:
         """Runs bin/cleantail-airflow on this home, with more variables in its environment, and returns what it printed.

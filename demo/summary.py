@@ -10,13 +10,14 @@ from rich.table import Table
 
 from cleantail.human import size
 from demo.corrupted import CorruptedRound
+from demo.erasure import Erasure
 from demo.home import Home
 from demo.kafka_broker import KafkaBroker
 from demo.proof import Proof
 from demo.tables import Size
 
 
-def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
+def print_summary(console: Console, proofs: Sequence[Proof], erasure: Erasure) -> None:
     """Prints one row for each topic, then every claim with whether it holds."""
     console.print(_table(proofs))
     for proof in proofs:
@@ -25,6 +26,8 @@ def print_summary(console: Console, proofs: Sequence[Proof]) -> None:
     for proof in proofs:
         if proof.result.corrupted:
             _print_corrupted(console, proof.topic, proof.result.corrupted)
+    console.print(f"\n[bold]{erasure.topic}[/bold]  a key was erased: request {erasure.request}")
+    _print_claims(console, erasure.claims)
 
 
 def _table(proofs: Sequence[Proof]) -> Table:
@@ -92,6 +95,7 @@ def print_locations(console: Console, home: Home, broker: KafkaBroker, topics: S
         *((f"checks of {topic}", str(path)) for topic, path in zip(topics, docs, strict=True)),
         ("evidence", "table cleantail.cleantail_evidence in " + str(home.path / "catalog.db")),
         ("alerts", str(home.alerts)),
+        ("certificates", str(home.path / "certificates")),
         ("Kafka", f"{broker.folder / 'broker.log'}; while it is up it is at {broker.address}, without a login"),
         ("Airflow's UI", ".venv/bin/python -m demo up   (these very runs, with Kafka; `demo down` stops both)"),
     ]

@@ -16,9 +16,10 @@ from benchmarks.systems.ingested_lines import measure_lines, measure_parser, wri
 from benchmarks.systems.kafka_cleaner import JVM
 from differential.broker import kafka_jars, running_broker
 
-KAFKA_RECORDS, LINES = 3_000_000, 1_000_000
+KAFKA_RECORDS, LINES, ERASED = 3_000_000, 1_000_000, 1_000_000
 CONSUMER, READING = "bare consumer", "Cleantail, from Kafka"
 PARSER, INGESTION = "bare parser: json.loads", "Cleantail, from a file"
+WITH_ERASED = f"the same, with {ERASED:,} erased keys on the topic's denylist"
 COLUMNS = (
     Column("records", "count"),
     Column("system", "text"),
@@ -77,6 +78,7 @@ def _measured_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Map
     return {
         PARSER: measure_parser(file, lines, lake.cores, repetitions),
         INGESTION: in_fresh_process(measure_lines, lake, file, lines, repetitions),
+        WITH_ERASED: in_fresh_process(measure_lines, lake, file, lines, repetitions, ERASED),
     }
 
 

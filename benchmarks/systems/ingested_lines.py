@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import multiprocessing
@@ -69,16 +70,20 @@ def _parsed(file: Path, start: int, end: int) -> int:
     return count
 
 
-def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Measured:
-    """Measures ingesting the file into a new table. Its digest is taken each time: it is a new file."""
+def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int, erased: int = 0) -> Measured:
+    """Measures ingesting the file into a new table. Its digest is taken each time: it is a new file.
+
+    `erased`: so many other keys are on the topic's denylist, from now on."""
     from spark_jobs.round.intake.ingest import ingest_files
 
     _platform, watch = lake.platform, Stopwatch()
     lake.write_topic(TOPIC, {})
+    if erased:
+        _erase(lake, erased)
     topic, spark = lake.topic(TOPIC), lake.session()
     meter = Meter(spark)
     for number in range(repetitions + 1):
-        say(f"Cleantail from a file, {number} of {repetitions}")
+        say(f"Cleantail from a file, {f'{erased:,} keys erased, ' if erased else ''}{number} of {repetitions}")
         os.utime(file)  # so that its digest is not remembered
         with watch(INGESTING):
             result = ingest_files(spark, topic, [file], "text", lambda _: None)
@@ -87,3 +92,15 @@ def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Measu
         require_records(table.current().count(), lines, "the table of the file")
         dropped(table)
     return Measured(Times.of(watch.seconds[INGESTING]), meter.peak_memory_bytes())
+
+
+def _erase(lake: Lake, keys: int) -> None:
+    """Puts so many keys, of which the file has none, on the topic's denylist."""
+    from cleantail.erasure.requests import APPROVED, ErasureEvent
+    from cleantail.erasure.store import ErasureStore
+
+    os.environ["CLEANTAIL_ERASURE_KEY"] = base64.b64encode(bytes(32)).decode()
+    store = ErasureStore(lake.platform.with_env(os.environ))
+    absent = (f"gone-{number:0{KEY_DIGITS}}".encode() for number in range(keys))
+    request = store.request(TOPIC, absent, by="the benchmark", now_ms=0, deadline_ms=1)
+    store.append(ErasureEvent(TOPIC, request.id, APPROVED, 0, "the benchmark"))

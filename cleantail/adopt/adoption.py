@@ -20,11 +20,11 @@ from dataclasses import dataclass, field, replace
 
 from cleantail.config.config_model import INT_MAX, LONG_MAX
 from cleantail.config.topic_table import (
-    EVIDENCE,
     HEADERS,
     KEY,
     OFFSET,
     ORDER,
+    OWN_TABLES,
     PARTITION,
     PROPERTY_SIDE_OF,
     RETRIES,
@@ -191,8 +191,8 @@ def cleantail_table_problems(table: str, properties: Mapping[str, str]) -> list[
     texts = []
     if owner := properties.get(PROPERTY_SIDE_OF):
         texts.append(f"it is a side table that Cleantail keeps for topic {owner}: adopt a table that a sink fills")
-    if table.rpartition(".")[2] == EVIDENCE:
-        texts.append("it has the name of the evidence table: give a sink's table another name")
+    if whose := OWN_TABLES.get(table.rpartition(".")[2]):
+        texts.append(f"it has the name of the table with {whose}: give a sink's table another name")
     return texts
 
 

@@ -50,7 +50,10 @@ MEANING = {
         "another program removed the last round or the last ingestion from the table's history (a rollback, or CREATE "
         "OR REPLACE TABLE). Logs are then cleaned from their starts. The incident ends after a day"
     ),
-    Event.ERASURE: "a tombstone was not removed within cleantail.erasure.grace.ms after it was due",
+    Event.ERASURE: (
+        "a tombstone was not removed within cleantail.erasure.grace.ms after it was due. Or the deadline of a request "
+        "to erase keys is near, or has passed"
+    ),
 }
 """Event -> when it occurs."""
 

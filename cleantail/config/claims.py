@@ -50,7 +50,7 @@ from cleantail.config.source_paths import MAGIC, path_problem, written_problem
 from cleantail.config.topic import DOCTOR_DAG, ID_CHARS, OWN_DAG, Topic, dag_id_of, default_table
 from cleantail.config.topic_checks import is_own
 from cleantail.config.topic_source import ADDRESS
-from cleantail.config.topic_table import EVIDENCE, KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, UNHOLDABLE_SUFFIX
+from cleantail.config.topic_table import KEYLESS_SUFFIX, LATEST_SUFFIX, LEDGER_SUFFIX, OWN_TABLES, UNHOLDABLE_SUFFIX
 from cleantail.config.yaml_file import KeyPath, key_lines, key_text, line_of
 from cleantail.errors import ConfigError, Problem, not_allowed
 
@@ -125,7 +125,7 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
 def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Problem]:
     """Return file -> the first problem with its claims."""
     # 1. the claims of each name
-    evidence = f"{catalog.namespace}.{EVIDENCE}"
+    own = {f"{catalog.namespace}.{name}".casefold(): text for name, text in OWN_TABLES.items()}
     names: dict[str, list[tuple[Claim, str]]] = defaultdict(list)
     without_topic = superseded(claims, catalog)
     for claim in claims:
@@ -138,12 +138,10 @@ def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Prob
             others = [o for o in namesakes if o.file != claim.file and _rank_of_file(o) >= _rank_of_file(claim)]
             if others:
                 problems[claim.file] = _same_topic(claim, others)
-    # 3. the name of the evidence
+    # 3. the names of the evidence, and of the tables of erasures
     for claim in claims:
-        if claim.table and claim.table.casefold() == evidence.casefold():
-            problems.setdefault(
-                claim.file, _table_problem(claim, "it is the evidence of all topics: name another table")
-            )
+        if claim.table and (whose := own.get(claim.table.casefold())):
+            problems.setdefault(claim.file, _table_problem(claim, f"it is {whose}: name another table"))
     # 4. two topics of one name
     for pairs in names.values():
         for claim, name in pairs:
@@ -156,13 +154,13 @@ def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Prob
             ]
             if rivals and claim.file not in problems:
                 problems[claim.file] = _same_name(claim, name, rivals)
-    # 5. a topic that reads a table of a topic, or the evidence
+    # 5. a topic that reads a table of a topic, or one that belongs to none
     for claim in claims:
         if claim.reads is None:
             continue
-        owners = names.get(claim.reads.casefold(), ())
-        if owners or claim.reads.casefold() == evidence.casefold():
-            problems.setdefault(claim.file, _read_problem(claim, owners))
+        owners, whose = names.get(claim.reads.casefold(), ()), own.get(claim.reads.casefold(), "")
+        if owners or whose:
+            problems.setdefault(claim.file, _read_problem(claim, owners, whose))
     return problems
 
 
@@ -226,10 +224,11 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
     return _table_problem(claim, f"{subject}{also}{theirs}: {until}")
 
 
-def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]]) -> Problem:
-    """Return the problem of a topic that reads a table of Cleantail. `owners` claim the name of that table."""
+def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]], whose: str) -> Problem:
+    """Return the problem of a topic that reads a table of Cleantail. `owners` claim the name of that table. If none
+    does, `whose` says what it is."""
     if not owners:
-        whose = "it is the evidence of all topics"
+        whose = f"it is {whose}"
     elif any(owner.file == claim.file for owner, _ in owners):
         whose = "it is the topic's own"
     else:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import AfterValidator, Field, PrivateAttr, model_validator
 
 from cleantail.config.catalog import LOCAL_WAREHOUSE, Catalog, SourceCatalog
-from cleantail.config.config_model import Model, SettingText, cross_field_error, matching
+from cleantail.config.config_model import ConnectionId, Model, SettingText, cross_field_error, matching
 from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
 from cleantail.config.topic_checks import OWN_NAME, class_problem
 from cleantail.config.topic_source import ADDRESS_PATTERN, CatalogName, TablePattern
@@ -71,7 +71,7 @@ def _is_on(conf: Mapping[str, str], name: str) -> bool:
 ROOT_ALLOWED = (
     "a folder without .., absolute or inside CLEANTAIL_HOME, but neither that folder itself nor a folder of Cleantail's"
 )
-_FOLDERS_OF_RUNS = ("airflow", "data_docs", "drivers", "locks", "alerts", "packs", "page")
+_FOLDERS_OF_RUNS = ("airflow", "data_docs", "drivers", "locks", "alerts", "packs", "page", "erasures")
 _RESERVED_FOLDERS = (*_FOLDERS_OF_RUNS, "warehouse", "jars", "demo")
 """Folders of CLEANTAIL_HOME that are not sources of records."""
 
@@ -243,6 +243,11 @@ class PlatformSettings(Model):
         "Names of the platform's own catalog begin with its name too.",
     )
 
+    erasure_connection: ConnectionId | None = Field(
+        default=None,
+        description="Airflow connection with the secrets of erasures that are not in the environment: its password is "
+        "CLEANTAIL_ERASURE_KEY, and certificate_key in its extra CLEANTAIL_CERTIFICATE_KEY.",
+    )
     expectations: Annotated[tuple[OwnExpectation, ...], Field(strict=False)] = Field(
         default=(),
         description="Expectations of your own that topics' checks may name: classes of Great Expectations, each with "

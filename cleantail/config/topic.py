@@ -201,6 +201,8 @@ def default_table(namespace: str, topic: str) -> str:
 
 DOCTOR_DAG = "cleantail_doctor"
 """Id of the DAG that examines the installation, behind `platform.dag_prefix`. No topic or group has this name."""
+ERASURE_DAG = "cleantail_erasures"
+"""Id of the DAG of erasures. A topic of this name has no table of its own: the table of erasures has its name."""
 OWN_DAG = "another name: Cleantail has a DAG of this one"
 
 

@@ -60,6 +60,14 @@ LATEST_SUFFIX = "_latest"
 SIDE_SUFFIXES = (LEDGER_SUFFIX, KEYLESS_SUFFIX, UNHOLDABLE_SUFFIX, LATEST_SUFFIX)
 EVIDENCE = "cleantail_evidence"
 """Name of the evidence table, in the catalog's namespace."""
+ERASURES, ERASED_KEYS = "cleantail_erasures", "cleantail_erased_keys"
+"""Names of the tables of erasures, in the same namespace."""
+OWN_TABLES = {
+    EVIDENCE: "the evidence of all topics",
+    ERASURES: "the erasures of all topics",
+    ERASED_KEYS: "the erased keys of all topics",
+}
+"""Tables that belong to no topic -> what they are."""
 
 FILE_BYTES = 512 << 20
 """Data files end at this size, or at segment.bytes if that is less, so that a segment can end there too."""

@@ -18,14 +18,17 @@ TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS = LONG_MAX // 1000, -(LONG_MAX // 1000)
 """The last and the first timestamp that Iceberg's microseconds can express."""
 NO_TIMESTAMP_MS = -1
 
-Reason = Literal["timestamp", "header name", "not decoded"]
+Reason = Literal["timestamp", "header name", "not decoded", "erased"]
 TIMESTAMP: Reason = "timestamp"
 HEADER_NAME: Reason = "header name"
 UNDECODED: Reason = "not decoded"
+ERASED: Reason = "erased"
+"""A table could hold the record, but its key is on the topic's denylist (cleantail.erasure.requests)."""
 TEXTS: Mapping[Reason, str] = {
     TIMESTAMP: f"a timestamp beyond {TIMESTAMP_MAX_MS} ms",
     HEADER_NAME: "the name of a header is not UTF-8, which Kafka requires",
     UNDECODED: "kcat could not decode key or value, or read Avro's null",
+    ERASED: "the key was erased",
 }
 WAY_OUT = f'{POLICY} "quarantine" or "drop" lets the topic continue without such records'
 

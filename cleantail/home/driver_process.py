@@ -5,7 +5,8 @@ The environment:
 1. A driver reads data that others wrote, and runs for hours. So it gets nothing of Airflow's own: no signing keys,
    connections, variables, or database login.
 2. It gets the task's identity (AIRFLOW_CTX_…), which the evidence names.
-3. It gets the secrets of the catalog and the store (CLEANTAIL_…), but not the token of the metrics.
+3. It gets the secrets of the catalog and the store (CLEANTAIL_…), and that of erasures. It gets neither the token of
+   the metrics nor the key that signs certificates.
 4. It gets no Kafka login (CLEANTAIL_KAFKA_…): the one job that reads from Kafka gets its login in a file.
 5. It gets all other variables: Spark, Java or a cloud's library may need them.
 
@@ -28,6 +29,8 @@ from pathlib import Path
 from cleantail.codec import digest_of
 from cleantail.home.home_folder import holds_within, make_folder
 
+CERTIFICATE_KEY = "CLEANTAIL_CERTIFICATE_KEY"
+"""Variable with the key that signs certificates of erasures. Drivers of Airflow's tasks read data, and sign nothing."""
 TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
 """Token of the metrics, set in the environment of the API server."""
 _AIRFLOW_PREFIXES = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
@@ -62,7 +65,7 @@ def with_own_python(env: Mapping[str, str]) -> dict[str, str]:
 def _is_withheld(name: str) -> bool:
     upper = name.upper()
     return (
-        name == TOKEN_VARIABLE
+        name in (TOKEN_VARIABLE, CERTIFICATE_KEY)
         or (name.startswith(_KAFKA_PREFIX) and name != _KAFKA_JARS)
         or (upper.startswith(_AIRFLOW_PREFIXES) and not upper.startswith(_TASK_IDENTITY_PREFIX))
     )

@@ -47,10 +47,11 @@ _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]{1,64})"')
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
-    """A file of a listing, with the time of the store (Unix ms)."""
+class ListedFile:
+    """A file of a listing, with the time of the store (Unix ms). The path has no scheme."""
 
     path: str
+    size: int
     written_ms: int
     open: Callable[[str], Any]
 
@@ -95,7 +96,7 @@ def oldest_own_file_ms(table: Table) -> int | None:
     named = {posixpath.basename(s.manifest_list) for s in table.metadata.snapshots if s.manifest_list}
     metadata, oldest_ms = [], None
     try:
-        for file in _below(table.io, table.location()):
+        for file in files_below(table.io, table.location()):
             if METADATA_FILE.search(file.name):
                 metadata.append(file)
             elif file.name in named:
@@ -212,15 +213,15 @@ def _around(location: str) -> list[str]:
     return [f"{prefix}{'/'.join([*parts[:n], 'metadata'])}" for n in reversed(below)]
 
 
-def _metadata_in(io: Any, folder: str) -> list[_Listed]:
+def _metadata_in(io: Any, folder: str) -> list[ListedFile]:
     """Return the metadata files of one folder. Empty if this login may not list it."""
     try:
-        return [file for file in _below(io, folder, deep=False) if METADATA_FILE.search(file.name)]
+        return [file for file in files_below(io, folder, deep=False) if METADATA_FILE.search(file.name)]
     except Exception:  # each store has its own errors; outside its own folder a login may have no rights
         return []
 
 
-def _below(io: Any, folder: str, deep: bool = True) -> Iterator[_Listed]:
+def files_below(io: Any, folder: str, deep: bool = True) -> Iterator[ListedFile]:
     """Yield the files below a folder. Empty if the folder does not exist."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
@@ -231,11 +232,11 @@ def _below(io: Any, folder: str, deep: bool = True) -> Iterator[_Listed]:
         files = io.fs_by_scheme(scheme, host)
         for info in files.get_file_info(FileSelector(path, allow_not_found=True, recursive=deep)):
             if info.is_file:
-                yield _Listed(info.path, (info.mtime_ns or 0) // 1_000_000, files.open_input_stream)
+                yield ListedFile(info.path, info.size, (info.mtime_ns or 0) // 1_000_000, files.open_input_stream)
         return
     store = io._get_fs_from_uri(urlparse(folder), folder)
     for path, facts in store.find(folder, maxdepth=None if deep else 1, detail=True).items():
-        yield _Listed(path, _time_ms(facts), partial(store.open, mode="rb"))
+        yield ListedFile(path, int(facts.get("size") or 0), _time_ms(facts), partial(store.open, mode="rb"))
 
 
 def _time_ms(facts: dict[str, Any]) -> int:
@@ -249,7 +250,7 @@ def _time_ms(facts: dict[str, Any]) -> int:
     return int((value.timestamp() if isinstance(value, datetime) else float(value)) * 1000)
 
 
-def _uuid_of(file: _Listed) -> str | None:
+def _uuid_of(file: ListedFile) -> str | None:
     return _uuid_in(lambda: file.open(file.path), file.path)
 
 

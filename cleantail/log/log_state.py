@@ -23,6 +23,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.unholdable import ERASED
 from cleantail.log.partition_state import Horizon, LeftOut, PartitionState
 from cleantail.log.segments import DataFile, Segment, is_active, registered_twice_note, roll_segments
 from cleantail.log.source_position import GAPS_SHOWN, Forgotten, Gap, ReadPosition, SnapshotGap
@@ -299,7 +300,8 @@ def log_state_at(
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
     of_source: tuple[Gap | SnapshotGap, ...] = source.gaps_of(partition) if source else ()
-    gaps = tuple(sorted((*of_source, *state.left_out), key=lambda gap: gap.at_ms))
+    left_out = (entry for entry in state.left_out if entry.reason != ERASED)  # a person asked for that
+    gaps = tuple(sorted((*of_source, *left_out), key=lambda gap: gap.at_ms))
     forgotten = source.forgotten_of(partition, state, now_ms) if source else None
     warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]), *((forgotten.text,) if forgotten else ()))
     if state.rewritten and state.rewritten.counts_at(now_ms):

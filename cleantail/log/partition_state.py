@@ -23,7 +23,7 @@ from typing import Any, Literal
 from pydantic import ConfigDict
 
 from cleantail.codec import Codec
-from cleantail.config.unholdable import POLICY, TEXTS, Reason
+from cleantail.config.unholdable import ERASED, POLICY, TEXTS, Reason
 from cleantail.errors import TableError
 from cleantail.human import counted, instant, one_line, whole_number
 
@@ -31,8 +31,9 @@ PROPERTY_LEFT_OUT = "cleantail.unholdable"
 """Table property: what was left out, as JSON, oldest first."""
 LEFT_OUT_KEPT = 200
 """Number of entries that the property keeps, the newest ones. The evidence has all of them."""
-DELETED_REASON = "unholdable"
-"""The reason under which the evidence and the metrics count records that were left out."""
+PROPERTY_DENYLIST = "cleantail.denylist"
+"""Table property: a digest of the requests of erasure that keep keys out. The commit of an ingestion that began with
+another one is refused."""
 PROPERTY_PARTITION = "cleantail.partition."
 """Table property, followed by the partition number: the PartitionState of that log as JSON."""
 PROPERTY_INGESTED = "cleantail.ingested."
@@ -69,11 +70,18 @@ class LeftOut:
     at_ms: int
 
     @property
+    def counted_as(self) -> str:
+        """Return the reason under which the evidence and the metrics count the records."""
+        return ERASED if self.reason == ERASED else "unholdable"
+
+    @property
     def text(self) -> str:
         became = "moved to the side table" if self.policy == "quarantine" else "dropped"
         offsets = f"offset {self.first_offset}"
         if self.last_offset > self.first_offset:
             offsets = f"offsets {self.first_offset} to {self.last_offset}"
+        if self.reason == ERASED:
+            return f"partition {self.partition}: {counted(self.records, 'record')} of erased keys left out ({offsets})"
         return (
             f"partition {self.partition}: {counted(self.records, 'record')} that the table cannot hold ({offsets}: "
             f"{TEXTS[self.reason]}), {became}"
@@ -151,7 +159,7 @@ class Reconciled:
 class Quarantine:
     """Why a log is blocked, since when, and when the scheduler may try again (all Unix ms).
 
-    `kind` is that of the round whose check failed or that a user rejected: compact, expire, reconcile or retain.
+    `kind` is that of the round whose check failed or that a user rejected: compact, expire, reconcile, erase or retain.
     `branch` keeps what a failed round would have published (cleantail.log.quarantine). It is empty if nothing is kept.
     """
 

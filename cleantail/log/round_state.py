@@ -3,8 +3,9 @@
 1. A compaction moves the checkpoint to its end, in the commit that changes the data (semantics.md 1.4, 3.2).
 2. An expiry removes due tombstones (cleantail.log.horizons). It changes the ledger, but not the checkpoint.
 3. A reconciliation removes keys that are gone at the source. It changes neither checkpoint nor ledger.
-4. A compaction lifts any quarantine of its log. An expiry, a reconciliation, and a round that only moves the log start
-   lift only a quarantine of their own kind. They prove nothing about records that another check blocked.
+4. An erasure removes every record of erased keys, also above the checkpoint. It changes neither checkpoint nor ledger.
+5. A compaction lifts any quarantine of its log. Other rounds, and one that only moves the log start, lift only a
+   quarantine of their own kind. They prove nothing about records that another check blocked.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ EXPIRE = "expire"
 """The kind of a round that removes tombstones past their horizon, and of a quarantine."""
 RECONCILE = "reconcile"
 """The kind of a round that removes keys which are gone at the source, and of a quarantine."""
+ERASE = "erase"
+"""The kind of a round that removes every record of erased keys, and of a quarantine."""
 RETAIN = "retain"
 """The kind of a quarantine after a round that only moved the log start. No round has this kind."""
 
@@ -111,3 +114,8 @@ def after_reconciliation(state: PartitionState, work: PartitionWork, now_ms: int
         last_round_ms=now_ms,
         quarantine=None if _is_of(state, RECONCILE) else state.quarantine,
     )
+
+
+def after_erasure(state: PartitionState, now_ms: int) -> PartitionState:
+    """Return the state after an erasure. The ledger may count tombstones that it removed, until the next expiry."""
+    return replace(state, last_round_ms=now_ms, quarantine=None if _is_of(state, ERASE) else state.quarantine)

@@ -5,7 +5,7 @@
 2. A round removes nothing that readers rely on (semantics.md 1.4.2, 1.5, 1.6): `missing_winners`, `foreign_records`,
    `data_files_changed`, `head_changed` and `early_tombstones`.
 3. A round leaves nothing that had to be removed: `duplicate_keys` (semantics.md 1.6), `overdue_tombstones` (1.5, 3.4),
-   `invalid_left` (3.7), `resurrected` (2, hazard 2) and `gone_at_source_left` (3.12).
+   `invalid_left` (3.7), `resurrected` (2, hazard 2), `gone_at_source_left` (3.12) and `erased_left`.
 4. A round does not decide between records that contradict each other: `contradicting_offsets` (semantics.md 3.5).
 5. A round counts all that it removes, and once: `imbalance`.
 6. Each measure of WARNINGS counts faults of the records that came in (semantics.md 2, hazard 4). A violation is
@@ -61,6 +61,7 @@ RULES = {
     "resurrected": "no record older than a remembered deletion is left",
     "contradicting_offsets": "no offset has two different records: a copy is equal in key, value, timestamp, headers",
     "gone_at_source_left": "a reconciliation leaves no key that was deleted at the source",
+    "erased_left": "an erasure leaves no record of an erased key",
     "imbalance": "records in - records removed, each counted under one reason = records out",
 }
 """Measure -> the rule whose violations it counts."""
@@ -120,6 +121,7 @@ class LogMeasure:
     resurrected: int = 0
     contradicting_offsets: int = 0
     gone_at_source_left: int = 0
+    erased_left: int = 0
     imbalance: int = 0
     # 4. what is wrong with records that came in
     malformed_versions: int = 0

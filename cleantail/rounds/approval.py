@@ -26,7 +26,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
 from cleantail.human import counted, one_line
 from cleantail.log.partition_state import NOT_APPROVED, PartitionState, Quarantine
-from cleantail.log.round_state import EXPIRE, RECONCILE, RETAIN
+from cleantail.log.round_state import ERASE, EXPIRE, RECONCILE, RETAIN
 from cleantail.log.rules import LogMeasure
 from cleantail.retries import settled
 from cleantail.rounds.checked_round import CheckedRound, Hold
@@ -84,7 +84,7 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine
     if held and held.check_failed:
-        if kind == RETAIN or (kind in (EXPIRE, RECONCILE) and held.kind != kind):
+        if kind == RETAIN or (kind in (EXPIRE, RECONCILE, ERASE) and held.kind != kind):
             return replace(state, quarantine=replace(held, retry_at_ms=max(held.retry_at_ms, retry_at_ms)))
         held = None
     if held and (held.reason, held.retry_at_ms) == (rejection.reason, retry_at_ms):

@@ -207,7 +207,7 @@ class Verdict:
 class CheckedRound:
     """A round whose branches were checked.
 
-    `kind`: compact, expire or reconcile. `measures` and `verdicts`: one for each log. `holds`: why it waits for
+    `kind`: compact, expire, reconcile or erase. `measures` and `verdicts`: one for each log. `holds`: why it waits for
     approval; empty if it may be published at once. `sample`: some of the records that it removes, if it waits.
     `data_docs`: the page of check results, None if the round was read from the evidence.
     """
@@ -256,7 +256,7 @@ class CheckedRound:
         return next(m for m in self.measures if m.partition == partition)
 
     def kind_of(self, work: PartitionWork) -> str:
-        """Return what the round does to a log: compact, expire, reconcile or retain."""
+        """Return what the round does to a log: compact, expire, reconcile, erase or retain."""
         return RETAIN if work.only_retention and self.kind == COMPACT else self.kind
 
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from cleantail.codec import Codec
 from cleantail.human import whole_number
 from cleantail.log.partition_state import PartitionState, parse_partition_state
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
+from cleantail.log.round_state import COMPACT, ERASE, EXPIRE, RECONCILE
 from cleantail.log.segments import DataFile
 
 OPERATION = "cleantail.operation"
 """Summary entry of our commits: what made them."""
-ROUNDS = (COMPACT, EXPIRE, RECONCILE)
+ROUNDS = (COMPACT, EXPIRE, RECONCILE, ERASE)
 """The operations of published rounds."""
 MEND = "mend"
 """The operation of a commit that replaces deletion vectors that made the table unreadable."""

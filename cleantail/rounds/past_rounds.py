@@ -89,7 +89,7 @@ class LogRound:
 class Round:
     """One checked round: its clock (`now_ms`), when it was checked, and its logs.
 
-    The kind is compact, expire, reconcile, or rollback, which is a decision and not a round.
+    The kind is compact, expire, reconcile, erase, or rollback, which is a decision and not a round.
     """
 
     name: str

@@ -34,8 +34,8 @@ OUTCOMES = {HELD_BACK: "a check failed", CHECKED: "not published yet", WITHDRAWN
 class HistoryEvent:
     """One thing that happened to a topic. `at_ms` is the time of its commit, or of its check (Unix ms).
 
-    `kind`: compact, expire, reconcile, ingest, reclaim, rollback, or another writer's operation. `undo`: the options of
-    `cleantail rollback` that undo it, with all rounds after it; empty if nothing does.
+    `kind`: compact, expire, reconcile, erase, ingest, reclaim, rollback, or another writer's operation. `undo`: the
+    options of `cleantail rollback` that undo it, with all rounds after it; empty if nothing does.
     """
 
     at_ms: int

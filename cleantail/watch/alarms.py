@@ -3,7 +3,8 @@
 1. CHECK_FAILED and QUARANTINED: a log is in quarantine, after a failed check or a user's answer.
 2. DEADLINE_MISSED: dirty records have passed max.compaction.lag.ms (semantics.md 1.3b), and the run that should have
    cleaned them did not.
-3. ERASURE: a tombstone was not removed within cleantail.erasure.grace.ms after it was due.
+3. ERASURE: a tombstone was not removed within cleantail.erasure.grace.ms after it was due. Or a request to erase keys
+   has neither a certificate nor much time left (erasure_alarms).
 4. HOLD_CAP: a round removed tombstones that a registered reader had not read (semantics.md 3.9).
 5. GAP: Kafka deleted records before they were read, a source table was changed, or the table cannot hold a record.
    Lasts a day, because nothing brings the records back.
@@ -21,6 +22,7 @@ from dataclasses import replace
 from cleantail.config.alert_channels import Event
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.run_schedule import run_before
+from cleantail.erasure.requests import ErasureRequest
 from cleantail.human import be, counted, duration, instant, interval, one_line, readable_reason
 from cleantail.log.horizons import Reader, hold_offset
 from cleantail.log.log_state import LogState
@@ -29,6 +31,8 @@ from cleantail.log.quarantine import kept_until_ms, red_since_and_retry
 from cleantail.log.triggers import decide
 from cleantail.watch.incidents import Condition, cause_of
 
+LATE, DUE_SOON = "late", "soon"
+"""Occurrences of a request to erase keys: channels are notified again when the deadline passes."""
 GAP_TOLD_MS = 86_400_000
 """How long a gap counts as wrong."""
 
@@ -166,6 +170,24 @@ def _erasure(log: LogState, hold: int | None, configs: KafkaConfigs, now_ms: int
     still = f"up to {counted(count, 'tombstone')} {be(count)} still there"
     text = f"partition {log.partition}: {still}, due since {instant(first_ms)} UTC"
     return Condition(Event.ERASURE, partition_subject(log.partition), text, partition=log.partition)
+
+
+def erasure_alarms(requests: Iterable[ErasureRequest], now_ms: int) -> list[Condition]:
+    """Return the requests of a topic whose deadline is near, or has passed, at `now_ms` (wall clock)."""
+    conditions = []
+    for request in requests:
+        late = request.is_overdue(now_ms)
+        if not (late or request.is_due_soon(now_ms)):
+            continue
+        deadline = f"the deadline {'was' if late else 'is'} {instant(request.deadline_ms)} UTC"
+        text = (
+            f"the request {request.id} to erase {counted(request.keys, 'key')} is {request.state}, and {deadline}: "
+            f"`cleantail erase {request.topic}` goes on with it"
+        )
+        conditions.append(
+            Condition(Event.ERASURE, f"request {request.id}", text, occurrence=LATE if late else DUE_SOON)
+        )
+    return conditions
 
 
 def _gap(log: LogState, now_ms: int) -> Condition | None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.erasure.requests import ErasureRequest
 from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
@@ -108,6 +109,18 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
         Sample(m.MAP_MESSAGES_READ, (topic,), last.map_messages_read),
         Sample(m.INVALID_MESSAGES_READ, (topic,), last.invalid_messages_read),
     ]
+
+
+def erasure_samples(topic: str, requests: Sequence[ErasureRequest], now_ms: int) -> Iterator[Sample]:
+    """Yield the gauges of a topic's requests to erase keys; none if there never was one."""
+    if not requests:
+        return
+    still_open = [request for request in requests if request.is_open]
+    yield Sample(m.ERASURES_OPEN, (topic,), len(still_open))
+    yield Sample(m.ERASURES_OVERDUE, (topic,), sum(request.is_overdue(now_ms) for request in still_open))
+    if still_open:
+        first_ms = min(request.deadline_ms for request in still_open)
+        yield Sample(m.ERASURE_LEFT, (topic,), (first_ms - now_ms) / 1000)
 
 
 def totals_of(rows: Iterable[EvidenceRow]) -> Totals:

@@ -20,11 +20,13 @@ from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import EVIDENCE
+from cleantail.config.topic_table import ERASURES, EVIDENCE
+from cleantail.erasure.requests import ErasureRequest, requests_of
+from cleantail.erasure.store import events_in
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.home.kept_texts import KeptTexts
 from cleantail.kafka.table_position import look_in
-from cleantail.lake.catalogs import is_outdated, load_table, metadata_locations, open_catalog
+from cleantail.lake.catalogs import is_outdated, load_any, load_table, metadata_locations, open_catalog
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.kept_facts import partitioned_by_values
 from cleantail.lake.own_namespace import namespace_properties, readers_in, releases_in
@@ -284,6 +286,7 @@ class MetadataCache:
         self._is_loaded = False
         self._digests: dict[str, tuple[Topic, str]] = {}
         self._evidence: dict[tuple[str, str], list[Round]] = {}
+        self._erasures: tuple[str, dict[str, list[ErasureRequest]]] = ("", {})
         self._properties: dict[str, Mapping[str, str]] = {}
         self._away: tuple[float, OutsideError] | None = None
         self._totals = EvidenceTotals(lambda: load_evidence(self._open(), platform))
@@ -344,6 +347,19 @@ class MetadataCache:
                 self._evidence.pop(next(iter(self._evidence)))
             self._evidence[key] = rounds
         return rounds
+
+    def erasures(self) -> dict[str, list[ErasureRequest]]:
+        """Return topic -> its requests to erase keys, oldest first. Raises CleantailError if they cannot be read."""
+        name, locations = f"{self._platform.catalog.namespace}.{ERASURES}", self._current_locations()
+        known, requests = self._erasures
+        if (locations and name not in locations) or (table := load_any(self._open(), name, self._platform)) is None:
+            return {}
+        if table.metadata_location != known:
+            requests = {}
+            for request in requests_of(events_in(table)):
+                requests.setdefault(request.topic, []).append(request)
+            self._erasures = (table.metadata_location, requests)
+        return requests
 
     def totals(self, within_s: float) -> Totals | None:
         """Return counters over the whole evidence table. None during the first read.

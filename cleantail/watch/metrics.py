@@ -187,6 +187,15 @@ RECLAIMED_KEPT = _gauge(
     _TOPIC,
     "Bytes that rewrites freed, over the snapshots that are still kept. Falls when a snapshot expires.",
 )
+ERASURES_OPEN = _gauge(
+    "erasures-open", _TOPIC, "Requests to erase keys that have no certificate yet. Absent if there never was a request."
+)
+ERASURES_OVERDUE = _gauge("erasures-overdue", _TOPIC, "Open requests to erase keys whose deadline has passed.")
+ERASURE_LEFT = _gauge(
+    "erasure-deadline-left-secs",
+    _TOPIC,
+    "Time until the first deadline of an open request to erase keys; below 0 after it. Absent without an open request.",
+)
 LAST_RUN_FAILED = _gauge(
     "last-run-failed",
     _TOPIC,
@@ -197,8 +206,8 @@ TOPICS = _gauge("topics", ("state",), "Topics in each state of the page in the U
 ROUNDS = _counter(
     "rounds",
     (*_LOG, "kind", "outcome"),
-    "Rounds of the log by kind (compact, expire, reconcile, rollback) and outcome: published; held_back (a check "
-    "failed); rejected (by a person, or not approved in time); withdrawn (dropped unpublished, because the table "
+    "Rounds of the log by kind (compact, expire, reconcile, erase, rollback) and outcome: published; held_back (a "
+    "check failed); rejected (by a person, or not approved in time); withdrawn (dropped unpublished, because the table "
     "changed or no user could be asked for approval). Scraped but not sent: withdrawn, and held_back by a check that "
     "was repeated after a conflict.",
     sent_by="check_quality, publish, expire_tombstones, reconcile, rollback",
@@ -213,7 +222,8 @@ DROPPED = _counter(
     "records-dropped",
     (*_LOG, "reason"),
     "Records that published rounds removed: superseded, expired, invalid, retention, copies, registered_twice or "
-    "gone_at_source. Also unholdable records, which an ingestion left out (cleantail.unholdable.policy).",
+    "gone_at_source. Also records that an ingestion left out: unholdable (cleantail.unholdable.policy), or erased "
+    "(their key is on the denylist of an erasure).",
     sent_by="publish, expire_tombstones, reconcile",
 )
 RECLAIMED = _counter("bytes-reclaimed", _TOPIC, "Bytes that rewrites freed.", sent_by=RECLAIM)

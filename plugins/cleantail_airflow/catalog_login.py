@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import MutableMapping
+from collections.abc import Mapping, MutableMapping
 from typing import Any
 
 from airflow.sdk import BaseHook
 
 from cleantail.config.platform import Platform
+from cleantail.erasure.erased_keys import ERASURE_KEY
 from cleantail.errors import CleantailError
+from cleantail.home.driver_process import CERTIFICATE_KEY
 from cleantail.lake.client_properties import secret_variables
 from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
@@ -24,12 +26,14 @@ _logins_put: dict[str, str] = {}
 
 
 def with_login(platform: Platform, env: MutableMapping[str, str] | None = None) -> None:
-    """Fill in the missing login variables of the platform's catalog, and of the catalogs that topics may read.
+    """Fill in the missing login variables of the platform's catalog, and of the catalogs that topics may read. Also the
+    secrets of erasures.
 
     Raises CleantailError if the platform's own catalog names a missing connection. For another catalog this is a
     warning: only the topics that read from it fail.
     """
     target = os.environ if env is None else env
+    _put_erasure_keys(platform, target)
     _put_login(platform, "platform.catalog", target)
     for name in platform.source_catalogs:
         try:
@@ -48,7 +52,24 @@ def _put_login(platform: Platform, key: str, target: MutableMapping[str, str]) -
             f"Airflow has no connection {platform.catalog.connection}, which {key}.connection names"
         ) from None
     extra = {key: value for key, value in connection.extra_dejson.items() if isinstance(value, str)}
-    for name, value in variables_of(platform, connection.login, connection.password, extra).items():
+    _put(variables_of(platform, connection.login, connection.password, extra), target)
+
+
+def _put_erasure_keys(platform: Platform, target: MutableMapping[str, str]) -> None:
+    if platform.erasure_connection is None:
+        return
+    try:
+        connection = BaseHook.get_connection(platform.erasure_connection)
+    except AirflowNotFoundException:
+        raise CleantailError(
+            f"Airflow has no connection {platform.erasure_connection}, which platform.erasure_connection names"
+        ) from None
+    keys = {ERASURE_KEY: connection.password, CERTIFICATE_KEY: connection.extra_dejson.get("certificate_key")}
+    _put({name: value for name, value in keys.items() if isinstance(value, str) and value}, target)
+
+
+def _put(variables: Mapping[str, str], target: MutableMapping[str, str]) -> None:
+    for name, value in variables.items():
         if target.get(name) in (None, "", _logins_put.get(name)):
             target[name] = _logins_put[name] = value
 

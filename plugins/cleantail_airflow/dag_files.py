@@ -9,6 +9,10 @@ the number of broken files in its name:
 
     doctor = doctor_dag("/etc/cleantail/config")
 
+That of `erasure_dag` goes on with requests to erase keys:
+
+    erasures = erasure_dag("/etc/cleantail/config", schedule="@daily")
+
 Airflow shows an import error of a file only if the file has no DAG. So a second file turns broken YAML into an import
 error:
 
@@ -26,15 +30,17 @@ from pathlib import Path
 from airflow.sdk import DAG, Param, get_parsing_context
 
 from cleantail.config.loading import dag_prefix, load_platform
-from cleantail.config.topic import DOCTOR_DAG, Topic, dag_id_of, topic_of
+from cleantail.config.topic import DOCTOR_DAG, ERASURE_DAG, Topic, dag_id_of, topic_of
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import counted
 from cleantail_airflow.dag_defaults import FIRST_DAY
 from cleantail_airflow.groups.group_dag import group_dag
-from cleantail_airflow.task_ids import DOCTOR
+from cleantail_airflow.task_ids import DOCTOR, ERASE
 from cleantail_airflow.tasks.assets import usable_groups, usable_topics
 from cleantail_airflow.tasks.doctor_task import SEND_TEST, DoctorOperator
+from cleantail_airflow.tasks.erase_task import TOPIC, EraseOperator
+from cleantail_airflow.tasks.spark_pool import POOL
 from cleantail_airflow.topic_dag import code_span, topic_dag
 
 
@@ -112,6 +118,35 @@ def doctor_dag(config: str | os.PathLike[str]) -> DAG:
     ) as dag:
         DoctorOperator(task_id=DOCTOR, config_dir=str(folder))
     return dag
+
+
+def erasure_dag(config: str | os.PathLike[str], schedule: str | None = None) -> DAG:
+    """Return the DAG that goes on with open requests to erase keys, when it is triggered or by the schedule.
+
+    Raises ConfigError if `config` is not a directory.
+    """
+    folder = Path(config).absolute()
+    with DAG(
+        dag_id=dag_id_of(ERASURE_DAG, dag_prefix(folder)),
+        description="Erases the keys of open requests, and certifies it",
+        doc_md=ERASURE_DOCS,
+        schedule=schedule,
+        start_date=FIRST_DAY,
+        catchup=False,
+        max_active_runs=1,
+        tags=["cleantail"],
+        params={TOPIC: Param(None, type=["null", "string"], description="Only this topic; null: all with requests.")},
+        default_args={"owner": "cleantail", "retries": 0},
+    ) as dag:
+        EraseOperator(task_id=ERASE, config_dir=str(folder), pool=POOL)
+    return dag
+
+
+ERASURE_DOCS = """\
+The task `erase` goes on with the requests to erase keys that are open, and takes those that were left as files in
+`CLEANTAIL_HOME/erasures`. It fails if a request is not certified: its log has the reason. Keys are in no param, XCom or
+log. See docs/erasure.md.
+"""
 
 
 DOCTOR_DOCS = """\

@@ -22,7 +22,8 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.config.topic_table import OFFSET
+from cleantail.config.topic_table import KEY, OFFSET
+from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.human import counted
 from cleantail.lake.manifest_entries import open_parquet
 from spark_jobs.engine.written_files import (
@@ -36,7 +37,7 @@ from spark_jobs.engine.written_files import (
     as_written,
 )
 from spark_jobs.iceberg.file_columns import Layout, Projection
-from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
+from spark_jobs.iceberg.log_files import LogFile, alive, column_batches, read_deletes_in_task
 
 Booleans = npt.NDArray[np.bool_]
 Longs = npt.NDArray[np.int64]
@@ -131,7 +132,9 @@ class RewriteTask:
     settings   of the new files
     new_path   beginning of the new files' names
     location   any path in the store of the files, by which the file IO is chosen
-    in_order   records must be in offset order; false if offsets are made of row lineage, which a rewrite keeps
+    in_order   records must be in offset order; false if offsets are made of row lineage, which a rewrite keeps, or if
+               each file is rewritten alone
+    without    records of these keys are left out too; then `layout` has the place of the key
     """
 
     sources: tuple[RewriteSource, ...]
@@ -141,6 +144,7 @@ class RewriteTask:
     new_path: str
     location: str
     in_order: bool = True
+    without: ErasedKeys | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +198,9 @@ def _rewrite(io: FileIO, task: RewriteTask, source: RewriteSource, order: Offset
     """Rewrite one file, and return its number of live records."""
     file = source.file
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
+    for at, arrays in column_batches(io, file, task.layout, (KEY,)) if task.without is not None else ():
+        assert task.without is not None, "the loop has a condition"
+        live[at : at + len(arrays[KEY])] &= ~task.without.found(arrays[KEY])
     with opened(io, file) as parquet:
         written = task.schema.written(parquet.schema_arrow, file.path)
         new.begin(written, parquet.metadata)

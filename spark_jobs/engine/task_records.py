@@ -93,15 +93,16 @@ def records_of(
     keys: bool = True,
     versions: bool = False,
     tombstones: bool = False,
+    plain_keys: bool = False,
 ) -> Iterator[Records]:
-    """Yield the records of a file that `keep` has, and that belong to the task's logs. Raises TableError if a file
-    contradicts its metadata."""
+    """Yield the records of a file that `keep` has, and that belong to the task's logs. `plain_keys`: keys never begin
+    with their log. Raises TableError if a file contradicts its metadata."""
     columns = [*(() if file.log is not None else (PARTITION,)), OFFSET, *((KEY,) if keys else ())]
     columns += VERSION_COLUMN[task.configs.compaction_strategy] if versions else ()
     columns += _tombstone_columns(file, tombstones)
     for at, arrays in column_batches(io, file, task.layout, columns):
         require_place(arrays, file)
-        records = _records(task, file, at, arrays, keys, tombstones)
+        records = _records(task, file, at, arrays, keys, tombstones, plain_keys)
         ours = keep[at : at + len(records)] & (records.log >= 0)
         yield records.where(ours)
 
@@ -122,12 +123,18 @@ def _tombstone_columns(file: LogFile, tombstones: bool) -> Sequence[str]:
 
 
 def _records(
-    task: LogTask, file: LogFile, at: int, arrays: dict[str, pa.Array], keys: bool, tombstones: bool
+    task: LogTask,
+    file: LogFile,
+    at: int,
+    arrays: dict[str, pa.Array],
+    keys: bool,
+    tombstones: bool,
+    plain_keys: bool,
 ) -> Records:
     offset = _numbers(arrays[OFFSET])
     log = _logs(task, file, arrays.get(PARTITION), len(offset))
     key = arrays.get(KEY, pa.nulls(len(offset), pa.binary())) if keys else None
-    if key is not None and len(task.works) > 1:
+    if key is not None and len(task.works) > 1 and not plain_keys:
         key = with_log(log, key)
     pos = np.arange(at, at + len(offset), dtype=np.int64)
     flags = _tombstones(file, arrays, len(offset)) if tombstones else None

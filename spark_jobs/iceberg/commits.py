@@ -23,6 +23,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Protocol, TypeVar
 
+from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import IllegalArgumentException
 
@@ -32,7 +33,7 @@ from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError, ConflictError, OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.storage_locations import DELETES_OLD_METADATA, HEAD_BYTES, require_inner_log, uuid_in
-from cleantail.log.partition_state import LeftOut, aged_marks, with_left_out
+from cleantail.log.partition_state import PROPERTY_DENYLIST, LeftOut, aged_marks, with_left_out
 from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.log.work_units import ROUND_BRANCH
 from cleantail.retries import COMMITS
@@ -439,19 +440,21 @@ def append_files(
     left_out: Sequence[LeftOut] = (),
     present: Collection[str] | None = None,
     now_ms: int = 0,
+    denylist: str | None = None,
 ) -> None:
     """Append data files to `main`, with the properties, in one commit.
 
     The properties mark that the files were appended. Raises ConflictError, with nothing appended, if the table has
     one of them. Reason: a driver on another machine that counts as dead may still run, and a lock of one machine
     does not stop it. `left_out`: records of the source that the files lack. `present`: as in aged_marks; None keeps all
-    marks.
+    marks. `denylist`: the table's property when the ingestion began.
     """
 
     def stage(iceberg: Any, transaction: Any) -> None:
         there = texts(transaction.table().properties())
         if faster := sorted(name for name in properties if name in there):
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
+        _require_denylist(table, there, denylist)
         require_history(table.jvm, transaction.table(), table.topic.table)
         _append(transaction, transaction.newAppend(), files, summary)
         marks = marked(transaction, table.topic.table, ingested=True)
@@ -463,13 +466,21 @@ def append_files(
     send(table, stage)
 
 
+def _require_denylist(table: Committed, properties: Mapping[str, str], known: str | None) -> None:
+    """Raise ConflictError if keys were erased since the ingestion began: it may have records of them."""
+    if properties.get(PROPERTY_DENYLIST) != known:
+        raise ConflictError(
+            f"keys of topic {table.topic.topic} were erased while records were read: nothing was appended; ingest again"
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Advance:
     """How a commit moves the position: its text `before` (None at a first read) and `after`, and the summary of the
     snapshot.
 
     `base_snapshot_id`: a first read continues after the files that the table had there. `name`: the table property
-    that has the position. `left_out`: records that the table cannot hold, and that the commit skips.
+    that has the position. `left_out`: records that the commit skips. `denylist`: as in append_files.
     """
 
     before: str | None
@@ -478,6 +489,7 @@ class Advance:
     base_snapshot_id: int | None = None
     name: str = PROPERTY_POSITION
     left_out: tuple[LeftOut, ...] = ()
+    denylist: str | None = None
 
 
 def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance) -> None:
@@ -497,6 +509,7 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
         )
         if text != advance.before or not same_files:
             raise ConflictError(f"another ingestion into {table.topic.table} was faster: nothing was appended")
+        _require_denylist(table, properties, advance.denylist)
         require_history(table.jvm, now, table.topic.table)
         append = transaction.newAppend() if files else transaction.newFastAppend()
         _append(transaction, append, files, advance.summary)
@@ -796,6 +809,57 @@ def replace_files(
         with_summary(rewrite, summary).commit()
 
     return texts(send(load or table, stage).currentSnapshot().summary())
+
+
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Data files to replace, each with its delete files in the base, by new ones that keep a sequence number."""
+
+    sequence_number: int
+    old: Sequence[tuple[Any, Sequence[Any]]]
+    new: Sequence[Any]
+
+
+def replace_and_forget(
+    jvm: Any, load: Load, replacements: Sequence[Replacement], base_snapshot_id: int, summary: Mapping[str, str]
+) -> None:
+    """Replace data files as replace_files does, all in one commit. The new head of `main` also forgets what earlier
+    commits removed.
+
+    A manifest names removed files, with bounds of their columns, until it is written again. Raises ConflictError if an
+    old file has changed since the base.
+    """
+    for one in replacements:
+        require_own_deletes(jvm, [(str(file.location()), deletes) for file, deletes in one.old])
+
+    def stage(_: Any, transaction: Any) -> None:
+        for one in replacements:
+            rewrite = transaction.newRewrite().validateFromSnapshot(base_snapshot_id)
+            rewrite = rewrite.dataSequenceNumber(one.sequence_number)
+            for file, deletes in one.old:
+                for gone in (file, *deletes):
+                    rewrite.deleteFile(gone)
+            for file in one.new:
+                rewrite.addFile(file)
+            with_summary(rewrite, summary).commit()
+        _forget_removed(jvm, transaction, summary)
+
+    send(load, stage)
+
+
+def _forget_removed(jvm: Any, transaction: Any, summary: Mapping[str, str]) -> None:
+    table, removed = transaction.table(), jvm.java.util.ArrayList()
+    current = table.currentSnapshot()
+    for manifest in each(current.dataManifests(table.io())) if current is not None else ():
+        if manifest.hasDeletedFiles():
+            removed.add(manifest)
+    if removed.isEmpty():
+        return
+    # of Guava, because Py4J passes no function of Python to Java
+    one_manifest = static(jvm, "com.google.common.base.Functions", "constant")("")
+    among_removed = getattr(JavaClass("com.google.common.base.Predicates", jvm._gateway_client), "in")(removed)
+    rewrite = transaction.rewriteManifests().clusterBy(one_manifest).rewriteIf(among_removed)
+    with_summary(rewrite, summary).commit()
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,14 +7,14 @@ the table's metadata name it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from threading import Lock
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
-from cleantail.errors import OvertakenError, TableError, UnknownCommitError
+from cleantail.errors import ConflictError, OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.commits import Load, conflict, require_same_main, send
@@ -66,6 +66,37 @@ def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, locati
         expired = _with_next(before, lambda table: _files_of_expired(spark, table))
         _delete(spark, before[0], expired, location)
     return len(gone)
+
+
+def forget_snapshots(load: Load, snapshots: Iterable[int], refs: Mapping[str, int]) -> None:
+    """Drop these branches and tags, and expire these snapshots, in one commit. No file is deleted.
+
+    Raises ConflictError if a branch or tag has moved to another snapshot than `refs` says.
+    """
+    gone = sorted(snapshots)
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        there = {str(name): ref for name, ref in iceberg.refs().items()}
+        if moved := [n for n in refs if n in there and int(there[n].snapshotId()) != refs[n]]:
+            raise ConflictError(f"{moved[0]} of {iceberg.name()} was moved meanwhile")
+        if dropped := there.keys() & refs.keys():
+            manage = transaction.manageSnapshots()
+            for name in sorted(dropped):
+                manage = (manage.removeBranch if there[name].isBranch() else manage.removeTag)(name)
+            manage.commit()
+        if left := [snapshot_id for snapshot_id in gone if iceberg.snapshot(snapshot_id) is not None]:
+            # no other snapshot expires by its age
+            expiry = transaction.expireSnapshots().cleanExpiredFiles(False).expireOlderThan(0)
+            for snapshot_id in left:
+                expiry = expiry.expireSnapshotId(snapshot_id)
+            expiry.commit()
+
+    send(load, stage)
+
+
+def delete_unreached(spark: SparkSession, table: Any, paths: Iterable[str], location: str) -> None:
+    """Delete files that the caller has seen in the table, and that its metadata reach no more."""
+    _delete(spark, table, ((path, "erased") for path in paths), location)
 
 
 def _files_of_expired(spark: SparkSession, before: Any) -> list[tuple[str, str]]:

@@ -22,7 +22,7 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.log.log_state import KEYLESS_RULE
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.log.quarantine import after_failure, failed_name, replaced
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
+from cleantail.log.round_state import COMPACT, ERASE, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.check_results import CheckResult, RemovedRecord
@@ -34,7 +34,7 @@ from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, with_pos
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
-BRANCH_LETTERS = {COMPACT: "u", EXPIRE: "x", RECONCILE: "r"}
+BRANCH_LETTERS = {COMPACT: "u", EXPIRE: "x", RECONCILE: "r", ERASE: "e"}
 """Kind of a round -> letter before the number of the unit in the name of its branch."""
 
 

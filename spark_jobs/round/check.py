@@ -19,7 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.log_state import KEYLESS_RULE, held_reason
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
+from cleantail.log.round_state import COMPACT, ERASE, EXPIRE, RECONCILE
 from cleantail.log.rules import MEASURE, RULES, Contradiction, LogMeasure
 from cleantail.log.work_units import PartitionWork
 from cleantail.rounds.approval import holds_of
@@ -42,10 +42,12 @@ from spark_jobs.quality.time_limit import TimeLimit
 from spark_jobs.round.approvals import judged_records, with_sample
 from spark_jobs.round.evidence import append_evidence
 
-COMPACT_RULES = [name for name in RULES if name not in ("overdue_tombstones", "gone_at_source_left")]
-EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected", "gone_at_source_left")]
+OF_ONE_KIND = ("gone_at_source_left", "erased_left")
+COMPACT_RULES = [name for name in RULES if name not in ("overdue_tombstones", *OF_ONE_KIND)]
+EXPIRE_RULES = [name for name in RULES if name not in ("invalid_left", "resurrected", *OF_ONE_KIND)]
 RECONCILE_RULES = ["missing_winners", "foreign_records", "data_files_changed", "head_changed", "early_tombstones"]
 RECONCILE_RULES += ["gone_at_source_left", "imbalance"]
+ERASE_RULES = ["missing_winners", "foreign_records", "data_files_changed", "erased_left", "imbalance"]
 Measure = Callable[[StagedUnit], list[LogMeasure]]
 STRATEGY_WARNINGS = {"offset": [], "timestamp": ["future_timestamps"], "header": ["malformed_versions"], "order": []}
 
@@ -121,7 +123,8 @@ def with_verdicts(
     results = for_misread(results, misread)
     untouched = keyless.keys() | misread.keys()
     limit = TimeLimit(platform.limits.checks_max_ms)
-    for unit in measured.units if table.topic.checks else ():
+    # a topic's own checks must not keep the records of a person
+    for unit in measured.units if table.topic.checks and measured.kind != ERASE else ():
         # Only logs in which the round publishes a new state: not untouched ones, nor those with only retention to do.
         changed = [w for w in unit.partitions if w.partition not in untouched]
         if judged := [w for w in changed if measured.kind != COMPACT or not w.only_retention]:
@@ -152,6 +155,8 @@ def rules_of(topic: Topic, kind: str) -> list[str]:
         return EXPIRE_RULES
     if kind == RECONCILE:
         return RECONCILE_RULES
+    if kind == ERASE:
+        return ERASE_RULES
     return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
 
 

@@ -13,7 +13,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -24,19 +24,16 @@ from typing import IO, TYPE_CHECKING, TypeVar, cast
 import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo, In, LessThan, NotIn, NotStartsWith
 from pyiceberg.table import Transaction
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.update import AssertTableUUID
-from pyiceberg.table.update.snapshot import ExpireSnapshots
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import EVIDENCE, FILE_FORMAT, PROPERTY_FORMAT, STATE_FORMAT
+from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import CleantailError
 from cleantail.home.home_folder import OWNER_FILE_MODE, exclusive, make_folder
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.foreign_errors import explained
+from cleantail.lake.own_tables import append_to, commit_once, own_table
 from cleantail.lake.recorded_rounds import evidence_rows, load_evidence
 from cleantail.log.rules import LogMeasure
-from cleantail.retries import settled
 from cleantail.rounds.approval import approved_note
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON, CheckResult, sample_column
 from cleantail.rounds.checked_round import CheckedRound
@@ -60,25 +57,12 @@ from spark_jobs.iceberg.tables import TopicTable
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.update import TableUpdate
 
 
 logger = logging.getLogger("cleantail.evidence")
 T = TypeVar("T")
 
 SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in EVIDENCE_COLUMNS.items()])
-FORMAT = {"format-version": "2"}
-PROPERTIES = {
-    FILE_FORMAT: "parquet",  # the only format that PyIceberg writes
-    "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
-    "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, at some milliseconds each
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-    PROPERTY_FORMAT: str(STATE_FORMAT),
-}
-SNAPSHOTS_KEPT = 5
 MAY_BE_UNKNOWN = ("partition", "began_ms", "saved_bytes", "rounds")
 """Numeric columns that are null if unknown, because 0 has a meaning. A reclaim has no partition."""
 EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not in MAY_BE_UNKNOWN} | {
@@ -95,28 +79,7 @@ RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
 
 def evidence_table(platform: Platform) -> Table:
     """Load or create the evidence table. Adds the columns and properties that it lacks."""
-    catalog, namespace = kept_catalog(platform), platform.catalog.namespace
-    found = load_evidence(catalog, platform)
-    if found is not None:
-        table = found
-    else:
-        with exclusive(platform.home, "evidence"):  # PyIceberg fails if two create a namespace at the same time
-            settled(lambda: catalog.create_namespace_if_not_exists(namespace))
-            properties, name = FORMAT | PROPERTIES, f"{namespace}.{EVIDENCE}"
-            table = settled(lambda: catalog.create_table_if_not_exists(name, SCHEMA, properties=properties))
-
-    def complete() -> None:
-        lacks = {name: value for name, value in PROPERTIES.items() if name not in table.properties}
-        if not lacks and not set(SCHEMA.names) - set(table.schema().column_names):
-            return
-        with table.transaction() as change:
-            if lacks:
-                change.set_properties(lacks)
-            with change.update_schema() as update:
-                update.union_by_name(SCHEMA)
-
-    settled(complete, lambda: None if table.refresh() else None)
-    return table
+    return own_table(platform, EVIDENCE, SCHEMA, load_evidence(kept_catalog(platform), platform))
 
 
 def rows_of(evidence: Table, values: Mapping[str, str | None]) -> list[EvidenceRow]:
@@ -271,53 +234,10 @@ def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: S
     append_rows(evidence, table, [row for row in rows if identity(row) not in recorded])
 
 
-def _old_snapshots(evidence: Table) -> list[int]:
-    """Return the snapshots to expire: each in the metadata slows every commit. They go some at a time.
-
-    The rows stay. merge_evidence removes the files that only old snapshots have."""
-    oldest_first = sorted(evidence.metadata.snapshots, key=lambda s: s.sequence_number or 0)
-    if len(oldest_first) < 2 * SNAPSHOTS_KEPT:
-        return []
-    heads = [ref.snapshot_id for name, ref in evidence.metadata.refs.items() if name != MAIN_BRANCH]
-    held = {*heads, *(s.parent_snapshot_id for s in oldest_first if s.snapshot_id in heads)}  # a merge is under way
-    old = oldest_first[: len(oldest_first) - SNAPSHOTS_KEPT + 1]
-    return [snapshot.snapshot_id for snapshot in old if snapshot.snapshot_id not in held]
-
-
 def _append(table: Table, rows: Sequence[EvidenceRow]) -> None:
     """Append rows in exactly one commit, or none if there are none. The commit also expires old snapshots."""
-    if not rows:
-        return
-
-    def stage(transaction: Transaction) -> bool:
-        transaction.append(pa.Table.from_pylist(list(rows), SCHEMA))
-        if old := _old_snapshots(table):
-            ExpireSnapshots(transaction).by_ids(old).commit()
-        return True
-
-    _commit(table, stage)
-
-
-def _commit(table: Table, stage: Callable[[Transaction], T]) -> T:
-    """Stage a change of the table's rows on its current metadata, commit it exactly once, and return its result.
-
-    Replaces PyIceberg's own retry. It finds only the last attempt's commit, and deletes the files of a refused one."""
-    sent: list[tuple[int, T]] = []
-
-    def change() -> T:
-        transaction = _Remembering(table)
-        result = stage(transaction)
-        sent.extend((producer._snapshot_id, result) for producer in transaction._snapshot_producers)
-        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
-        if transaction._updates:
-            table._do_commit(transaction._updates, (*transaction._requirements, uuid))
-        return result
-
-    def taken() -> T | None:
-        table.refresh()
-        return next((result for number, result in sent if table.metadata.snapshot_by_id(number)), None)
-
-    return settled(change, taken)
+    if rows:
+        append_to(table, pa.Table.from_pylist(list(rows), SCHEMA))
 
 
 def summarize_days(table: TopicTable, until_ms: int) -> int:
@@ -340,23 +260,7 @@ def summarize_days(table: TopicTable, until_ms: int) -> int:
             transaction.overwrite(days, And(past, NotIn("round", kept)))
         return len(old)
 
-    return _commit(evidence, stage)
-
-
-class _Remembering(Transaction):
-    """A transaction that computes the table's metadata only after a change.
-
-    PyIceberg's own copies them at each access: some twenty times per append, and once per expired snapshot."""
-
-    _basis: tuple[TableMetadata, tuple[TableUpdate, ...]] | None = None
-    _known: TableMetadata
-
-    @property
-    def table_metadata(self) -> TableMetadata:
-        basis = self._table.metadata, self._updates
-        if self._basis is None or any(before is not now for before, now in zip(self._basis, basis, strict=True)):
-            self._known, self._basis = super().table_metadata, basis
-        return self._known
+    return commit_once(evidence, stage)
 
 
 ROUNDS_BACK, COMMITS_BACK = 8, 64

@@ -1,4 +1,4 @@
-"""Make a round: a compaction, an expiry of tombstones, or a reconciliation with the source, each on a branch.
+"""Make a round: a compaction, an expiry of tombstones, a reconciliation with the source, or an erasure, on a branch.
 
 A compaction finds superseded records from key columns.
 
@@ -11,6 +11,9 @@ A reconciliation removes keys that are alive in the table but gone at the broker
 2. Records of the active segment, and those within min.compaction.lag.ms, are removed like all others (semantics.md
    3.12). The broker's own readers could see them, and a later tombstone, for as long as its configs guarantee.
 3. Tombstones stay until their horizon, also those of removed keys.
+
+An erasure removes every record of erased keys: of the active segment, of blocked logs, and tombstones too, because a
+tombstone has the key. A record that comes later is kept out by the denylist, which needs no tombstone.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
 from cleantail.config.topic import Topic
+from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic
 from cleantail.kafka.source_topic import SourceTopic
@@ -38,6 +42,7 @@ from cleantail.rounds.checked_round import EXPIRED, STAGED_UNIT_JSON, UNIT, Left
 from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.station_results import ComparedLog, ComparisonResult
 from spark_jobs.engine.compared_readers import NOTHING_NEW, ReaderComparison, compare_readers
+from spark_jobs.engine.erased_records import ERASED, find_erased
 from spark_jobs.engine.expiry import find_expired
 from spark_jobs.engine.gone_keys import GONE, GoneKeys, LogBounds, find_gone, merged_gone
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
@@ -201,6 +206,48 @@ def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> St
     done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # forces a commit even if no key is gone: it ends the state
     properties = comparison.readers.properties
     comparison.files.delete_positions(table, unit.branch, removed, comparison.twice, done, properties)
+    return staged
+
+
+def erasure_unit(table: TopicTable, now_ms: int, partitions: Collection[int] | None = None) -> WorkUnit:
+    """Return the logs of an erasure as one unit: `partitions`, or all. Without a table, the unit has none."""
+    topic = table.topic
+    facts = read_facts(topic) if table.exists() else None
+    if facts is None or facts.snapshot_id is None:
+        return WorkUnit("", 0, now_ms, 0, "", ())
+    works = tuple(
+        PartitionWork(
+            partition=log.partition,
+            first_dirty_offset=log.first_dirty_offset,
+            end_offset=log.log_end_offset,
+            log_start_offset=log.log_start_offset,
+            log_end_offset=log.log_end_offset,
+            bytes=log.total_bytes,
+            records=sum(file.records for file in facts.files_of(log.partition)),
+        )
+        for log in log_states(topic, facts, now_ms)
+        if (partitions is None or log.partition in partitions) and facts.files_of(log.partition)
+    )
+    name = round_name(now_ms, facts.sequence_number)
+    return WorkUnit(name, 0, now_ms, facts.snapshot_id, branch_name(f"ct_{name}_e0"), works)
+
+
+def erase_unit(table: TopicTable, keys: ErasedKeys, unit: WorkUnit) -> StagedUnit:
+    """Delete every record of the keys on the unit's branch. Returns the unit with its counts."""
+    began_ms = int(time.time() * 1000)
+    note_rewritten(table, unit.now_ms)
+    files = table.files_at(unit.base_snapshot_id)
+    tasks = log_tasks(table, unit, files)
+    found = run_apart(table, partial(find_erased, keys=keys), merged_removals, tasks, "find records of erased keys")
+    compared = compare_readers(table, unit, files, tasks)
+    blocked = compared.blocked
+    removed = removed_positions(found, blocked).get(ERASED, {})
+    twice = registered_twice(tasks, blocked)
+    deleted = {ERASED: count_by_log(removed)} | removed_with(twice, records_again(table, tasks, blocked))
+    counts = UnitCounts(deleted, saved_bytes=files.bytes_by_log([removed]), misread=blocked)
+    staged = StagedUnit.of(unit, counts, began_ms=began_ms)
+    done = {UNIT: STAGED_UNIT_JSON.packed(staged)}
+    files.delete_positions(table, unit.branch, removed, twice, done, compared.properties)
     return staged
 
 

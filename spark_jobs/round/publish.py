@@ -30,7 +30,16 @@ from cleantail.config.topic_table import KEY, KEYLESS_SUFFIX, OFFSET, PARTITION
 from cleantail.errors import ConflictError, HeldError
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, states_of_properties
 from cleantail.log.quarantine import replaced
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE, after_expiry, after_reconciliation, after_round
+from cleantail.log.round_state import (
+    COMPACT,
+    ERASE,
+    EXPIRE,
+    RECONCILE,
+    after_erasure,
+    after_expiry,
+    after_reconciliation,
+    after_round,
+)
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.approval import approved_note, held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
@@ -198,6 +207,8 @@ def _next_states(
                 after[work.partition] = after_expiry(state, measure, unit.now_ms)
             elif checked.kind == RECONCILE:
                 after[work.partition] = after_reconciliation(state, work, unit.now_ms)
+            elif checked.kind == ERASE:
+                after[work.partition] = after_erasure(state, unit.now_ms)
             else:
                 after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
     return after

@@ -120,7 +120,7 @@ def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: in
             continue
         load = partial(iceberg_table, table.spark, name)
         try:
-            since_ms = past_unreadable(load, oldest_ms, partial(_require_own, table, seen, name))
+            since_ms = past_unreadable(load, oldest_ms, partial(require_own_side, table, seen, name))
         except TableError as e:
             logger.warning("no file of %s is removed: %s", name, e)
             continue
@@ -132,7 +132,7 @@ def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: in
     return snapshots, orphans
 
 
-def _require_own(table: TopicTable, seen: Any, name: str) -> int | None:
+def require_own_side(table: TopicTable, seen: Any, name: str) -> int | None:
     """Check that the side table's files are its own. Returns the time (Unix ms) of its oldest file."""
     plain = ".".join(seen.name()[-2:])
     require_separate_folder(open_catalog(table.platform), table.platform, seen)

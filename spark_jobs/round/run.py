@@ -10,7 +10,8 @@
 The command line runs all steps for a topic. The tasks of a DAG enter with a round that an earlier task checked.
 
 A compaction removes superseded records and applies retention; for some logs it only moves the log start (RoundLogs).
-An expiry removes due tombstones. A reconciliation removes keys that are gone at the source.
+An expiry removes due tombstones. A reconciliation removes keys that are gone at the source. An erasure removes every
+record of erased keys.
 """
 
 from __future__ import annotations
@@ -20,25 +21,35 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
+from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.errors import ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
+from cleantail.log.round_state import COMPACT, ERASE, EXPIRE, RECONCILE
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.retries import ROUNDS
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
 from cleantail.rounds.past_rounds import WITHDRAWN
 from cleantail.rounds.run_plan import EvaluatedTopic
+from spark_jobs.engine.erased_records import measure_erasure
 from spark_jobs.engine.gone_keys import measure_reconciliation
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import Measure, check_round
 from spark_jobs.round.evidence import append_answer, has_answer
-from spark_jobs.round.make import compact_unit, expire_unit, expiry_unit, reconcile_unit, reconciliation_unit
+from spark_jobs.round.make import (
+    compact_unit,
+    erase_unit,
+    erasure_unit,
+    expire_unit,
+    expiry_unit,
+    reconcile_unit,
+    reconciliation_unit,
+)
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.released_logs import note_rewritten
 
@@ -72,7 +83,7 @@ class RoundLogs:
 class RoundKind:
     """The behaviour of a kind of round.
 
-    kind     compact, expire or reconcile
+    kind     compact, expire, reconcile or erase
     now_ms   the run's clock, Unix ms
     plan     plans a round for some logs on the current table
     measure  measures a unit, if that needs more than the table
@@ -148,6 +159,16 @@ def reconciliation(table: TopicTable, source: SourceTopic, now_ms: int, wait: bo
     return RoundKind(RECONCILE, now_ms, plan, partial(measure_reconciliation, table, source))
 
 
+def erasure(table: TopicTable, keys: ErasedKeys, now_ms: int) -> RoundKind:
+    """Return the kind of round that removes every record of these keys."""
+
+    def plan(logs: RoundLogs) -> PlannedRound:
+        unit = erasure_unit(table, now_ms, logs.cleaned | logs.retained or None)
+        return PlannedRound(unit.round, (unit,) if unit.partitions else (), partial(erase_unit, table, keys))
+
+    return RoundKind(ERASE, now_ms, plan, partial(measure_erasure, table, keys))
+
+
 def _never(unit: WorkUnit) -> StagedUnit:
     raise AssertionError(f"unit {unit.unit} of a round without units")
 
@@ -155,12 +176,13 @@ def _never(unit: WorkUnit) -> StagedUnit:
 def kind_of(table: TopicTable, checked: CheckedRound) -> RoundKind:
     """Return the kind of a round that an earlier task checked.
 
-    A reconciliation is withdrawn if it must start over, because this process has no login to the brokers."""
+    A reconciliation is withdrawn if it must start over, because this process has no login to the brokers. So is an
+    erasure: the next run of its request makes another."""
     if checked.kind == EXPIRE:
         fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
         return expiry(table, checked.now_ms, fresh_from)
-    if checked.kind == RECONCILE:
-        return RoundKind(RECONCILE, checked.now_ms, lambda _: PlannedRound(checked.round, (), _never))
+    if checked.kind in (RECONCILE, ERASE):
+        return RoundKind(checked.kind, checked.now_ms, lambda _: PlannedRound(checked.round, (), _never))
     return compaction(table, checked.now_ms)
 
 
@@ -230,6 +252,12 @@ def reconcile_round(run: Run, source: SourceTopic, now_ms: int, wait: bool = Fal
     return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
 
 
+def erase_round(run: Run, keys: ErasedKeys, now_ms: int) -> RoundResult:
+    """Remove every record of these keys in a checked round."""
+    kind = erasure(run.table, keys, now_ms)
+    return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
+
+
 def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:
     """Run the loop: from step 2 for a planned round, from step 4 for a checked one.
 
@@ -276,13 +304,19 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
     if not planned.units:
         return None
     staged = stage_units(run, kind.kind, planned)
-    run.progress({EXPIRE: "checking the expiry", RECONCILE: "checking the comparison"}.get(kind.kind, "checking"))
+    steps = {EXPIRE: "checking the expiry", RECONCILE: "checking the comparison", ERASE: "checking the erasure"}
+    run.progress(steps.get(kind.kind, "checking"))
     return check_round(run.table, planned.round, staged, kind.kind, kind.measure)
 
 
 def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
     """Stage each unit on its own branch: step 2."""
-    doing = {COMPACT: "compacting", EXPIRE: "expiring tombstones of", RECONCILE: "comparing with the source"}[kind]
+    doing = {
+        COMPACT: "compacting",
+        EXPIRE: "expiring tombstones of",
+        RECONCILE: "comparing with the source",
+        ERASE: "erasing keys of",
+    }[kind]
     staged = []
     for unit in planned.units:
         of_all = f"unit {unit.unit + 1} of {len(planned.units)}"

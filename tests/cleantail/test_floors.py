@@ -17,6 +17,7 @@ FLOORS = (
     ("cleantail.rounds",),
     ("cleantail.lake",),
     ("cleantail.adopt", "cleantail.kafka"),
+    ("cleantail.erasure",),
     ("cleantail.watch", "cleantail.whatif", "cleantail.lineage", "cleantail.api"),
     ("cleantail.doctor",),
     ("spark_jobs.iceberg", "spark_jobs.quality"),

@@ -45,6 +45,7 @@ OWNED = {
     "cleantail_cli/class_archive.py": {
         "unlink": "the archive of classes of this checkout's jars: a cache that `cleantail jars` makes again",
     },
+    "cleantail/erasure/request_files.py": {"unlink": "a request that was recorded just before; the file has keys"},
     "cleantail/home/driver_process.py": {"unlink": "named by a hash of the task, which has one try at a time"},
     "cleantail/home/kept_texts.py": {
         "DELETE FROM": "a cache: what goes is read again from the catalog",
@@ -84,8 +85,13 @@ OWNED = {
     "spark_jobs/iceberg/file_removal.py": {
         "deleteFiles": "below the table's own folder, and of no snapshot that the table has",
         "deleteOrphanFiles": "finds only: what it finds is deleted as above, older than a day",
-        "expireSnapshotId": "a snapshot that cannot be read and that no reference is at",
+        "expireSnapshotId": "a snapshot that cannot be read and that no reference is at, or that reaches an erased key",
         "expireSnapshots": "past the topic's retention, and only while `main` is where it was: require_same_main",
+        "removeBranch": "of ours, at the snapshot that was seen: it reaches an erased key, for which a person asked",
+        "removeTag": "as removeBranch",
+    },
+    "spark_jobs/round/evidence.py": {
+        "unlink": "rows of this process, or of one that has ended, which are appended now"
     },
     "spark_jobs/iceberg/jvm/quiet_jvm.py": {"rmtree": "temporary folders that this process has made"},
     "spark_jobs/quality/data_docs.py": {

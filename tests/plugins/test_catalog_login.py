@@ -74,3 +74,17 @@ def test_what_the_environment_has_wins_and_a_changed_connection_is_taken_up(monk
 def test_a_connection_that_is_not_there_is_named(tmp_path):  # type: ignore[no-untyped-def]
     with pytest.raises(CleantailError, match="Airflow has no connection lake, which platform.catalog.connection names"):
         with_login(platform(tmp_path, **REST), {})
+
+
+def test_a_connection_gives_the_secrets_of_erasures(monkeypatch, tmp_path):  # type: ignore[no-untyped-def]
+    monkeypatch.setenv("AIRFLOW_CONN_FORGET", json.dumps({"password": SECRET, "extra": {"certificate_key": "signs"}}))
+    asks = Platform(erasure_connection="forget", home=tmp_path, config_dir=tmp_path)
+    env = {"CLEANTAIL_CERTIFICATE_KEY": "own"}
+    with_login(asks, env)
+    assert env == {"CLEANTAIL_CERTIFICATE_KEY": "own", "CLEANTAIL_ERASURE_KEY": SECRET}
+    env = {}
+    with_login(asks, env)
+    assert env == {"CLEANTAIL_CERTIFICATE_KEY": "signs", "CLEANTAIL_ERASURE_KEY": SECRET}
+    monkeypatch.delenv("AIRFLOW_CONN_FORGET")
+    with pytest.raises(CleantailError, match="no connection forget, which platform.erasure_connection names"):
+        with_login(asks, {})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -11,16 +12,20 @@ from airflow.sdk import Context
 
 from cleantail.config.alert_channels import Event
 from cleantail.config.topic import Topic
+from cleantail.erasure.store import ErasureStore
+from cleantail.errors import CleantailError
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogState
 from cleantail.rounds.checked_round import LeftBehind
 from cleantail.rounds.stations import ALERT_EARLY
-from cleantail.watch.alarms import left_behind, log_alarms, still_behind
+from cleantail.watch.alarms import erasure_alarms, left_behind, log_alarms, still_behind
 from cleantail.watch.incidents import Condition, Observation, cause_of, observed
 from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, run_url, tell, waiting_subjects
 from cleantail_airflow.alerts.channels import BookStore
 from cleantail_airflow.outcomes.failures import Failure, pulled_note
 from cleantail_airflow.task_ids import ALERT, OUTCOME
+
+logger = logging.getLogger(__name__)
 
 NOT_MAPPED = -1
 """Airflow's map index of an unmapped task."""
@@ -104,6 +109,8 @@ class RunCoverage:
             return self.green or condition.subject.removeprefix("task ") in self.succeeded
         if condition.event is Event.APPROVAL:  # waiting_subjects has queried Airflow
             return True
+        if condition.event is Event.ERASURE and condition.partition is None:  # _erasures has read the requests
+            return True
         of_the_run = condition.event in (Event.DEADLINE_MISSED, Event.ERASURE)
         other_log = self.only_partition not in (None, condition.partition)
         return condition.partition in self.partitions and not (of_the_run and other_log)
@@ -140,6 +147,7 @@ def tell_of_run(topic: Topic, book_store: BookStore, context: Context, run: RunO
         *_still_waiting(open_conditions, context),
         *_seen_in_table(open_conditions, topic, logs, readers, run.only_partition, run.now_ms),
         *_behind(run.overrun, logs, readers),
+        *_erasures(topic, open_conditions),
         *(replace(c, seen_ms=c.seen_ms or began_ms(context)) for c in run_alarms(run.failed)),
         *_red_alarms(run.failed, logs or (), run.now_ms, backoff_ms),
     )
@@ -194,6 +202,15 @@ def _behind(
         left_behind(r.name, r.partition, r.offset, r.offset if r.gone_to is None else r.gone_to) for r in overrun
     ]
     return still_behind(conditions, readers) if logs else conditions
+
+
+def _erasures(topic: Topic, open_conditions: Iterable[Condition]) -> list[Condition]:
+    """Return the requests to erase keys that are late or soon due; those of the book if they cannot be read."""
+    try:
+        return erasure_alarms(ErasureStore(topic.platform).requests(topic.topic), int(time.time() * 1000))
+    except CleantailError as e:
+        logger.warning("the requests to erase keys cannot be read: %s", type(e).__name__)
+        return [c for c in open_conditions if c.event is Event.ERASURE and c.partition is None]
 
 
 _IN_STATE = (Event.QUARANTINED, Event.CHECK_FAILED)

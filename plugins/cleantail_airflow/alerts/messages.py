@@ -19,6 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.human import counted, instant
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.shown_records import ShownRecord, read_shown, snapshot_shown
+from cleantail.watch.alarms import DUE_SOON
 from cleantail.watch.incidents import Incident, Notification
 from cleantail_airflow.outcomes.failures import Failure
 
@@ -77,12 +78,16 @@ def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -
         Event.DEADLINE_MISSED: f"deadline missed, {names}",
         Event.QUARANTINED: f"{names} {blocked}",
         Event.HOLD_CAP: f"tombstones were deleted before {names} had read them",
-        Event.ERASURE: f"erasure overdue, {names}",
+        Event.ERASURE: f"erasure {'due soon' if _all_due_soon(incidents) else 'overdue'}, {names}",
         Event.GAP: _missed(incidents, names),
         Event.REWRITTEN: "another engine rewrote the history of the table: its logs are cleaned from their starts",
         Event.RECONCILE: f"deletions may be missing, a reconciliation is needed, {names}",
         Event.APPROVAL: f"a round {waits} for approval (Airflow: Browse, Required Actions)",
     }[event]
+
+
+def _all_due_soon(incidents: Sequence[Incident]) -> bool:
+    return all(incident.condition.occurrence == DUE_SOON for incident in incidents)
 
 
 def _missed(incidents: Sequence[Incident], names: str) -> str:
@@ -101,6 +106,9 @@ def _names(event: Event, incidents: Sequence[Incident]) -> str:
         return _listed([i.condition.subject.removeprefix("task ") for i in incidents])
     if event is Event.GAP and not partitions:
         return "the source table"
+    if event is Event.ERASURE:
+        requests = sum(i.condition.partition is None for i in incidents)
+        return ", ".join([*([logs] if partitions else []), *([counted(requests, "request")] if requests else [])])
     return logs if partitions else counted(len(incidents), "round")
 
 
@@ -121,6 +129,8 @@ def _line(incident: Incident) -> str:
 
 def _end(incident: Incident) -> str:
     condition = incident.condition
+    if condition.event is Event.ERASURE and condition.partition is None:
+        return f"{condition.subject} to erase keys has ended, or is no longer near its deadline"
     return {
         Event.CHECK_FAILED: f"partition {condition.partition} is no longer blocked",
         Event.RUN_FAILED: f"{condition.subject} succeeds again",

@@ -33,7 +33,14 @@ from sqlalchemy import func, select
 from cleantail.config.topic import Topic, by_topic
 from cleantail.home.driver_process import TOKEN_VARIABLE
 from cleantail.watch.dag_state import DagState
-from cleantail.watch.log_metrics import compaction_samples, lag_samples, log_samples, saved_samples, total_samples
+from cleantail.watch.log_metrics import (
+    compaction_samples,
+    erasure_samples,
+    lag_samples,
+    log_samples,
+    saved_samples,
+    total_samples,
+)
 from cleantail.watch.metrics import (
     DEAD_THREADS,
     LAST_RUN_FAILED,
@@ -98,12 +105,14 @@ def samples_of(
     gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
     lags = content.lags(topics.values(), tables, now_ms)
     behind = chain.from_iterable(lag_samples(n, lag, now_ms) for n, lag in lags.items() if not isinstance(lag, str))
+    requests = content.erasures() if topics else {}
+    erasures = chain.from_iterable(erasure_samples(name, requests.get(name, ()), now_ms) for name in topics)
     # a DAG has no sample before its first run has ended
     ended = [(name, dags[name]) for name in files if name in dags and dags[name].last]
     runs = [Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name, dag in ended]
     # the evidence also has topics whose file was deleted
     counted = Counter({key: n for key, n in (totals or {}).items() if key[1][0] in read})
-    return [*gauges, *behind, *_of_states(states), *runs, *total_samples(counted)]
+    return [*gauges, *behind, *erasures, *_of_states(states), *runs, *total_samples(counted)]
 
 
 def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample]:

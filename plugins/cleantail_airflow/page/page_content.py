@@ -14,6 +14,7 @@ from cleantail.config.loading import load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.config.topic import Topic
+from cleantail.erasure.requests import ErasureRequest
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem, TableError
 from cleantail.home.home_folder import site_of
 from cleantail.kafka.client_settings import settings_of_environment
@@ -138,6 +139,14 @@ class PageContent:
         """Return the counters of the evidence; None until it is read, or if the catalog cannot be reached."""
         return _totals(self.cache, within_s)
 
+    def erasures(self) -> Mapping[str, Sequence[ErasureRequest]]:
+        """Return topic -> its requests to erase keys; empty if they cannot be read."""
+        try:
+            return self.cache.erasures()
+        except CleantailError as e:
+            logger.info("the requests to erase keys cannot be read: %s", type(e).__name__)
+            return {}
+
     def lags(
         self, topics: Iterable[Topic], seen: Mapping[str, TableSummary | None], now_ms: int
     ) -> dict[str, Lag | str]:
@@ -248,6 +257,7 @@ class PageContent:
             settings=settings_in_force(topic),
             now_ms=now_ms,
             source=source,
+            erasures=list(reversed(self.erasures().get(name, ()))),
             source_table=facts.position if facts and isinstance(facts.position, SnapshotPosition) else None,
         )
 

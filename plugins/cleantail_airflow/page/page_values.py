@@ -10,6 +10,7 @@ from cleantail.config.run_schedule import Schedule
 from cleantail.config.settings_in_force import Setting
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
+from cleantail.erasure.requests import ErasureRequest
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import KeptBranch, kept_branch
@@ -231,8 +232,8 @@ class TopicPage:
     if none does), and `waiting_round` its round. `rounds` are the newest, with their Data Docs in `docs`; `more_rounds`
     older ones are not shown. `undoable` has the rounds that a rollback can undo, by name and kind; it undoes `newest`
     first. `rounds_error` is why the evidence cannot be read. `source` is the topic's source in Kafka, if it has one;
-    `source_table` is how far a source table was read. If the table cannot be read, `plan` is None, and `row` has the
-    reason.
+    `source_table` is how far a source table was read. `erasures` are the requests to erase keys, newest first. If the
+    table cannot be read, `plan` is None, and `row` has the reason.
     """
 
     topic: Topic
@@ -259,6 +260,7 @@ class TopicPage:
     source: SourceView | None = None
     source_table: SnapshotPosition | None = None
     rounds_error: str = ""
+    erasures: Sequence[ErasureRequest] = ()
 
 
 def by_name(page: TopicsPage | TopicPage) -> dict[str, Any]:

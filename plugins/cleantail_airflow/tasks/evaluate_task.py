@@ -119,9 +119,12 @@ def clock_of_run(platform: Platform, param_ms: int | None) -> int:
 
 def something_to_tell(topic: Topic, run: EvaluatedTopic, now_ms: int) -> bool:
     """Return whether a run without work must notify the channels: an incident is open, begins or ends."""
-    from cleantail.watch.alarms import log_alarms
+    from cleantail.erasure.store import ErasureStore
+    from cleantail.watch.alarms import erasure_alarms, log_alarms
     from cleantail_airflow.alerts.channels import load_book
 
     if not topic.alerts:
         return False
-    return bool(log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic).incidents)
+    if log_alarms(run.logs, run.readers, topic.config, now_ms) or load_book(topic.topic).incidents:
+        return True
+    return bool(erasure_alarms(ErasureStore(topic.platform).requests(topic.topic), int(time.time() * 1000)))

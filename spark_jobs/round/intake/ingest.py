@@ -56,6 +56,7 @@ from cleantail.sources.source_files import FileRange, file_state, require_unchan
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
+from spark_jobs.round.intake.denylist import Denylist, left_out_by
 from spark_jobs.round.intake.line_tasks import (
     IgnoredFields,
     LineReading,
@@ -92,10 +93,12 @@ LOGS_MAX = 64
 """Maximum number of logs, and so of open files, of a task. For more, Spark writes, with fewer files."""
 
 
-def write_files_of_lines(table: TopicTable, files: Sequence[Path], reading: LineReading) -> list[WrittenLog]:
+def write_files_of_lines(
+    table: TopicTable, files: Sequence[Path], reading: LineReading, denylist: Denylist
+) -> list[WrittenLog]:
     """Write the records of the files into uncommitted data files. Raises SuspectLinesError and UnwritableError, after
     deleting them."""
-    target, path = file_target(table), log_path(table)
+    target, path = file_target(table, denylist), log_path(table)
     work = partial(write_lines, reading, target, path, LOGS_MAX)
     written = run_writers(table, work, line_tasks(table.spark, files), "read lines")
     try:
@@ -231,8 +234,9 @@ def _append(
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     try:
         progress("reading and writing records")
-        files = list(fresh.values())
-        records, left_out = _held_records(table, branch, files, reading)
+        files, denylist = list(fresh.values()), Denylist.of(table)
+        records, left_out = _held_records(table, branch, files, reading, denylist)
+        left_out = (*left_out, *left_out_by(records.erased, now_ms))
         with records.deleted_unless_staged(table, branch):
             progress("comparing with the table")
             shared = require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
@@ -245,7 +249,7 @@ def _append(
             require_unchanged(states)
         progress("committing")
         summary = {OPERATION: INGEST, SOURCES: sources.packed()}
-        append_files(table, records.files, marks, summary, left_out, present, mark_ms)
+        append_files(table, records.files, marks, summary, left_out, present, mark_ms, denylist.version)
     finally:
         table.drop_branches([branch])
     record_left_out(table)
@@ -255,19 +259,19 @@ def _append(
 
 
 def _held_records(
-    table: TopicTable, branch: str, files: list[Path], reading: LineReading
+    table: TopicTable, branch: str, files: list[Path], reading: LineReading, denylist: Denylist
 ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
     """Write the records of the files. Returns them, and those that were left out.
 
     Raises BadLineError for a line that is not a record, or whose record the table cannot hold under policy `fail`."""
     try:
-        return _new_records(table, branch, files, reading), ()
+        return _new_records(table, branch, files, reading, denylist), ()
     except BadLineError:
         if table.topic.config.cleantail_unholdable_policy == "fail":
             raise
         unheld = parsed_line_by_line(table.spark, files, replace(reading, keep=UNHELD, ignored=None))
         try:
-            left_out = leave_out(table, unheld, int(time.time() * 1000))
+            left_out = leave_out(table, unheld, denylist, int(time.time() * 1000))
         except PythonException as e:
             if (error := bad_line(e)) is None:
                 raise
@@ -275,31 +279,34 @@ def _held_records(
         if not left_out:
             raise
         table.drop_branches([branch])
-    return _new_records(table, branch, files, replace(reading, keep=HELD)), left_out
+    return _new_records(table, branch, files, replace(reading, keep=HELD), denylist), left_out
 
 
-def _new_records(table: TopicTable, branch: str, files: list[Path], reading: LineReading) -> NewRecords:
+def _new_records(
+    table: TopicTable, branch: str, files: list[Path], reading: LineReading, denylist: Denylist
+) -> NewRecords:
     """Write the records of the files: tasks write data files, or Spark appends to the branch.
 
     Raises BadLineError for a line that is not a record."""
     work = (table.spark, files, reading)
     try:
-        return NewRecords.of_tasks(table, write_files_of_lines(table, files, reading))
+        return NewRecords.of_tasks(table, write_files_of_lines(table, files, reading, denylist))
     except UnwritableError as e:
         logger.info("Spark sorts and writes the records of %s: %s", table.topic.topic, e)
-        if (records := _append_parsed(table, branch, parsed_records(*work))) is not None:
+        if (records := _append_parsed(table, branch, parsed_records(*work), denylist)) is not None:
             return records
     except SuspectLinesError as e:
         logger.info("%s", e)
-    records = _append_parsed(table, branch, parsed_line_by_line(*work))
+    records = _append_parsed(table, branch, parsed_line_by_line(*work), denylist)
     assert records is not None, "line by line, no range is suspect"
     return records
 
 
-def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame) -> NewRecords | None:
+def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame, denylist: Denylist) -> NewRecords | None:
     """Append records to a new branch. Returns None if a range must be read line by line.
 
     Raises BadLineError for a line that is not a record."""
+    parsed, behind = denylist.without_erased(parsed)
     table.create_branch(branch, None)
     before = table.head_of(branch)
     try:
@@ -312,4 +319,6 @@ def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame) -> NewReco
             raise
         raise error from None
     # without records Spark makes no commit
-    return NO_RECORDS if table.head_of(branch) == before else NewRecords.of_branch(table, branch)
+    if table.head_of(branch) == before:
+        return replace(NO_RECORDS, erased=behind.erased)
+    return NewRecords.of_branch(table, branch, behind)

@@ -55,6 +55,7 @@ from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
+from spark_jobs.round.intake.denylist import Denylist, left_out_by
 from spark_jobs.round.intake.kafka_records import ArrowReader, MessageReader, Staging, raised
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, leave_out, record_gaps, require_agreement
 from spark_jobs.round.latest_view import ensure_latest_view
@@ -351,10 +352,12 @@ class TopicRead:
         """Stage the ranges and commit them with the position that `noted` returns. Returns (records, bytes of their
         files, warnings)."""
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
-        staging = Staging(self.table, self.source.open_reader(), self._cores)
+        denylist = Denylist.of(self.table)
+        staging = Staging(self.table, self.source.open_reader(), self._cores, denylist)
         try:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
             records, left_out = self._written(staging, branch, ranges) if ranges else (NO_RECORDS, ())
+            left_out = (*left_out, *left_out_by(records.erased, self.now_ms))
             with records.deleted_unless_staged(self.table, branch):
                 name = f"topic {self.topic.kafka_topic}"
                 require_agreement(self.table, branch, records, name, "is the table of another topic?")
@@ -370,7 +373,9 @@ class TopicRead:
                 sources = Sources((), ends, KafkaRead(spans, at.text))
                 summary = {OPERATION: INGEST, SOURCES: sources.packed()}
             progress("committing")
-            advance = Advance(at.text, position.as_json(), summary, at.snapshot_id, left_out=left_out)
+            advance = Advance(
+                at.text, position.as_json(), summary, at.snapshot_id, left_out=left_out, denylist=denylist.version
+            )
             append_and_advance(self.table, records.files, advance)
         finally:
             self.table.drop_branches([branch])
@@ -420,7 +425,7 @@ class TopicRead:
                 if self.topic.config.cleantail_unholdable_policy == "fail":
                     raise
             self.table.drop_branches([branch])
-            left_out = leave_out(self.table, staging.unheld(ranges), self.now_ms)
+            left_out = leave_out(self.table, staging.unheld(ranges), staging.denylist, self.now_ms)
             return staging.write(branch, ranges, HELD), left_out
         except PythonException as e:
             if (error := raised(e)) is None:

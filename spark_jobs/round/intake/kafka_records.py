@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -49,6 +49,7 @@ from cleantail.kafka.read_plan import Range, task_ranges
 from cleantail.kafka.source_topic import RangeReader
 from cleantail.sources.kcat import Record
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.denylist import Denylist
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, HEADER, UNHELD_COLUMNS, unheld_batch
 from spark_jobs.round.intake.record_files import (
@@ -76,6 +77,7 @@ class Staging:
     table: TopicTable
     open_reader: Callable[[], ArrowReader]
     cores: int
+    denylist: Denylist
 
     def write(self, branch: str, ranges: Sequence[Range], keep: Keep) -> NewRecords:
         """Write the ranges' records. Tasks write files; if the table does not allow that, Spark appends to the branch.
@@ -84,7 +86,7 @@ class Staging:
         and SourceUnreachableError."""
         tasks = task_ranges(ranges, self.cores)
         try:
-            target = file_target(self.table)
+            target = file_target(self.table, self.denylist)
             paths = new_paths(self.table, sorted({each.partition for each in ranges}))
             writes = [
                 RangesTask(tuple(of_task), {r.partition: paths[r.partition] for r in of_task}) for of_task in tasks
@@ -102,7 +104,7 @@ class Staging:
     def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]], keep: Keep) -> NewRecords:
         self.table.create_branch(branch, None)
         before = self.table.head_of(branch)
-        frame = read_frame(self.table.spark, tasks, self.open_reader, keep)
+        frame, behind = self.denylist.without_erased(read_frame(self.table.spark, tasks, self.open_reader, keep))
         try:
             self.table.append_to(branch, frame, as_it_is=True)
         except PythonException as e:
@@ -110,8 +112,8 @@ class Staging:
                 raise
             raise error from None
         if self.table.head_of(branch) == before:
-            return NO_RECORDS
-        return NewRecords.of_branch(self.table, branch, once=True)
+            return replace(NO_RECORDS, erased=behind.erased)
+        return NewRecords.of_branch(self.table, branch, behind, once=True)
 
 
 MARK = "cleantail.kafka-source"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from pyspark.sql import functions as F
 from cleantail.config.input_limits import InputLimits
 from cleantail.config.topic_table import OFFSET, PARTITION, UNHOLDABLE_SUFFIX
 from cleantail.errors import CleantailError, ContradictionError, UnknownCommitError
-from cleantail.log.partition_state import DELETED_REASON, LeftOut, left_out_of
+from cleantail.log.partition_state import LeftOut, left_out_of
 from cleantail.log.rules import OTHERS, Contradiction, refusal
 from cleantail.log.source_position import Gap, read_position_of
 from cleantail.rounds.evidence_row import DELETED_JSON, EvidenceRow
@@ -35,6 +35,7 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import TopicTable, span_condition
 from spark_jobs.round.evidence import append_once
+from spark_jobs.round.intake.denylist import Denylist, Erased, LeftBehind, left_out_by, merged
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 from spark_jobs.round.intake.record_files import WrittenLog, data_files, delete_written
 
@@ -42,12 +43,14 @@ SAME = ["partition", "offset", "timestamp_ms", "reason"]
 """Columns that identify a record of the side table."""
 
 
-def leave_out(table: TopicTable, unheld: DataFrame, now_ms: int) -> tuple[LeftOut, ...]:
-    """Copy these records to the side table, if that is the policy, and return their counts.
+def leave_out(table: TopicTable, unheld: DataFrame, denylist: Denylist, now_ms: int) -> tuple[LeftOut, ...]:
+    """Copy these records to the side table, if that is the policy, and return their counts. Those of erased keys go
+    nowhere.
 
     This precedes the commit that advances the position. After a crash in between, the next ingestion finds them again
     and copies only those that the side table lacks.
     """
+    unheld, behind = denylist.without_erased(unheld)
     policy = table.topic.config.cleantail_unholdable_policy
     assert policy != "fail", "the first such record raised an error"
     if policy == "quarantine":
@@ -61,12 +64,11 @@ def leave_out(table: TopicTable, unheld: DataFrame, now_ms: int) -> tuple[LeftOu
     counts = unheld.groupBy("partition", "reason").agg(
         F.countDistinct("offset").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last")
     )
-    return tuple(
-        sorted(
-            LeftOut(row["partition"], row["first"], row["last"], row["records"], row["reason"], policy, now_ms)
-            for row in counts.collect()
-        )
+    left_out = sorted(
+        LeftOut(row["partition"], row["first"], row["last"], row["records"], row["reason"], policy, now_ms)
+        for row in counts.collect()
     )
+    return (*left_out, *left_out_by(behind.erased, now_ms))
 
 
 def record_gaps(table: TopicTable, entries: Sequence[Gap | LeftOut]) -> None:
@@ -96,7 +98,7 @@ def _row(entry: Gap | LeftOut) -> EvidenceRow:
     return of_entry | {
         "first_dirty_offset": entry.first_offset,
         "end_offset": entry.last_offset + 1,
-        "deleted": DELETED_JSON.text({DELETED_REASON: entry.records}),
+        "deleted": DELETED_JSON.text({entry.counted_as: entry.records}),
     }
 
 
@@ -248,29 +250,33 @@ class NewRecords:
     files    Iceberg's `DataFile` objects
     once     whether each offset is known to occur once
     written  files that tasks wrote; empty if Spark wrote them to a branch
+    erased   records that were left out, because their keys were erased
     """
 
     files: tuple[Any, ...]
     ranges: Ranges
     once: bool
     written: tuple[WrittenLog, ...] = ()
+    erased: Erased = field(default_factory=dict)
 
     @classmethod
     def of_tasks(cls, table: TopicTable, logs: Sequence[WrittenLog]) -> NewRecords:
         """Return the uncommitted records that tasks wrote."""
         ranges: dict[int, tuple[int, int]] = {}
+        erased: Erased = {}
         for log in logs:
+            erased = merged(erased, log.erased)
             if log.files:
                 low, end = ranges.get(log.partition, (log.low, log.high + 1))
                 ranges[log.partition] = (min(low, log.low), max(end, log.high + 1))
-        return cls(tuple(data_files(table, logs)), ranges, all(log.once for log in logs), tuple(logs))
+        return cls(tuple(data_files(table, logs)), ranges, all(log.once for log in logs), tuple(logs), erased)
 
     @classmethod
-    def of_branch(cls, table: TopicTable, branch: str, once: bool = False) -> NewRecords:
-        """Return the records of the branch's last commit, by Spark."""
+    def of_branch(cls, table: TopicTable, branch: str, behind: LeftBehind, once: bool = False) -> NewRecords:
+        """Return the records of the branch's last commit, by Spark, and those that its frame left `behind`."""
         iceberg = table.load()
         files = tuple(added_data_files(iceberg, branch))
-        return cls(files, ranges_of(table, iceberg, files), once)
+        return cls(files, ranges_of(table, iceberg, files), once, erased=behind.erased)
 
     @property
     def count(self) -> int:

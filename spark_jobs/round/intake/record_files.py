@@ -26,8 +26,10 @@ import pyarrow.compute as pc
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
+from pyspark.core.broadcast import Broadcast
 
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, VALUE
+from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.errors import CleantailError
 from spark_jobs.engine.table_files import new_data_files, write_settings
 from spark_jobs.engine.tasks import run_stored, with_store
@@ -36,6 +38,7 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import schema_json
 from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.round.intake.denylist import Denylist, Erased, merged, without_erased
 
 logger = logging.getLogger("cleantail.ingest")
 T = TypeVar("T")
@@ -49,11 +52,12 @@ without smaller files. Long-lived records are compressed again when their file i
 @dataclass(frozen=True, slots=True)
 class FileTarget:
     """How new files of a table are written. It can be pickled. `location`: any path in the table's store; selects its
-    file IO."""
+    file IO. `keys`: erased ones, whose records are left out."""
 
     schema: pa.Schema
     settings: WriteSettings
     location: str
+    keys: Broadcast[ErasedKeys] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +66,7 @@ class WrittenLog:
 
     low, high  first and last offset; without records `high` is below `low`
     once       whether each offset occurs once
+    erased     records that were left out, because their keys were erased
     """
 
     partition: int
@@ -69,9 +74,10 @@ class WrittenLog:
     low: int
     high: int
     once: bool
+    erased: Erased
 
 
-def file_target(table: TopicTable) -> FileTarget:
+def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
     """Return how files of a topic's own table are written.
 
     Raises UnwritableError if the table needs a feature that only Iceberg's writer has."""
@@ -92,7 +98,7 @@ def file_target(table: TopicTable) -> FileTarget:
         settings = write_settings(properties, table.platform.cleaner.cleantail_task_memory_bytes)
     if settings.codec == "zstd" and LEVEL not in properties:
         settings = replace(settings, level=FAST_LEVEL)
-    return FileTarget(schema, settings, table.platform.warehouse)
+    return FileTarget(schema, settings, table.platform.warehouse, denylist.keys)
 
 
 def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
@@ -131,6 +137,7 @@ class LogWriter:
         self._new = NewFiles(load_file_io(dict(properties), target.location), path, target.settings)
         self._new.begin_new(target.schema, DICTIONARIES)
         self._low, self._high, self._once = 0, -1, True
+        self._keys, self._erased = target.keys, dict[int, tuple[int, int, int]]()
 
     @property
     def pending_bytes(self) -> int:
@@ -138,6 +145,9 @@ class LogWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add records in the columns of ARROW_SCHEMA. Raises UnwritableError, also if they are not in offset order."""
+        if self._keys is not None:
+            batch, erased = without_erased(batch, self._keys.value)
+            self._erased = merged(self._erased, erased)
         if not batch.num_rows:
             return
         self._follow(batch.column(OFFSET).to_numpy())
@@ -165,7 +175,7 @@ class LogWriter:
     def close(self) -> WrittenLog:
         """Return the complete files. Raises UnwritableError."""
         with _refusals():
-            return WrittenLog(self._partition, self._new.close(), self._low, self._high, self._once)
+            return WrittenLog(self._partition, self._new.close(), self._low, self._high, self._once, self._erased)
 
     def discard(self) -> None:
         """Delete the files if possible."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import DELETED, TopicTable, branch_name, span_condition
 from spark_jobs.round.evidence import append_once
+from spark_jobs.round.intake.denylist import Denylist, LeftBehind, left_out_by
 from spark_jobs.round.intake.new_records import (
     NO_RECORDS,
     NewRecords,
@@ -122,21 +124,23 @@ class FreshRecords:
     left_out: tuple[LeftOut, ...] = ()
 
 
-def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str) -> FreshRecords:
+def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str, denylist: Denylist) -> FreshRecords:
     """Write the records to the branch, or without those of the table to the branch with suffix AGAIN.
 
     `source`: its name for people. Raises SourceError for a record that no table can hold, and ContradictionError for
     two different ones at an offset."""
+    frame, behind = denylist.without_erased(frame)
     records = _written(table, branch, once_each(frame), source)
+    left_out = left_out_by(behind.erased, int(time.time() * 1000))
     require_agreement(table, branch, records, source, "is the source of another topic?")
     overlaps = overlaps_of(table, table.load(), records.ranges)
     if not overlaps:
-        return FreshRecords(records, records.ranges)
+        return FreshRecords(records, records.ranges, left_out)
     staged, there = staged_on(table, table.load(), branch).select(*COLUMNS), _there(table, overlaps)
     if staged.where(span_condition(overlaps)).join(there, [PARTITION, OFFSET], "left_semi").isEmpty():
-        return FreshRecords(records, records.ranges)
+        return FreshRecords(records, records.ranges, left_out)
     fresh = once_each(staged.join(there, [PARTITION, OFFSET], "left_anti"))
-    return FreshRecords(_written(table, branch + AGAIN, fresh, source), records.ranges)
+    return FreshRecords(_written(table, branch + AGAIN, fresh, source), records.ranges, left_out)
 
 
 def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> NewRecords:
@@ -152,7 +156,7 @@ def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> N
     head = table.load().snapshot(branch)
     if before is not None and int(before.snapshotId()) == int(head.snapshotId()):
         return NO_RECORDS
-    return NewRecords.of_branch(table, branch, once=True)
+    return NewRecords.of_branch(table, branch, LeftBehind(), once=True)
 
 
 def _there(table: TopicTable, overlaps: Ranges) -> DataFrame:
@@ -233,7 +237,8 @@ class SourceTableRead:
         read_id = uuid.uuid4().hex
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
         try:
-            fresh = self._fresh(planned, plan, branch)
+            denylist = Denylist.of(self.table)
+            fresh = self._fresh(planned, plan, branch, denylist)
             position = self._position(planned, plan, fresh, read_id)
             states = states_of_properties(texts(self.table.load().properties()), self.table.name)
             late = late_warnings(fresh.records.lowest, states, self.topic.config)
@@ -246,7 +251,13 @@ class SourceTableRead:
             sources = Sources((), ends, TableRead(spans, at.text, planned.source.name, plan.end.snapshot_id))
             summary = {OPERATION: INGEST, SOURCES: sources.packed()}
             advance = Advance(
-                at.text, position.as_json(), summary, at.snapshot_id, PROPERTY_SNAPSHOT_POSITION, fresh.left_out
+                at.text,
+                position.as_json(),
+                summary,
+                at.snapshot_id,
+                PROPERTY_SNAPSHOT_POSITION,
+                fresh.left_out,
+                denylist.version,
             )
             append_and_advance(self.table, fresh.records.files, advance)
         finally:
@@ -254,7 +265,7 @@ class SourceTableRead:
         warnings = (*late, *(entry.text for entry in fresh.left_out))
         return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, warnings, plan.is_last)
 
-    def _fresh(self, planned: PlannedRead, plan: SnapshotPlan, branch: str) -> FreshRecords:
+    def _fresh(self, planned: PlannedRead, plan: SnapshotPlan, branch: str, denylist: Denylist) -> FreshRecords:
         """Write the records of the plan to the branch."""
         if not plan.brings_records:  # only rewrites of files
             return FreshRecords(NO_RECORDS, {})
@@ -264,14 +275,14 @@ class SourceTableRead:
             table = SessionTable.of(self.table.spark, source, self.table.platform)
             frames = SourceFrames.of(table, table.load(planned.source.uuid), source.columns)
             try:
-                return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name)
+                return write_fresh(self.table, branch, frames.records(plan, known), planned.source.name, denylist)
             except UnholdableError:
                 if self.topic.config.cleantail_unholdable_policy == "fail":
                     raise
             self.table.drop_branches([branch, branch + AGAIN])
-            left_out = leave_out(self.table, frames.records(plan, known, UNHELD), self.now_ms)
-            fresh = write_fresh(self.table, branch, frames.records(plan, known, HELD), planned.source.name)
-            return replace(fresh, left_out=left_out)
+            left_out = leave_out(self.table, frames.records(plan, known, UNHELD), denylist, self.now_ms)
+            fresh = write_fresh(self.table, branch, frames.records(plan, known, HELD), planned.source.name, denylist)
+            return replace(fresh, left_out=(*left_out, *fresh.left_out))
         except CleantailError:
             raise
         except Exception:

@@ -140,6 +140,8 @@ def test_two_topics_may_read_one_table(scanned):
         ("cleantail.b_latest", "it is the view of the current state of b.yaml"),
         ("cleantail.b_keyless", "it is the side table of records without a key of b.yaml"),
         ("cleantail.cleantail_evidence", "it is the evidence of all topics"),
+        ("cleantail.cleantail_erasures", "it is the erasures of all topics"),
+        ("cleantail.cleantail_erased_keys", "it is the erased keys of all topics"),
     ],
 )
 def test_no_topic_reads_what_cleantail_has_made(scanned, table, whose):

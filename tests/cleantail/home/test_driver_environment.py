@@ -19,11 +19,13 @@ SECRETS = {
     "_AIRFLOW_WWW_USER_PASSWORD": "hunter2",
     "airflow__core__fernet_key": "fernet",
     "CLEANTAIL_METRICS_TOKEN": "metrics",
+    "CLEANTAIL_CERTIFICATE_KEY": "signs",
     "CLEANTAIL_KAFKA_SASL_PASSWORD": "hunter2",
 }
 NEEDED = {
     "CLEANTAIL_CATALOG_PASSWORD": "catalog",
     "CLEANTAIL_KAFKA_JARS": "/jars",
+    "CLEANTAIL_ERASURE_KEY": "marks",
     "CLEANTAIL_S3_SECRET_ACCESS_KEY": "s3",
     "AIRFLOW_CTX_DAG_ID": "orders",
     "AIRFLOW_CTX_TASK_ID": "publish",

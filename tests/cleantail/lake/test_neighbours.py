@@ -218,7 +218,8 @@ def test_files_that_only_a_branch_names_are_seen(table):
     ("name", "properties", "reason"),
     [
         ("orders_keyless", {"cleantail.side-of": "orders"}, "a side table that Cleantail keeps for topic orders"),
-        ("cleantail_evidence", {}, "the name of the evidence table"),
+        ("cleantail_evidence", {}, "the name of the table with the evidence of all topics"),
+        ("cleantail_erased_keys", {}, "the name of the table with the erased keys of all topics"),
     ],
 )
 def test_a_table_that_cleantail_keeps_for_itself_is_not_adopted(project, table, capsys, name, properties, reason):

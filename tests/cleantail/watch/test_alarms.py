@@ -5,12 +5,14 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.alert_channels import Event
+from cleantail.erasure.requests import CERTIFIED, FAILED, REJECTED, REQUESTED, ErasureEvent, ErasureRequest
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Rewritten
 from cleantail.log.source_position import Forgotten, Gap
 from cleantail.watch.alarms import (
     check_failed,
     deadline_run_ms,
+    erasure_alarms,
     left_behind,
     log_alarms,
     missed_deadlines,
@@ -227,3 +229,27 @@ def test_a_reconciliation_that_is_needed_is_wrong_until_it_is_published():
     assert (told.event, told.subject, told.text) == (Event.RECONCILE, "partition 0", entry.text)
     assert told.text.startswith("reconcile needed, partition 0: offsets 2 to 8 were read later than")
     assert events(log_state(), 2_000) == []
+
+
+def request_of(*events, deadline_ms=100):
+    asked = ErasureEvent("orders", "r1", REQUESTED, 0, "ana", {"keys": 2, "deadline_ms": deadline_ms, "set": "s"})
+    return ErasureRequest("orders", "r1", (asked, *(ErasureEvent("orders", "r1", e, 1, "ana") for e in events)))
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "events", "found"),
+    [
+        pytest.param(79, (), [], id="time enough"),
+        pytest.param(80, (), ["soon"], id="due soon"),
+        pytest.param(99, (FAILED,), ["soon"], id="failed, and due soon"),
+        pytest.param(100, (), ["late"], id="late"),
+        pytest.param(100, (CERTIFIED,), [], id="certified"),
+        pytest.param(100, (REJECTED,), [], id="rejected"),
+    ],
+)
+def test_a_request_to_erase_keys_is_told_before_and_at_its_deadline(now_ms, events, found):
+    alarms = erasure_alarms([request_of(*events)], now_ms)
+    assert [alarm.occurrence for alarm in alarms] == found
+    for alarm in alarms:
+        assert (alarm.event, alarm.subject, alarm.partition) == (Event.ERASURE, "request r1", None)
+        assert "to erase 2 keys is" in alarm.text and "`cleantail erase orders`" in alarm.text

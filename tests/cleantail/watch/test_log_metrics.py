@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.erasure.requests import CERTIFIED, FAILED
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.rules import LogMeasure
 from cleantail.log.source_position import Forgotten
@@ -13,9 +14,17 @@ from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.publications import LastCompaction
 from cleantail.watch import metrics as m
-from cleantail.watch.log_metrics import compaction_samples, job_samples, log_samples, total_samples, totals_of
+from cleantail.watch.log_metrics import (
+    compaction_samples,
+    erasure_samples,
+    job_samples,
+    log_samples,
+    total_samples,
+    totals_of,
+)
 from cleantail.watch.metrics import METRICS, Sample, by_metric, metrics_markdown
 from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
+from tests.cleantail.watch.test_alarms import request_of
 from tests.round_builders import check_result, checked_round, partition_work, staged_unit
 
 NOW_MS = 100 * HOUR_MS
@@ -49,6 +58,18 @@ def test_a_log_that_waits_in_quarantine_is_uncleanable_and_not_the_dirtiest():
 def test_a_log_of_which_deletions_may_be_missing_needs_a_reconciliation():
     found = values(log_state(), log_state(partition=1, forgotten=Forgotten(1, 2, 9, 3, 1_000, 1_000)))
     assert (found["log-reconcile-needed", "0"], found["log-reconcile-needed", "1"]) == (0, 1)
+
+
+def test_open_requests_to_erase_keys_are_counted_until_their_certificate():
+    def found(now_ms, *requests):
+        return {s.metric.name: s.value for s in erasure_samples("orders", requests, now_ms)}
+
+    assert found(0) == {}
+    late, open_one = request_of(FAILED, deadline_ms=2_000), request_of(deadline_ms=5_000)
+    assert found(3_000, late, open_one, request_of(CERTIFIED)) == {
+        "erasures-open": 2, "erasures-overdue": 1, "erasure-deadline-left-secs": -1,
+    }  # fmt: skip
+    assert found(3_000, request_of(CERTIFIED)) == {"erasures-open": 0, "erasures-overdue": 0}
 
 
 def test_a_log_whose_next_try_has_come_counts_again():

@@ -1,10 +1,14 @@
 """Metadata of many tables: read once for each commit, and never waited for longer than asked."""
 
+import base64
+import os
 import threading
 
 import pytest
 
 from cleantail.config.topic import Topic
+from cleantail.erasure.requests import APPROVED, ErasureEvent
+from cleantail.erasure.store import ErasureStore
 from cleantail.errors import OutsideError
 from cleantail.lake.records.reader_state import set_position
 from cleantail.watch import metadata_cache
@@ -50,6 +54,20 @@ def test_a_table_is_read_again_only_after_a_commit(orders_table, reads, clock):
     clock.now_s += LOCATIONS_LIVE_S
     assert len(cache.observe([orders_table.topic], WAIT_S)["orders"].facts.files) == 2
     assert reads == ["orders", "orders"]
+
+
+def test_requests_to_erase_keys_are_read_again_only_after_an_event(orders_table, clock, monkeypatch):
+    monkeypatch.setenv("CLEANTAIL_ERASURE_KEY", base64.b64encode(bytes(32)).decode())
+    platform = orders_table.platform.with_env(os.environ)
+    cache, store, reads = MetadataCache(platform, clock), ErasureStore(platform), []
+    real = metadata_cache.events_in
+    monkeypatch.setattr(metadata_cache, "events_in", lambda table: reads.append(table) or real(table))
+    assert cache.erasures() == {}
+    request = store.request("orders", [b"k"], by="ana", now_ms=1, deadline_ms=2)
+    clock.now_s += LOCATIONS_LIVE_S
+    assert cache.erasures() == {"orders": [request]} and cache.erasures() and len(reads) == 1
+    store.append(ErasureEvent("orders", request.id, APPROVED, 2, "ana"))
+    assert [r.state for r in cache.erasures()["orders"]] == [APPROVED] and len(reads) == 2
 
 
 def test_a_table_knows_which_rounds_were_undone(orders_table):

@@ -9,6 +9,7 @@ from pyiceberg.types import StringType
 
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import ConflictError, OvertakenError
+from cleantail.lake import own_tables
 from cleantail.lake.catalogs import open_catalog
 from cleantail.retries import COMMITS
 from spark_jobs.iceberg import commits
@@ -131,5 +132,5 @@ def test_columns_that_the_evidence_lacks_are_added_while_another_round_adds_them
     monkeypatch.setattr(Table, "transaction", late)
     made = evidence.evidence_table(platform)
     assert set(made.schema().column_names) == set(evidence.SCHEMA.names)
-    assert evidence.PROPERTIES.items() <= made.properties.items()
+    assert own_tables.PROPERTIES.items() <= made.properties.items()
     assert len(tries) == 2

@@ -17,6 +17,7 @@ from pyiceberg.expressions import EqualTo
 from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import OutsideError
+from cleantail.lake import own_tables
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import read_evidence
 from cleantail.rounds.past_rounds import DAY_MS, PUBLISHED, RECLAIM
@@ -229,11 +230,11 @@ def test_a_read_opens_few_manifests_in_a_table_of_an_earlier_version_too(worksho
         return len(found.current_snapshot().manifests(found.io))
 
     merged_at = "commit.manifest.min-count-to-merge"
-    assert int(evidence.PROPERTIES[merged_at]) < 100  # PyIceberg's own
+    assert int(own_tables.PROPERTIES[merged_at]) < 100  # PyIceberg's own
     with monkeypatch.context() as earlier:
-        earlier.delitem(evidence.PROPERTIES, merged_at)
+        earlier.delitem(own_tables.PROPERTIES, merged_at)
         assert [manifests_after_a_row(n) for n in range(3)] == [1, 2, 3]
-    monkeypatch.setitem(evidence.PROPERTIES, merged_at, "3")
+    monkeypatch.setitem(own_tables.PROPERTIES, merged_at, "3")
     assert [manifests_after_a_row(n) for n in range(3, 6)] == [1, 2, 1]
     rows = evidence.rows_of(evidence.evidence_table(platform), {"topic": "few-manifests", "round": ""})
     assert sorted(row["freed_bytes"] for row in rows) == list(range(6))

@@ -23,8 +23,12 @@ def check(partition: int, over_ms: int | None = None) -> Incident:
     return Incident(Condition(Event.CHECK_FAILED, f"partition {partition}", text, LINK, partition), 1_000, over_ms)
 
 
-def of(event: Event, *subjects: str, partition: int | None = None, run_id: str = "") -> tuple[Incident, ...]:
-    conditions = (Condition(event, s, f"{s}: text", "", partition, run_id=run_id) for s in subjects)
+def of(
+    event: Event, *subjects: str, partition: int | None = None, run_id: str = "", occurrence: str = ""
+) -> tuple[Incident, ...]:
+    conditions = (
+        Condition(event, s, f"{s}: text", "", partition, occurrence=occurrence, run_id=run_id) for s in subjects
+    )
     return tuple(Incident(condition, 1_000, None) for condition in conditions)
 
 
@@ -129,6 +133,16 @@ APPROVED = (replace(ROUND[0], over_ms=61_000, outcome="approved by Anna"),)
         pytest.param(LATE, [], [], "deadline missed, partition 3", id="late"),
         pytest.param(of(Event.ERASURE, "partition 3", partition=3), [], [], "erasure overdue, partition 3", id="erase"),
         pytest.param(
+            of(Event.ERASURE, "request r1", occurrence="soon"), [], [], "erasure due soon, 1 request", id="request"
+        ),
+        pytest.param(
+            [*of(Event.ERASURE, "partition 3", partition=3), *of(Event.ERASURE, "request r1", occurrence="soon")],
+            [],
+            [],
+            "erasure overdue, partition 3, 1 request",
+            id="tombstones and a request",
+        ),
+        pytest.param(
             of(Event.GAP, "partition 3", partition=3),
             [],
             [],
@@ -188,6 +202,7 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
         (LATE[0], "partition 3 is no longer overdue"),
         (READERS[0], "reader a of partition 3 is no longer behind, or no longer registered"),
         (of(Event.ERASURE, "partition 3", partition=3)[0], "partition 3 no longer has overdue tombstones"),
+        (of(Event.ERASURE, "request r1")[0], "request r1 to erase keys has ended, or is no longer near its deadline"),
         (of(Event.QUARANTINED, "partition 3", partition=3)[0], "partition 3 is no longer blocked"),
         (of(Event.GAP, "partition 3", partition=3)[0], "partition 3 had no gap for a day"),
         (of(Event.GAP, "source table")[0], "source table had no gap for a day"),

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import os
 import re
 import subprocess
 import sys
+import time
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,6 +23,7 @@ import pytest
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.loading import load_topic
 from cleantail.config.settings_in_force import settings_in_force
+from cleantail.erasure.store import ErasureStore
 from cleantail.home.home_folder import site_of
 from cleantail.lake.evaluate import read_facts
 from cleantail.lake.records.reader_state import set_position
@@ -27,6 +31,7 @@ from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.commit_summaries import packed
 from cleantail.watch.glossary import GLOSSARY
+from cleantail.watch.metadata_cache import LOCATIONS_LIVE_S
 from cleantail_airflow.installation import ROOT
 from cleantail_airflow.page import mount as page
 from cleantail_airflow.topic_dag import settings_section
@@ -947,3 +952,19 @@ def test_only_records_that_the_evidence_names_can_be_looked_at(
 def test_a_log_without_failures_has_no_records_to_show(browser: Any, looked_at: Any) -> None:
     looked_at()
     assert "The round has no records to show" in browser("vic").get(f"{RECORDS}&partition=5").text
+
+
+def test_requests_to_erase_keys_are_on_the_page_and_in_the_metrics(
+    browser: Any, orders: OrdersTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ann = browser("ann")
+    assert 'id="erasures"' not in ann.get("/cleantail/topics/orders").text
+    monkeypatch.setenv("CLEANTAIL_ERASURE_KEY", base64.b64encode(bytes(32)).decode())
+    store = ErasureStore(orders.platform.with_env(os.environ))
+    request = store.request("orders", [b"marker-k1"], by=HOSTILE, now_ms=1, deadline_ms=2)
+    time.sleep(LOCATIONS_LIVE_S)
+    shown = ann.get("/cleantail/topics/orders").text
+    assert request.id in shown and "requested, overdue" in shown and HOSTILE not in shown and "marker" not in shown
+    samples = scraped(ann.get(METRICS))
+    for name, value in (("open", 1), ("overdue", 1)):
+        assert [(s.labels, s.value) for s in samples[f"cleantail_erasures_{name}"]] == [({"topic": "orders"}, value)]

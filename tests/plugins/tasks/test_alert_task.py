@@ -157,10 +157,11 @@ def test_a_rollback_and_a_run_that_goes_on_make_no_task_well() -> None:
         pytest.param(Event.DEADLINE_MISSED, 4, 4, True, id="the run was for it"),
         pytest.param(Event.DEADLINE_MISSED, 4, 0, False, id="the run was for another partition"),
         pytest.param(Event.ERASURE, 4, 0, False, id="erasure too"),
+        pytest.param(Event.ERASURE, None, 0, True, id="requests to erase keys are read by every run"),
     ],
 )
 def test_only_what_the_run_only_partition_can_be_over(
-    event: Event, partition: int, only_partition: int | None, over: bool
+    event: Event, partition: int | None, only_partition: int | None, over: bool
 ) -> None:
     assert RunCoverage.of([], LOGS, only_partition).includes(Condition(event, "s", "", partition=partition)) is over
 

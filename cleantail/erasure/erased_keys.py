@@ -1,0 +1,225 @@
+"""Keys that a topic must no longer have, without the keys: their marks, and how records are compared with them.
+
+1. The *mark* of a key is its HMAC-SHA256, with a key of the topic. That one is derived from `CLEANTAIL_ERASURE_KEY`.
+   Without it a mark tells nothing, also to someone who can guess the key of a record.
+2. The *tag* of a key is a fast hash of 64 bits, by numpy, for millions of records in a second. It only chooses the
+   records whose mark is worth computing. The mark decides.
+3. A fast hash could be guessed from. So a tag is stored sealed: with a stream of bytes that needs the secret.
+4. A process of Spark gets the topic's keys and the tags, never the secret.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import hmac
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
+
+from cleantail.errors import CleantailError
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+    import pyarrow as pa
+
+ERASURE_KEY: Final = "CLEANTAIL_ERASURE_KEY"
+"""The variable of the environment with the secret: at least 32 random bytes in Base64."""
+SECRET_BYTES = 32
+MARK_BYTES = 32
+Tags: TypeAlias = "npt.NDArray[np.uint64]"
+_HOW = "make one with: python -c 'import base64, os; print(base64.b64encode(os.urandom(32)).decode())'"
+
+
+class ErasureSecret:
+    """The platform's secret for marks. Its text shows nothing of it."""
+
+    def __init__(self, secret: bytes) -> None:
+        self._secret = secret
+
+    @classmethod
+    def from_environ(cls, env: Mapping[str, str]) -> ErasureSecret:
+        """Return the secret of the environment. Raises CleantailError if it is missing, too short or not Base64."""
+        text = env.get(ERASURE_KEY, "")
+        if not text:
+            raise CleantailError(f"{ERASURE_KEY} is not set: erasures keep marks of keys, which need it; {_HOW}")
+        try:
+            secret = base64.b64decode(text, validate=True)
+        except (binascii.Error, ValueError):
+            raise CleantailError(f"{ERASURE_KEY} is not Base64; {_HOW}") from None
+        if len(secret) < SECRET_BYTES:
+            raise CleantailError(f"{ERASURE_KEY} has {len(secret)} bytes; at least {SECRET_BYTES} are allowed; {_HOW}")
+        return cls(secret)
+
+    @property
+    def name(self) -> str:
+        """Return a name of the secret that does not show it. Stored with marks, so that another secret is noticed."""
+        return self._derived("name")[:8].hex()
+
+    def keys_of(self, topic: str) -> TopicKeys:
+        return TopicKeys(self._derived(f"mark\0{topic}"), self._derived(f"tag\0{topic}"))
+
+    def marks(self, topic: str, keys: pa.Array) -> list[bytes]:
+        """Return the mark of each key. Raises ValueError for a null key."""
+        return self.keys_of(topic).marks(keys)
+
+    def tags(self, topic: str, keys: pa.Array) -> Tags:
+        """Return the tag of each key. They are for comparisons in memory: store them sealed only."""
+        return self.keys_of(topic).tags(keys)
+
+    def sealed(self, topic: str, request: str, tags: Tags) -> Tags:
+        """Return all tags of a request, in their order, sealed; or opened, if they were sealed."""
+        import numpy as np
+
+        stream = hashlib.shake_256(self._derived(f"seal\0{topic}\0{request}")).digest(8 * len(tags))
+        opened: Tags = tags ^ np.frombuffer(stream, "<u8")
+        return opened
+
+    def digest(self, topic: str, marks: Sequence[bytes]) -> str:
+        """Return a digest of a set of keys by their marks, in any order."""
+        return hmac.digest(self._derived(f"set\0{topic}"), b"".join(sorted(set(marks))), "sha256").hex()
+
+    def _derived(self, purpose: str) -> bytes:
+        return hmac.digest(self._secret, f"cleantail erasure\0{purpose}".encode(), "sha256")
+
+    def __repr__(self) -> str:
+        return "ErasureSecret(…)"
+
+
+class TopicKeys:
+    """What is derived from the secret for the marks and tags of one topic."""
+
+    __slots__ = ("_mark", "_tag")
+
+    def __init__(self, mark: bytes, tag: bytes) -> None:
+        self._mark, self._tag = mark, tag
+
+    def marks(self, keys: pa.Array) -> list[bytes]:
+        """Return the mark of each key. Raises ValueError for a null key."""
+        if keys.null_count:
+            raise ValueError("a null key has no mark")
+        # HMAC (RFC 2104) from two prepared hashes: a third of the time of hmac.digest
+        inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in self._mark.ljust(64, b"\0")))
+        outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in self._mark.ljust(64, b"\0")))
+        marks = []
+        for key in as_bytes(keys).to_pylist():
+            first, second = inner.copy(), outer.copy()
+            first.update(key)
+            second.update(first.digest())
+            marks.append(second.digest())
+        return marks
+
+    def tags(self, keys: pa.Array) -> Tags:
+        """Return the tag of each key, and any number for a null one.
+
+        Reads each key in words of 8 bytes, from the array's own buffers."""
+        import numpy as np
+
+        if not len(keys):
+            return np.empty(0, np.uint64)
+        keys = as_bytes(keys)
+        seed, factor = np.frombuffer(self._tag[:16], "<u8") | np.uint64(1)
+        offsets = np.frombuffer(keys.buffers()[1], np.int32)[keys.offset : keys.offset + len(keys) + 1]
+        low, end = int(offsets[0]), int(offsets[-1])
+        starts, lengths = offsets[:-1].astype(np.int64) - low, np.diff(offsets).astype(np.int64)
+        data = np.zeros(end - low + 8, np.uint8)
+        if end > low:
+            data[:-8] = np.frombuffer(keys.buffers()[2], np.uint8, end - low, low)
+        first_bytes = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)  # masks of little-endian words
+        words: Tags = np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
+        tags: Tags = seed ^ (lengths.astype(np.uint64) * factor)
+        for at in range(0, int(lengths.max()), 8):
+            longer: Any = slice(None) if at < int(lengths.min()) else np.flatnonzero(lengths > at)
+            word = words[starts[longer] + at] & first_bytes[np.minimum(lengths[longer] - at, 8)]
+            mixed = (tags[longer] ^ word) * factor
+            tags[longer] = mixed ^ (mixed >> np.uint64(32))
+        return tags
+
+    def __getstate__(self) -> tuple[bytes, bytes]:
+        return self._mark, self._tag
+
+    def __setstate__(self, state: tuple[bytes, bytes]) -> None:
+        self._mark, self._tag = state
+
+    def __repr__(self) -> str:
+        return "TopicKeys(…)"
+
+
+def as_bytes(keys: pa.Array) -> pa.Array:
+    """Return keys as an array of binary: of texts their UTF-8."""
+    import pyarrow as pa
+
+    if isinstance(keys, pa.ChunkedArray):
+        keys = keys.combine_chunks()
+    return keys if pa.types.is_binary(keys.type) else keys.cast(pa.binary())
+
+
+class ErasedKeys:
+    """The erased keys of a topic, by tags and marks. Spark's processes get it pickled. Its text shows no mark.
+
+    `tags` and `marks` (an array of 32 bytes a row) have one entry for each key, in any order."""
+
+    def __init__(self, topic: str, keys: TopicKeys, tags: Tags, marks: npt.NDArray[np.uint8]) -> None:
+        import numpy as np
+
+        if (tags[:-1] > tags[1:]).any():
+            order = np.argsort(tags, kind="stable")
+            tags, marks = tags[order], marks[order]
+        self.topic, self._keys, self._tags, self._marks = topic, keys, tags, marks
+
+    @classmethod
+    def of(cls, topic: str, secret: ErasureSecret, keys: pa.Array) -> ErasedKeys:
+        """Return the erased keys from the keys themselves."""
+        import numpy as np
+
+        marks = np.frombuffer(b"".join(secret.marks(topic, keys)), np.uint8).reshape(-1, MARK_BYTES)
+        return cls(topic, secret.keys_of(topic), secret.tags(topic, keys), marks)
+
+    def __len__(self) -> int:
+        return len(self._tags)
+
+    def found(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Return whether each key is erased. A null key is not."""
+        import numpy as np
+        import pyarrow as pa
+
+        keys = as_bytes(keys)
+        found = np.zeros(len(keys), np.bool_)
+        if not len(self) or not len(keys):
+            return found
+        tags = self._keys.tags(keys)
+        candidates = np.flatnonzero(self._seen[tags >> self._shift])
+        candidates = candidates[keys.is_valid().to_numpy(zero_copy_only=False)[candidates]]
+        first = np.searchsorted(self._tags, tags[candidates], "left")
+        end = np.searchsorted(self._tags, tags[candidates], "right")
+        same = first < end
+        candidates, first, end = candidates[same], first[same], end[same]
+        marks = self._keys.marks(keys.take(pa.array(candidates)))
+        found[candidates] = [
+            any(self._marks[row].tobytes() == mark for row in range(low, high))
+            for mark, low, high in zip(marks, first.tolist(), end.tolist(), strict=True)
+        ]
+        return found
+
+    @property
+    def _shift(self) -> np.uint64:
+        import numpy as np
+
+        return np.uint64(64 - min(25, max(12, (16 * len(self)).bit_length())))
+
+    @cached_property
+    def _seen(self) -> npt.NDArray[np.bool_]:
+        """Return by the first bits of a tag whether any erased key has them: faster than a search in all tags."""
+        import numpy as np
+
+        seen = np.zeros(1 << (64 - int(self._shift)), np.bool_)
+        seen[self._tags >> self._shift] = True
+        return seen
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in self.__dict__.items() if name != "_seen"}
+
+    def __repr__(self) -> str:
+        return f"ErasedKeys({self.topic!r}, {len(self)} keys)"

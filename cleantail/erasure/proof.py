@@ -1,0 +1,412 @@
+"""Search a table for erased keys: in every object below its location, and in every file that its metadata reach.
+
+An erasure scans a table twice. The first scan is the inventory: which files must go. The last one is the proof that
+none is left. Neither uses a reader of the rounds:
+
+1. The store lists the objects. The catalog gives the location of the metadata, and nothing else.
+2. Polars reads the key columns of each Parquet file, also of records that delete files hide.
+3. fastavro reads manifests and their lists. A manifest repeats bounds of keys. So it must go too if it names a file
+   with an erased key, or a file that is no longer there: nobody can read of which keys its bounds are.
+4. Metadata, Puffin files and delete files by position have no keys. Any other object is *unread*, and prevents a
+   proof.
+
+The scan shows that keys are absent from what was listed at one time. It says nothing about other places.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from importlib.metadata import version
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+
+from cleantail.errors import CleantailError, TableError
+from cleantail.lake.records.topic_columns import joined_parts, key_bytes
+from cleantail.lake.storage_locations import files_below
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table
+
+    from cleantail.erasure.erased_keys import ErasedKeys
+
+READ_THREADS = 8
+BATCH_RECORDS = 1 << 20
+ENTRY_DELETED, POSITION_DELETES = 2, 1
+POSITION_COLUMNS = {"file_path", "pos"}
+"""Columns of a delete file by position. One with a third column, the deleted row, is not passed."""
+NO_KEYS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", ".crc", "version-hint.text")
+"""Ends of the names of objects that have no keys. Iceberg's sketches in Puffin files are of hashes."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyColumn:
+    """A column of the key: every name that it ever had in the table, and Iceberg's name of its type."""
+
+    names: tuple[str, ...]
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file in a manifest. `live`: the snapshots of the manifest have it. `bounded`: its key may have bounds."""
+
+    name: str
+    live: bool
+    bounded: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A file with erased keys: its records, and those of erased keys."""
+
+    records: int
+    erased: int
+
+
+@dataclass(frozen=True)
+class TableScan:
+    """What one scan of a table has found. Names are paths below the location, or whole paths outside of it.
+
+    objects    name -> bytes, of everything below the location
+    lists      snapshot -> its manifest list; `manifests`: list -> manifests; `entries`: manifest -> its files
+    refs       branch or tag -> snapshot
+    others     further files that the metadata name, such as statistics
+    holding    files with erased keys
+    read       number of Parquet files, and of records in them
+    unread     objects that this scan cannot read
+    """
+
+    table: str
+    location: str
+    metadata: str
+    snapshot_id: int | None
+    lists: Mapping[int, str]
+    refs: Mapping[str, int]
+    objects: Mapping[str, int]
+    manifests: Mapping[str, tuple[str, ...]]
+    entries: Mapping[str, tuple[Entry, ...]]
+    others: frozenset[str]
+    holding: Mapping[str, Holding]
+    read: tuple[int, int]
+    unread: tuple[str, ...] = ()
+    written_ms: Mapping[str, int] = field(default_factory=dict)
+
+    @cached_property
+    def tainted(self) -> frozenset[str]:
+        """Return the files that must go: those with erased keys, and the manifests that may have bounds of one."""
+        gone = {
+            manifest
+            for manifest, entries in self.entries.items()
+            if any(e.bounded and (e.name in self.holding or e.name not in self.objects) for e in entries)
+        }
+        return frozenset(self.holding) | gone
+
+    def manifests_of(self, snapshot_id: int) -> tuple[str, ...]:
+        return self.manifests.get(self.lists.get(snapshot_id, ""), ())
+
+    def files_of(self, snapshot_id: int) -> set[str]:
+        """Return all files of a snapshot: its manifest list, its manifests, and their files."""
+        manifests = self.manifests_of(snapshot_id)
+        live = (e.name for manifest in manifests for e in self.entries.get(manifest, ()) if e.live)
+        return {self.lists[snapshot_id], *manifests, *live}
+
+    def reached(self, snapshots: Iterable[int] | None = None) -> set[str]:
+        """Return the files of these snapshots, by default of all, with what the metadata name besides."""
+        chosen = self.lists if snapshots is None else snapshots
+        return {*self.others}.union(*(self.files_of(snapshot) for snapshot in chosen))
+
+    @property
+    def tainted_snapshots(self) -> list[int]:
+        return [s for s in self.lists if not self.tainted.isdisjoint({*self.manifests_of(s), *self.files_of(s)})]
+
+    @property
+    def missing(self) -> list[str]:
+        """Return the files that the metadata reach and the store does not have: the two views differ."""
+        return sorted(name for name in self.reached() - self.objects.keys() if name not in self.others)
+
+    def left(self, excluded: Collection[str] = ()) -> list[str]:
+        """Return the tainted files without those that only excluded branches or tags reach."""
+        heads = {self.refs[name] for name in excluded if name in self.refs} - {self.snapshot_id}
+        kept: set[str] = set().union(*(self.files_of(snapshot) for snapshot in heads))
+        return sorted(self.tainted - (kept - self.reached(self.lists.keys() - heads)))
+
+    def problems(self, excluded: Collection[str] = ()) -> list[str]:
+        """Return why this scan proves nothing; empty if it proves that no erased key is left."""
+        left, reached = self.left(excluded), self.reached()
+        orphans = [name for name in left if name not in reached]
+        wait = "and no snapshot has them. A commit that has just begun may need them: erase again after a day"
+        found = [
+            ("have an erased key, or bounds of one", [name for name in left if name in reached]),
+            (f"have an erased key, or bounds of one, {wait}", orphans),
+            ("cannot be read by a scan", list(self.unread)),
+            ("are named by the metadata, and the store does not list them", self.missing),
+        ]
+        return [f"{self.table}: {_named(names)} {what}" for what, names in found if names]
+
+
+def _named(names: Sequence[str], most: int = 3) -> str:
+    more = f" and {len(names) - most} more files" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def engine() -> str:
+    """Return the readers of a scan, with their versions."""
+    return f"polars {version('polars')}, fastavro {version('fastavro')}"
+
+
+def require_engine() -> None:
+    """Raise CleantailError if the readers of the proof are not installed."""
+    try:
+        import fastavro  # noqa: F401
+        import polars  # noqa: F401
+    except ImportError as e:
+        raise CleantailError(
+            f"{e.name} is missing: a proof reads files with it; pip install 'cleantail[erasure]'"
+        ) from None
+
+
+def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> TableScan:
+    """Scan a table for the keys. `paths`: columns of its key, in their order; more than one for a key of several parts.
+
+    Without `keys` it reads the metadata alone, so that `holding` is empty.
+
+    Raises TableError if a file of the metadata cannot be read, or if the table's partitions or file names show keys.
+    """
+    require_engine()
+    store = _Store(table)
+    document = store.json_of(table.metadata_location)
+    columns = key_columns(document, paths)
+    _require_hidden_keys(table, document, paths)
+    snapshots = document.get("snapshots", ())
+    lists = {int(s["snapshot-id"]): store.name_of(s["manifest-list"]) for s in snapshots}
+    refs = {name: int(ref["snapshot-id"]) for name, ref in document.get("refs", {}).items()}
+    with ThreadPoolExecutor(READ_THREADS) as threads:
+        avro = sorted({*(n for n in store.objects if n.endswith(".avro")), *lists.values()})
+        read = dict(zip(avro, threads.map(store.manifest_of, avro), strict=True))
+        manifests = {name: content for name, content in read.items() if isinstance(content, _List)}
+        entries = {name: content for name, content in read.items() if isinstance(content, _Manifest)}
+        outside = {m for of_list in manifests.values() for m in of_list.manifests} - read.keys()
+        entries |= {
+            m: c
+            for m, c in zip(outside, threads.map(store.manifest_of, outside), strict=True)
+            if isinstance(c, _Manifest)
+        }
+        ids = {number for column in paths for number in _ids(document, column)}
+        files = {m: tuple(e.entry(ids, store) for e in content.entries) for m, content in entries.items()}
+        live = {e.name for of_manifest in files.values() for e in of_manifest if e.live}
+        parquet = sorted({n for n in {*store.objects, *live} if n.endswith(".parquet")}) if keys is not None else []
+        found = dict(zip(parquet, threads.map(lambda n: store.keys_in(n, columns, keys), parquet), strict=True))
+    unread = {n for n, content in read.items() if content is None and n in store.objects}
+    unread |= {n for n, holding in found.items() if holding is None and n in store.objects}
+    unread |= {n for n in store.objects if not n.endswith((".avro", ".parquet", *NO_KEYS))}
+    readable = [holding for holding in found.values() if holding is not None]
+    return TableScan(
+        table=".".join(table.name()[-2:]),
+        location=store.location,
+        metadata=store.name_of(table.metadata_location),
+        snapshot_id=refs.get("main"),
+        lists=lists,
+        refs=refs,
+        objects=store.objects,
+        manifests={name: content.manifests for name, content in manifests.items()},
+        entries=files,
+        others=frozenset(store.name_of(name) for name in _named_besides(document)),
+        holding={n: h for n, h in found.items() if h is not None and h.erased},
+        read=(len(readable), sum(h.records for h in readable)),
+        unread=tuple(sorted(unread)),
+        written_ms=store.written_ms,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _List:
+    manifests: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _RawEntry:
+    status: int
+    content: int
+    path: str
+    bounded: tuple[int, ...]
+
+    def entry(self, ids: Collection[int], store: _Store) -> Entry:
+        bounded = self.content != POSITION_DELETES and not ids.isdisjoint(self.bounded)  # type: ignore[attr-defined]
+        return Entry(store.name_of(self.path), self.status != ENTRY_DELETED, bounded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Manifest:
+    entries: tuple[_RawEntry, ...]
+
+
+class _Store:
+    """The objects of one table, by their names."""
+
+    def __init__(self, table: Table) -> None:
+        self._io, self._table = table.io, ".".join(table.name()[-2:])
+        self.location = table.location().rstrip("/")
+        listed = list(files_below(table.io, self.location))
+        root = self._root([file.path for file in listed])
+        self.objects = {file.path[root:]: file.size for file in listed}
+        self.written_ms = {file.path[root:]: file.written_ms for file in listed}
+
+    def _root(self, paths: Sequence[str]) -> int:
+        """Return the length of the location in listed paths, which lack the scheme."""
+        bare = self.location.partition("://")[2] or self.location.removeprefix("file:")
+        candidates = (bare, "/" + bare.lstrip("/"), bare.lstrip("/"), bare.partition("/")[2])
+        return next((len(c) + 1 for c in candidates if c and all(p.startswith(c + "/") for p in paths)), 0)
+
+    def name_of(self, path: str) -> str:
+        """Return the name of a path in the metadata."""
+        inner = _without_scheme(path).removeprefix(_without_scheme(self.location) + "/")
+        return inner if inner != _without_scheme(path) else path
+
+    def path_of(self, name: str) -> str:
+        return name if name not in self.objects and (":" in name or name.startswith("/")) else f"{self.location}/{name}"
+
+    def content_of(self, name: str) -> bytes:
+        with self._io.new_input(self.path_of(name)).open() as stream:
+            return bytes(stream.read())
+
+    def json_of(self, path: str) -> dict[str, Any]:
+        with self._io.new_input(path).open() as stream:
+            content = bytes(stream.read())
+        document: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+        return document
+
+    def manifest_of(self, name: str) -> _List | _Manifest | None:
+        """Return a manifest list, a manifest, or None if it is neither or does not exist any more."""
+        import fastavro
+
+        try:
+            reader = fastavro.reader(BytesIO(self.content_of(name)))
+            rows: list[Any] = list(reader)
+        except FileNotFoundError:
+            return None
+        except Exception as e:
+            raise TableError(f"table {self._table}: {name} cannot be read: {type(e).__name__}") from None
+        kind = str(reader.writer_schema["name"]).rpartition(".")[2]  # type: ignore[index, call-overload]
+        if kind == "manifest_file":
+            return _List(tuple(self.name_of(row["manifest_path"]) for row in rows))
+        if kind != "manifest_entry":
+            return None
+        return _Manifest(tuple(_raw(row["status"], row["data_file"]) for row in rows))
+
+    def keys_in(self, name: str, columns: Sequence[KeyColumn], keys: ErasedKeys | None) -> Holding | None:
+        """Return how many records of a Parquet file have an erased key. None if it has no column for a key, or if
+        another process has just deleted the file."""
+        import polars as pl
+
+        assert keys is not None, "the keys of a scan of the metadata alone"
+        path = self.path_of(name)
+        local = path.startswith(("/", "file:"))
+        try:
+            source: Any = _without_scheme(path) if local else self.content_of(name)
+            there = pl.scan_parquet(source if local else BytesIO(source), glob=False).collect_schema()
+        except FileNotFoundError:
+            return Holding(0, 0)
+        if set(there.names()) == POSITION_COLUMNS:
+            return Holding(0, 0)
+        parts = [next((n for n in column.names if _leads_to(there, n)), None) for column in columns]
+        if not parts or None in parts:
+            return None
+        frame = pl.scan_parquet(source if local else BytesIO(source), glob=False)
+        chosen = frame.select(_field(str(n)).alias(str(at)) for at, n in enumerate(parts))
+        records = int(frame.select(pl.len()).collect().item())
+        erased = 0
+        for at in range(0, records, BATCH_RECORDS):
+            batch = chosen.slice(at, BATCH_RECORDS).collect().to_arrow(compat_level=pl.CompatLevel.oldest())
+            erased += int(keys.found(_keys(batch.combine_chunks(), columns)).sum())
+        return Holding(records, erased)
+
+
+def _raw(status: int, file: Mapping[str, Any]) -> _RawEntry:
+    bounds = [*(file.get("lower_bounds") or ()), *(file.get("upper_bounds") or ())]
+    return _RawEntry(status, file.get("content") or 0, file["file_path"], tuple(sorted({b["key"] for b in bounds})))
+
+
+def _without_scheme(path: str) -> str:
+    scheme, separator, rest = path.partition("://")
+    return rest if separator and "/" not in scheme else path.removeprefix("file:")
+
+
+def _leads_to(schema: Mapping[str, Any], name: str) -> bool:
+    first, *rest = name.split(".")
+    kind: Any = schema.get(first)
+    for step in rest:
+        kind = next((f.dtype for f in getattr(kind, "fields", ()) if f.name == step), None)
+    return kind is not None
+
+
+def _field(name: str) -> Any:
+    import polars as pl
+
+    first, *rest = name.split(".")
+    expression = pl.col(first)
+    for step in rest:
+        expression = expression.struct.field(step)
+    return expression
+
+
+def _keys(batch: pa.Table, columns: Sequence[KeyColumn]) -> pa.Array:
+    import pyarrow as pa
+
+    arrays = [batch.column(at) for at in range(batch.num_columns)]
+    plain = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
+    parts = [key_bytes(array, column.kind) for array, column in zip(plain, columns, strict=True)]
+    return parts[0] if len(parts) == 1 else joined_parts(parts)
+
+
+def key_columns(document: Mapping[str, Any], paths: Sequence[str]) -> list[KeyColumn]:
+    """Return the columns of the key, each with all names that its field id has in any schema of the metadata."""
+    columns = []
+    for path in paths:
+        ids = _ids(document, path)
+        named = [(name, kind) for number, name, kind in _fields(document) if number in ids]
+        names = tuple(dict.fromkeys([path, *(name for name, _ in named)]))
+        columns.append(KeyColumn(names, named[-1][1] if named else "binary"))
+    return columns
+
+
+def _ids(document: Mapping[str, Any], path: str) -> set[int]:
+    return {number for number, name, _ in _fields(document) if name == path}
+
+
+def _fields(document: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
+    """Yield (field id, path, type) of the fields of all schemas, without those of lists and maps."""
+    for schema in document.get("schemas", ()):
+        yield from _fields_of(schema, "")
+
+
+def _fields_of(struct: Mapping[str, Any], prefix: str) -> Iterator[tuple[int, str, str]]:
+    for each in struct.get("fields", ()):
+        kind = each["type"]
+        yield int(each["id"]), f"{prefix}{each['name']}", kind if isinstance(kind, str) else kind["type"]
+        if isinstance(kind, dict) and kind["type"] == "struct":
+            yield from _fields_of(kind, f"{prefix}{each['name']}.")
+
+
+def _require_hidden_keys(table: Table, document: Mapping[str, Any], paths: Sequence[str]) -> None:
+    """Raise TableError if the table is partitioned by its key: then names of files and manifest lists show keys."""
+    ids = {number for path in paths for number in _ids(document, path)}
+    for spec in document.get("partition-specs", ()):
+        for each in spec["fields"]:
+            if each["source-id"] in ids and not str(each["transform"]).startswith(("bucket", "void")):
+                raise TableError(
+                    f"table {'.'.join(table.name()[-2:])} is partitioned by its key ({each['transform']}): the names "
+                    "of its files show keys, so no erasure can prove their absence. Partition it by a bucket of the key"
+                )
+
+
+def _named_besides(document: Mapping[str, Any]) -> Iterator[str]:
+    for each in (*document.get("statistics", ()), *document.get("partition-statistics", ())):
+        yield each["statistics-path"]
+    for each in document.get("metadata-log", ()):
+        yield each["metadata-file"]

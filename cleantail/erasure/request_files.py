@@ -1,0 +1,96 @@
+"""Requests to erase keys that other programs leave as files in CLEANTAIL_HOME/erasures/TOPIC.
+
+    {"keys": ["customer-17"], "requested_by": "ticket 4711", "deadline": "2026-12-24T00:00Z"}
+
+A file becomes a request, and is then deleted: it has keys. A repeated file is no second request. A file that cannot be
+read stays, and the error names it, but nothing of its content.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import Field, ValidationError
+
+from cleantail.config.config_model import Model
+from cleantail.config.topic import Topic
+from cleantail.erasure.requests import ErasureRequest, default_deadline_ms
+from cleantail.erasure.store import ErasureStore
+from cleantail.errors import CleantailError
+from cleantail.human import moment_ms
+
+FOLDER = "erasures"
+"""The folder of CLEANTAIL_HOME with a folder for each topic that has such files."""
+PATTERN = "*.json"
+"""Names of complete files: write another name first, then rename the file."""
+LARGEST_BYTES = 256 << 20
+
+
+class RequestFile(Model):
+    """The content of a file."""
+
+    keys: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+    encoding: Literal["text", "base64"] = "text"
+    requested_by: Annotated[str, Field(min_length=1, max_length=200)]
+    deadline: str | None = None
+    exclude: Annotated[tuple[str, ...], Field(strict=False)] = ()
+    tombstone: bool = False
+
+    def key_bytes(self) -> list[bytes]:
+        """Return the keys. Raises ValueError for one that is not in the encoding."""
+        if self.encoding == "text":
+            return [key.encode() for key in self.keys]
+        return [base64.b64decode(key, validate=True) for key in self.keys]
+
+
+def waiting_files(topic: Topic) -> list[Path]:
+    """Return the files that are requests of a topic, by name."""
+    return sorted(path for path in (topic.platform.home / FOLDER / topic.topic).glob(PATTERN) if path.is_file())
+
+
+def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> list[ErasureRequest]:
+    """Record the requests of a topic's files, and delete these files. Raises CleantailError for one that is wrong."""
+    return [_taken(store, topic, file, now_ms) for file in waiting_files(topic)]
+
+
+def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> ErasureRequest:
+    try:
+        if file.stat().st_size > LARGEST_BYTES:
+            raise CleantailError(f"{file} is not a request: it has more than {LARGEST_BYTES} bytes")
+        asked = RequestFile.model_validate_json(file.read_bytes())
+        keys = asked.key_bytes()
+        at_ms = moment_ms(asked.deadline) if asked.deadline is not None else now_ms + default_deadline_ms(topic.config)
+    except OSError as e:
+        raise CleantailError(f"{file} cannot be read: {e.strerror}") from None
+    except ValidationError as e:
+        raise CleantailError(f"{file} is not a request: {_problems(e)}") from None
+    except ValueError:
+        raise CleantailError(f"{file} is not a request: a key is not base64, which its encoding names") from None
+    if at_ms is None:
+        raise CleantailError(f"{file} is not a request: deadline must be a time as 2026-12-24T00:00Z")
+    request = store.request(
+        topic.topic,
+        keys,
+        by=asked.requested_by,
+        now_ms=now_ms,
+        deadline_ms=at_ms,
+        exclude=asked.exclude,
+        tombstone=asked.tombstone,
+    )
+    file.unlink()
+    return request
+
+
+def _problems(error: ValidationError) -> Sequence[str] | str:
+    """Return the fields that are wrong. The texts of keys are left out, also those of unknown fields."""
+    known = RequestFile.model_fields
+    names = {str(e["loc"][0]) if e["loc"] and e["loc"][0] in known else "" for e in error.errors(include_input=False)}
+    named = sorted(name for name in names if name)
+    if not named:
+        return "it is JSON of another form: keys and requested_by are required; encoding, deadline, exclude and " + (
+            "tombstone may be there"
+        )
+    return f"{', '.join(named)} {'has' if len(named) == 1 else 'have'} a wrong value"

@@ -1,0 +1,243 @@
+"""What erasures remember, in two Iceberg tables next to the evidence: events of requests, and marks of keys.
+
+1. They are created by the first request. Without them, no key of any topic is erased, which costs one look-up.
+2. A property of the first table names each topic that ever had a denylist. Other topics cost no read of its rows.
+3. Rows are only appended. A lifted request is an event: its marks stay, and are ignored.
+4. Marks are appended before the event of their request. After a crash in between, nothing refers to them.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import ERASED_KEYS, ERASURES, require_known_format
+from cleantail.erasure.erased_keys import MARK_BYTES, ErasedKeys, ErasureSecret
+from cleantail.erasure.requests import (
+    APPROVED,
+    CERTIFIED,
+    DETAILS_JSON,
+    REQUESTED,
+    ErasureEvent,
+    ErasureRequest,
+    requests_of,
+)
+from cleantail.errors import CleantailError
+from cleantail.lake.catalogs import kept_catalog, load_any
+from cleantail.lake.manifest_entries import named_if_damaged
+from cleantail.lake.own_namespace import property_name
+from cleantail.lake.own_tables import append_to, own_table
+from cleantail.retries import settled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.expressions import BooleanExpression
+    from pyiceberg.table import Table
+
+PROPERTY_DENIED = "cleantail.denied."
+"""Prefix of a property of the events' table: a topic has a denylist. A hash of the topic follows."""
+EVENTS_COLUMNS = {
+    "topic": "string",
+    "request": "string",
+    "event": "string",
+    "at_ms": "int64",
+    "by": "string",
+    "details": "string",
+    "certificate": "string",
+}
+KEYS_COLUMNS = {
+    "topic": "string",
+    "request": "string",
+    "number": "int32",
+    "tags": "binary",
+    "marks": "binary",
+}
+"""A row has PORTION_KEYS keys of a request, in the order of their tags: a million rows would take five times as long to
+read. `number`: the portion's place. `tags`: sealed, 8 bytes each. `marks`: 32 bytes each."""
+SECRET = "secret"
+"""The detail of a request with the name of the secret that marked its keys, by which another one is noticed."""
+PORTION_KEYS = 100_000
+MOST_KEYS = 1_000_000
+"""Maximum number of keys of one request: their tags are sealed, and read, together."""
+
+
+class ErasureStore:
+    """The requests and the erased keys of a platform's topics."""
+
+    def __init__(self, platform: Platform) -> None:
+        self._platform = platform
+
+    def request(
+        self,
+        topic: str,
+        keys: Iterable[bytes],
+        *,
+        by: str,
+        now_ms: int,
+        deadline_ms: int,
+        exclude: Sequence[str] = (),
+        **asked: Any,
+    ) -> ErasureRequest:
+        """Record a request. Return the open request of the same keys if there is one: a repeated command is no second
+        request.
+
+        `deadline_ms`: the time of the deadline, Unix ms. `asked`: other details, counts and names only. Raises
+        CleantailError if there is no key, or more than MOST_KEYS."""
+        unique = sorted(set(keys))
+        if not unique:
+            raise CleantailError("no key is named: nothing was requested")
+        if len(unique) > MOST_KEYS:
+            raise CleantailError(f"{len(unique)} keys are too many for one request: at most {MOST_KEYS}")
+        import numpy as np
+        import pyarrow as pa
+
+        secret = ErasureSecret.from_environ(self._platform.env)
+        column = pa.array(unique, pa.binary())
+        tags = secret.tags(topic, column)
+        order = np.argsort(tags, kind="stable")  # so that nobody has to sort them who reads them
+        marks, tags = secret.marks(topic, column.take(pa.array(order))), tags[order]
+        digest = secret.digest(topic, marks)
+        for known in self.requests(topic):
+            if known.is_open and known.asked.get("set") == digest:
+                return known
+        name = f"{time.strftime('%Y%m%d', time.gmtime(now_ms / 1000))}-{os.urandom(4).hex()}"
+        sealed, starts = secret.sealed(topic, name, tags), range(0, len(marks), PORTION_KEYS)
+        rows = {
+            "topic": [topic] * len(starts),
+            "request": [name] * len(starts),
+            "number": pa.array(range(len(starts)), pa.int32()),
+            "tags": [sealed[at : at + PORTION_KEYS].tobytes() for at in starts],
+            "marks": [b"".join(marks[at : at + PORTION_KEYS]) for at in starts],
+        }
+        schema = _schema(KEYS_COLUMNS)
+        table = own_table(self._platform, ERASED_KEYS, schema, self._load(ERASED_KEYS))
+        append_to(table, pa.table(rows, schema))
+        details = {"keys": len(marks), "deadline_ms": deadline_ms, "exclude": sorted(exclude), "set": digest, **asked}
+        details[SECRET] = secret.name
+        event = ErasureEvent(topic, name, REQUESTED, now_ms, by, details)
+        self.append(event)
+        return ErasureRequest(topic, name, (event,))
+
+    def append(self, event: ErasureEvent) -> None:
+        """Record an event. APPROVED puts the request's keys on the topic's denylist, LIFTED takes them off."""
+        import pyarrow as pa
+
+        schema = _schema(EVENTS_COLUMNS)
+        table = own_table(self._platform, ERASURES, schema, self._load(ERASURES))
+        if event.event == APPROVED:
+            _note_denylist(table, event.topic)  # before the event: a reader of the property then finds too much
+        row = {
+            "topic": event.topic,
+            "request": event.request,
+            "event": event.event,
+            "at_ms": event.at_ms,
+            "by": event.by,
+            "details": DETAILS_JSON.text(dict(event.details)),
+            "certificate": event.certificate,
+        }
+        append_to(table, pa.Table.from_pylist([row], schema))
+
+    def events(self, topic: str | None = None) -> list[ErasureEvent]:
+        """Return the events of a topic, or of all, in any order."""
+        table = self._load(ERASURES)
+        return events_in(table, topic) if table is not None else []
+
+    def requests(self, topic: str | None = None) -> list[ErasureRequest]:
+        """Return the requests of a topic, or of all, oldest first."""
+        return requests_of(self.events(topic))
+
+    def erased_keys(self, topic: str, request: str | None = None) -> ErasedKeys | None:
+        """Return the denylist of a topic, or None if it has none. Or the keys of one of its requests, in any state.
+
+        Raises CleantailError if the secret is missing, or another one than that which made the marks."""
+        import numpy as np
+
+        events = self._load(ERASURES)
+        if events is None:
+            return None
+        if request is None and _denied(topic) not in events.properties:
+            return None
+        chosen = [
+            r for r in requests_of(events_in(events, topic)) if (r.denies if request is None else r.id == request)
+        ]
+        table = self._load(ERASED_KEYS)
+        if table is None or not chosen:
+            return None
+        secret = ErasureSecret.from_environ(self._platform.env)
+        tags, marks = [], []
+        for name, asked in ((r.id, r.asked) for r in chosen):
+            if asked[SECRET] != secret.name:
+                raise CleantailError(
+                    f"CLEANTAIL_ERASURE_KEY is not the secret with which the keys of request {name} of topic {topic} "
+                    "were marked: set that one. Records cannot be compared with these keys without it"
+                )
+            rows = _rows(table, {"topic": topic, "request": name}, ("number", "tags", "marks")).sort_by("number")
+            sealed = np.concatenate([np.frombuffer(portion.as_buffer(), "<u8") for portion in rows["tags"]])
+            tags.append(secret.sealed(topic, name, sealed))
+            marks += [np.frombuffer(portion.as_buffer(), np.uint8).reshape(-1, MARK_BYTES) for portion in rows["marks"]]
+        return ErasedKeys(topic, secret.keys_of(topic), np.concatenate(tags), np.concatenate(marks))
+
+    def last_certificate(self, topic: str) -> str | None:
+        """Return the text of the topic's newest certificate."""
+        certified = [e for e in self.events(topic) if e.event == CERTIFIED and e.certificate]
+        return max(certified, key=lambda e: e.at_ms).certificate if certified else None
+
+    def _load(self, name: str) -> Table | None:
+        full_name = f"{self._platform.catalog.namespace}.{name}"
+        table = load_any(kept_catalog(self._platform), full_name, self._platform)
+        if table is not None:
+            require_known_format(full_name, table.properties)
+        return table
+
+
+def events_in(table: Table, topic: str | None = None) -> list[ErasureEvent]:
+    """Return the events of a topic, or of all, from the loaded table, in any order."""
+    return [
+        ErasureEvent(
+            row["topic"],
+            row["request"],
+            row["event"],
+            row["at_ms"],
+            row["by"],
+            DETAILS_JSON.value(row["details"], f"column details of {ERASURES}"),
+            row["certificate"],
+        )
+        for row in _rows(table, {"topic": topic} if topic is not None else {}).to_pylist()
+    ]
+
+
+def _note_denylist(table: Table, topic: str) -> None:
+    """Set the topic's property. It stays: removing it could race with another approval."""
+
+    def change() -> None:
+        table.refresh()
+        if _denied(topic) not in table.properties:
+            with table.transaction() as transaction:
+                transaction.set_properties({_denied(topic): json.dumps(topic)})
+
+    settled(change)
+
+
+def _schema(columns: Mapping[str, str]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([(name, pa.type_for_alias(kind)) for name, kind in columns.items()])
+
+
+def _denied(topic: str) -> str:
+    return property_name(PROPERTY_DENIED, topic)
+
+
+def _rows(table: Table, values: Mapping[str, str], columns: Sequence[str] = ("*",)) -> pa.Table:
+    """Return the rows that have all these values. Raises TableError if a file of the table is damaged."""
+    from pyiceberg.expressions import AlwaysTrue, And, EqualTo
+
+    condition: BooleanExpression = AlwaysTrue()
+    for name, value in values.items():
+        condition = And(condition, EqualTo(name, value))
+    with named_if_damaged(table, f"a file of snapshot {table.metadata.current_snapshot_id}"):
+        return table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow()

@@ -1,0 +1,136 @@
+"""Tables that Cleantail keeps for itself, next to those of the topics: the evidence, and what erasures remember.
+
+PyIceberg creates, changes and appends to them: a Spark job for each row took longer than all checks of a log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import TYPE_CHECKING, TypeVar
+
+from cleantail.config.platform import Platform
+from cleantail.config.topic_table import FILE_FORMAT, PROPERTY_FORMAT, STATE_FORMAT
+from cleantail.home.home_folder import exclusive
+from cleantail.lake.catalogs import kept_catalog
+from cleantail.retries import settled
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyiceberg.table import Table, Transaction
+    from pyiceberg.table.metadata import TableMetadata
+    from pyiceberg.table.update import TableUpdate
+
+T = TypeVar("T")
+
+FORMAT = {"format-version": "2"}
+PROPERTIES = {
+    FILE_FORMAT: "parquet",  # the only format that PyIceberg writes
+    "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
+    "commit.manifest-merge.enabled": "true",
+    "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, at some milliseconds each
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    PROPERTY_FORMAT: str(STATE_FORMAT),
+}
+SNAPSHOTS_KEPT = 5
+
+
+def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | None) -> Table:
+    """Return the table, with the columns and properties that it lacked. Create it if `found` is None.
+
+    `name`: without the catalog's namespace."""
+    catalog, namespace = kept_catalog(platform), platform.catalog.namespace
+    if found is not None:
+        table = found
+    else:
+        with exclusive(platform.home, "evidence"):  # PyIceberg fails if two create a namespace at the same time
+            settled(lambda: catalog.create_namespace_if_not_exists(namespace))
+            properties, full_name = FORMAT | PROPERTIES, f"{namespace}.{name}"
+            table = settled(lambda: catalog.create_table_if_not_exists(full_name, schema, properties=properties))
+
+    def complete() -> None:
+        lacks = {name: value for name, value in PROPERTIES.items() if name not in table.properties}
+        if not lacks and not set(schema.names) - set(table.schema().column_names):
+            return
+        with table.transaction() as change:
+            if lacks:
+                change.set_properties(lacks)
+            with change.update_schema() as update:
+                update.union_by_name(schema)
+
+    settled(complete, lambda: None if table.refresh() else None)
+    return table
+
+
+def append_to(table: Table, rows: pa.Table) -> None:
+    """Append rows in exactly one commit. The commit also expires old snapshots."""
+    from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+    def stage(transaction: Transaction) -> bool:
+        transaction.append(rows)
+        if old := _old_snapshots(table):
+            ExpireSnapshots(transaction).by_ids(old).commit()
+        return True
+
+    commit_once(table, stage)
+
+
+def _old_snapshots(table: Table) -> list[int]:
+    """Return the snapshots to expire: each in the metadata slows every commit. They go some at a time.
+
+    The rows stay. For the evidence, merge_evidence removes the files that only old snapshots have."""
+    from pyiceberg.table.refs import MAIN_BRANCH
+
+    oldest_first = sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0)
+    if len(oldest_first) < 2 * SNAPSHOTS_KEPT:
+        return []
+    heads = [ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH]
+    held = {*heads, *(s.parent_snapshot_id for s in oldest_first if s.snapshot_id in heads)}  # a merge is under way
+    old = oldest_first[: len(oldest_first) - SNAPSHOTS_KEPT + 1]
+    return [snapshot.snapshot_id for snapshot in old if snapshot.snapshot_id not in held]
+
+
+def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
+    """Stage a change of the table's rows on its current metadata, commit it exactly once, and return its result.
+
+    Replaces PyIceberg's own retry. It finds only the last attempt's commit, and deletes the files of a refused one."""
+    from pyiceberg.table.update import AssertTableUUID
+
+    sent: list[tuple[int, T]] = []
+
+    def change() -> T:
+        transaction = _remembering()(table)
+        result = stage(transaction)
+        sent.extend((producer._snapshot_id, result) for producer in transaction._snapshot_producers)
+        uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
+        if transaction._updates:
+            table._do_commit(transaction._updates, (*transaction._requirements, uuid))
+        return result
+
+    def taken() -> T | None:
+        table.refresh()
+        return next((result for number, result in sent if table.metadata.snapshot_by_id(number)), None)
+
+    return settled(change, taken)
+
+
+@cache
+def _remembering() -> type[Transaction]:
+    """Return a transaction that computes the table's metadata only after a change.
+
+    PyIceberg's own copies them at each access: some twenty times per append, and once per expired snapshot."""
+    from pyiceberg.table import Transaction
+
+    class Remembering(Transaction):
+        _basis: tuple[TableMetadata, tuple[TableUpdate, ...]] | None = None
+        _known: TableMetadata
+
+        @property
+        def table_metadata(self) -> TableMetadata:
+            basis = self._table.metadata, self._updates
+            if self._basis is None or any(before is not now for before, now in zip(self._basis, basis, strict=True)):
+                self._known, self._basis = super().table_metadata, basis
+            return self._known
+
+    return Remembering

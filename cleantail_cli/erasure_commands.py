@@ -1,0 +1,219 @@
+"""`erasures` and `certificate`: list requests to erase keys, lift their denylist, and verify what was certified."""
+
+from __future__ import annotations
+
+import getpass
+import os
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from cleantail.erasure.requests import FAILED, ErasureRequest
+from cleantail.errors import CertificateError, CleantailError
+from cleantail.human import counted, instant
+from cleantail_cli import parameters
+from cleantail_cli.command import Group, Invocation, command
+from cleantail_cli.output import Page
+from cleantail_cli.parameters import FILE, clock
+
+
+@command(
+    "erasures",
+    parameters.optional_topic,
+    click.option("--lift", metavar="REQUEST", help="Let the keys of this request into the table again."),
+    parameters.now,
+    examples=["cleantail erasures", "cleantail erasures customer-cdc", "cleantail erasures --lift 20261129-5f0c2a91"],
+)
+def erasures(call: Invocation, topic: str | None, lift: str | None, now: int | None) -> int:
+    """List requests to erase keys, with their state and deadline.
+
+    From its approval on, a request keeps its keys out of the table, so that a replay does not bring them back. --lift
+    ends that for one request. It brings no record back by itself. The exit code is 1 if a request is overdue.
+    """
+    from cleantail.erasure.requests import LIFTED, ErasureEvent
+    from cleantail.erasure.store import ErasureStore
+
+    configured = call.topic(topic).topic if topic is not None else None
+    store, now_ms = ErasureStore(call.platform), clock(now)
+    if lift is not None:
+        request = _request(store.requests(configured), lift)
+        if not request.denies:
+            why = "it was lifted before" if request.is_lifted else f"it is {request.state}"
+            raise CleantailError(f"request {lift} of topic {request.topic} keeps no key out of the table: {why}")
+        store.append(ErasureEvent(request.topic, request.id, LIFTED, int(time.time() * 1000), getpass.getuser()))
+    report = Erasures(store.requests(configured), now_ms)
+    call.output.show(report)
+    return 1 if any(request.is_overdue(now_ms) for request in report.requests) else 0
+
+
+def _request(requests: Sequence[ErasureRequest], name: str) -> ErasureRequest:
+    found = next((request for request in requests if request.id == name), None)
+    if found is None:
+        raise CleantailError(f"there is no request {name}: `cleantail erasures` lists them")
+    return found
+
+
+@dataclass(frozen=True)
+class Erasures:
+    """Answer of `erasures`: requests, oldest first."""
+
+    requests: Sequence[ErasureRequest]
+    now_ms: int
+
+    def document(self) -> dict[str, Any]:
+        return {"requests": [self._row(request) for request in self.requests]}
+
+    def _row(self, request: ErasureRequest) -> dict[str, Any]:
+        failed = request.last(FAILED) if request.state == FAILED else None
+        return {
+            "topic": request.topic,
+            "request": request.id,
+            "state": request.state,
+            "reason": failed.details.get("reason") if failed else None,
+            "keys": request.keys,
+            "requested_by": request.requested_by,
+            "requested_ms": request.requested_ms,
+            "deadline_ms": request.deadline_ms,
+            "overdue": request.is_overdue(self.now_ms),
+            "denied": request.denies,
+        }
+
+    def tell(self, page: Page) -> None:
+        if not self.requests:
+            page.line("no keys were ever requested to be erased")
+            return
+        rows = [
+            (
+                request.topic,
+                request.id,
+                request.state,
+                request.keys,
+                request.requested_by,
+                instant(request.deadline_ms) if request.is_open else "-",
+                "yes" if request.denies else "no",
+            )
+            for request in self.requests
+        ]
+        page.table(("topic", "request", "state", "keys", "requested by", "deadline (UTC)", "kept out"), rows)
+        for request in self.requests:
+            if request.state == FAILED and (failed := request.last(FAILED)):
+                page.error(f"{request.topic}, {request.id}: {failed.details.get('reason', 'failed')}")
+            if request.is_overdue(self.now_ms):
+                page.warning(
+                    f"{request.topic}, {request.id}: the deadline has passed: `cleantail erase {request.topic}` goes on"
+                )
+
+
+@click.group(
+    "certificate",
+    cls=Group,
+    examples=[
+        "cleantail certificate show 20261129-5f0c2a91 > certificate.json",
+        "cleantail certificate verify certificate.json --public-key cleantail.pem",
+    ],
+)
+def certificate() -> None:
+    """Print and verify certificates of erasures."""
+
+
+@command(
+    "show",
+    click.argument("request", metavar="REQUEST", help="The request, as `cleantail erasures` lists it."),
+    click.option("--html", is_flag=True, help="Print a page for people, which has the file in it."),
+    examples=[
+        "cleantail certificate show 20261129-5f0c2a91 > certificate.json",
+        "cleantail certificate show 20261129-5f0c2a91 --html > certificate.html",
+    ],
+)
+def show_certificate(call: Invocation, request: str, html: bool) -> int:
+    """Print the certificate of a request, byte for byte as it was signed."""
+    from cleantail.erasure.certificate import page
+    from cleantail.erasure.requests import CERTIFIED
+    from cleantail.erasure.store import ErasureStore
+
+    found = _request(ErasureStore(call.platform).requests(), request)
+    certified = found.first(CERTIFIED)
+    if certified is None or certified.certificate is None:
+        raise CleantailError(f"request {request} has no certificate: it is {found.state}")
+    sys.stdout.write(page(certified.certificate) if html else certified.certificate)
+    return 0
+
+
+@command(
+    "verify",
+    click.argument(
+        "files", nargs=-1, required=True, type=FILE, metavar="FILE...", help="Certificates, in the order of the chain."
+    ),
+    click.option("--public-key", required=True, type=FILE, metavar="PEM", help="The public key of who signed."),
+    examples=["cleantail certificate verify certificate.json --public-key cleantail.pem"],
+    configured=False,
+    checked=False,
+)
+def verify_certificate(call: Invocation, files: tuple[Path, ...], public_key: Path) -> int:
+    """Verify certificates with the public key alone, without a configuration or a network.
+
+    The exit code is 1 if a byte of a certificate was changed, if it was signed with another key, or if it does not
+    follow the certificate before it.
+    """
+    from cleantail.erasure.certificate import require_chain, verified
+
+    pem, texts, contents = _read(public_key), [_read(file) for file in files], list[Mapping[str, Any]]()
+    for file, text in zip(files, texts, strict=True):
+        try:
+            contents.append(verified(text, pem))
+        except CertificateError as e:
+            raise CertificateError(f"{file} is not a valid certificate: {e}") from None
+    require_chain(texts, contents)
+    call.output.show(Verified(contents))
+    return 0
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError as e:
+        raise CleantailError(f"{file} cannot be read: {e.strerror}") from None
+
+
+@dataclass(frozen=True)
+class Verified:
+    """Answer of `certificate verify`."""
+
+    contents: Sequence[Mapping[str, Any]]
+
+    def document(self) -> dict[str, Any]:
+        return {"ok": True, "certificates": list(self.contents)}
+
+    def tell(self, page: Page) -> None:
+        for content in self.contents:
+            request = content["request"]
+            page.line(
+                f"valid: certificate {content['number']} of topic {content['topic']}, issued {content['issued_at']}, "
+                f"for request {request['id']} of {counted(request['keys'], 'key')}"
+            )
+            for name in content["exclusions"]:
+                page.line(f"excluded: {name}")
+            page.paragraph(content["claim"])
+
+
+@command(
+    "public-key",
+    examples=["cleantail certificate public-key > cleantail.pem"],
+    configured=False,
+    checked=False,
+)
+def public_key(call: Invocation) -> int:
+    """Print the public key of CLEANTAIL_CERTIFICATE_KEY, with which others verify certificates."""
+    from cleantail.erasure.certificate import public_pem, signing_key
+
+    sys.stdout.write(public_pem(signing_key(os.environ)))
+    return 0
+
+
+for _command in (show_certificate, verify_certificate, public_key):
+    certificate.add_command(_command)

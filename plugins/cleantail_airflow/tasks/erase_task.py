@@ -1,0 +1,119 @@
+"""The task that goes on with requests to erase keys. It starts `cleantail erase` for each topic that has any.
+
+Keys are never in a param, an XCom or a log: requests come from the command line, or as files
+(cleantail.erasure.request_files). The result has ids of requests only.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from airflow.sdk import BaseOperator, Context
+
+from cleantail.config.loading import find_topic, scan_topics
+from cleantail.config.topic import Topic
+from cleantail.errors import CleantailError
+from cleantail.home.driver_process import CERTIFICATE_KEY, of_driver, with_own_python
+from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
+from cleantail_airflow.catalog_login import with_login
+from cleantail_airflow.installation import spark_environment
+from cleantail_airflow.kafka_connection import client_settings
+
+TOPIC = "topic"
+"""The param: the topic to work on; null for all that have open requests."""
+
+
+class EraseOperator(BaseOperator):
+    """Runs `cleantail erase` for the topic of the param, or for every topic with an open request or a request file.
+
+    Skipped if there is none. Fails if a request is not certified; the others are still worked on."""
+
+    template_fields: Sequence[str] = ()
+
+    def __init__(self, *, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.config_dir = config_dir
+        self._process: subprocess.Popen[str] | None = None
+
+    def execute(self, context: Context) -> dict[str, list[str]]:
+        named = context["params"].get(TOPIC)
+        try:
+            topics = _topics(Path(self.config_dir), named)
+        except CleantailError as e:
+            raise AirflowFailException(str(e)) from None
+        if not topics:
+            raise AirflowSkipException("no request to erase keys is open")
+        certified, failed = dict[str, list[str]](), []
+        for topic in topics:
+            code, requests = self._erase(topic)
+            certified[topic.topic] = requests
+            if code:
+                failed.append(f"{topic.topic} (exit code {code})")
+        if failed:
+            raise AirflowFailException(f"not every request is certified: {', '.join(failed)}; the log has the reasons")
+        return certified
+
+    def _erase(self, topic: Topic) -> tuple[int, list[str]]:
+        """Return the exit code of the command, and the ids of the certified requests. Logs what else it prints."""
+        command = [sys.executable, "-m", "cleantail_cli", "erase", topic.topic, "--json", "--config", self.config_dir]
+        self._process = subprocess.Popen(
+            command, env=_environment(topic), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        assert self._process.stdout is not None
+        requests: list[str] = []
+        for line in self._process.stdout:
+            document = _document(line)
+            if document is None:
+                self.log.info("%s: %s", topic.topic, line.rstrip())
+            else:
+                requests += [str(row["id"]) for row in document.get("requests", ()) if row.get("certificate")]
+        return self._process.wait(), requests
+
+    def on_kill(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.terminate()
+
+
+def _document(line: str) -> dict[str, Any] | None:
+    """Return the command's answer if the line is that. It has certificates, which need not be in a log."""
+    try:
+        document = json.loads(line) if line.startswith("{") else None
+    except ValueError:
+        return None
+    return document if isinstance(document, dict) else None
+
+
+def _topics(config_dir: Path, named: str | None) -> list[Topic]:
+    """Return the topics with an open request or a request file. Raises CleantailError if they cannot be read."""
+    from cleantail.erasure.request_files import waiting_files
+    from cleantail.erasure.store import ErasureStore
+
+    if named is not None:
+        topics = [find_topic(named, config_dir)]
+    else:
+        topics = [topic for _, topic in scan_topics(config_dir) if isinstance(topic, Topic)]
+    if not topics:
+        return []
+    with_login(topics[0].platform)
+    still_open = {request.topic for request in ErasureStore(topics[0].platform).requests() if request.is_open}
+    return [topic for topic in topics if topic.topic in still_open or waiting_files(topic)]
+
+
+def _environment(topic: Topic) -> dict[str, str]:
+    """Return the environment of the command: that of a driver, the key that signs, and the login of the brokers."""
+    env = with_own_python({**of_driver(os.environ), **spark_environment(os.environ)})
+    if key := os.environ.get(CERTIFICATE_KEY):
+        env[CERTIFICATE_KEY] = key
+    kafka = topic.source.kafka
+    if kafka is not None and kafka.connection is not None:
+        extra = dict(client_settings(topic))
+        env[f"AIRFLOW_CONN_{kafka.connection.upper()}"] = json.dumps({"conn_type": "kafka", "extra": extra})
+    elif kafka is not None:
+        env |= {name: value for name, value in os.environ.items() if name.startswith("CLEANTAIL_KAFKA_")}
+    return env

@@ -1,0 +1,431 @@
+"""Erase keys from a topic's tables: the topic table and its side tables. Each pass does these steps:
+
+1. A scan by another engine (cleantail.erasure.proof) finds the files that hold the keys, in every snapshot, branch and
+   tag, and below the table's location. A branch or tag of somebody else that reaches one is refused, unless it was
+   excluded by name.
+2. A round removes every record of the keys: made on a branch, checked, approved if the topic's rounds are, published.
+3. The files with such records are written again without them. The same commit forgets their bounds in manifests.
+4. The names of all files to remove are recorded. Then their snapshots expire, with Cleantail's own branches that reach
+   them, and the files are deleted.
+5. Another scan proves that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
+
+Every step reads the table again, and does only what is left. So a run that was killed anywhere is repeated. A file that
+no snapshot reaches is deleted only if this erasure has recorded its name before, or if it is older than a day: any
+other may belong to a commit that is about to be sent.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from cleantail.config.topic_table import KEY
+from cleantail.erasure.erased_keys import ErasedKeys
+from cleantail.erasure.object_versions import ObjectVersions, object_versions
+from cleantail.erasure.proof import NO_KEYS, TableScan, engine, scan_table
+from cleantail.errors import CleantailError, ConflictError, TableError
+from cleantail.human import counted
+from cleantail.lake.catalogs import load_table, open_catalog, side_tables
+from cleantail.lake.neighbours import GC_ENABLED, may_delete_files
+from cleantail.log.quarantine import FAILED_PREFIX
+from cleantail.log.round_state import ERASE
+from cleantail.retries import ROUNDS
+from cleantail.rounds.checked_round import RoundResult
+from cleantail.rounds.commit_summaries import OPERATION
+from spark_jobs.engine.rewrite_task import rewrite_all
+from spark_jobs.engine.table_files import new_data_files
+from spark_jobs.engine.tasks import run_tasks
+from spark_jobs.engine.written_files import RefusedError
+from spark_jobs.iceberg.commits import Load, Replacement, replace_and_forget
+from spark_jobs.iceberg.file_columns import layout_of
+from spark_jobs.iceberg.file_removal import delete_unreached, forget_snapshots
+from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.snapshot_files import PlannedFile, planned_files
+from spark_jobs.iceberg.tables import BRANCH_PREFIXES, TopicTable
+from spark_jobs.round.reclaim import MIN_ORPHAN_AGE_MS, require_own, require_own_side
+from spark_jobs.round.run import Run, drop_if_waiting, erase_round
+from spark_jobs.round.staged_rewrites import delete_files, rewrite_task
+
+if TYPE_CHECKING:
+    from pyiceberg.table import Table
+
+logger = logging.getLogger("cleantail.erase")
+PASSES = 5
+"""Maximum number of passes: each ends with a scan, and writers may add records with the keys meanwhile."""
+BATCH_BYTES = 32 << 20
+"""Small files share a task up to this size."""
+VERSIONS = "versions"
+"""The name by which a person excludes older versions of a bucket's objects (`--exclude versions`)."""
+OWN_BRANCHES = (*BRANCH_PREFIXES, FAILED_PREFIX)
+Note = Callable[[str, Mapping[str, Any]], None]
+"""Records an event of the request: its name, and its details with counts and names only."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Place:
+    """A table of the topic. `name`: without the catalog; `quoted`: with it. `load`: by Spark. `seen`: by PyIceberg.
+    `paths`: of its key."""
+
+    name: str
+    quoted: str
+    load: Load
+    seen: Callable[[], Table]
+    paths: tuple[str, ...]
+    is_topic: bool
+
+    def scan(self, keys: ErasedKeys | None) -> TableScan:
+        return scan_table(self.seen(), keys, self.paths)
+
+
+@dataclass(slots=True)
+class Done:
+    """What was done so far, over all passes and runs: names of files by the table's name, and counts."""
+
+    hidden: dict[str, int] = field(default_factory=dict)
+    rounds: list[str] = field(default_factory=list)
+    inventory: dict[str, dict[str, int]] = field(default_factory=dict)
+    files: dict[str, list[str]] = field(default_factory=dict)
+    removed: dict[str, list[str]] = field(default_factory=dict)
+    snapshots: dict[str, list[int]] = field(default_factory=dict)
+    branches: dict[str, list[str]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, details: Mapping[str, Mapping[str, Any]]) -> Done:
+        """Continue what earlier runs recorded. `details`: by the name of the event."""
+        done = cls()
+        hidden, rewritten, removed = (details.get(event, {}) for event in ("hidden", "rewritten", "removed"))
+        done.hidden |= dict(hidden.get("records", {}))
+        done.rounds += hidden.get("rounds", ())
+        done.inventory |= {name: dict(of_table) for name, of_table in hidden.get("inventory", {}).items()}
+        done.files |= {name: list(names) for name, names in rewritten.get("to_remove", {}).items()}
+        done.removed |= {name: list(names) for name, names in removed.get("files", {}).items()}
+        done.snapshots |= {name: list(ids) for name, ids in removed.get("snapshots", {}).items()}
+        done.branches |= {name: list(names) for name, names in removed.get("branches", {}).items()}
+        return done
+
+    @property
+    def as_hidden(self) -> dict[str, Any]:
+        return {"inventory": self.inventory, "records": self.hidden, "rounds": self.rounds}
+
+    @property
+    def as_removed(self) -> dict[str, Any]:
+        return {"files": self.removed, "snapshots": self.snapshots, "branches": self.branches}
+
+
+@dataclass(frozen=True, slots=True)
+class Erased:
+    """The end of a run: a proof (`proven`), a round that waits for approval, or the reasons why nothing is proven."""
+
+    proven: Mapping[str, Any] | None = None
+    waiting: RoundResult | None = None
+    problems: tuple[str, ...] = ()
+
+
+def places_of(table: TopicTable) -> list[Place]:
+    """Return the tables of the topic that exist."""
+    topic = table.topic
+
+    def seen() -> Table:
+        found = load_table(open_catalog(topic.platform), topic)
+        if found is None:
+            raise TableError(f"table {topic.table} was dropped")
+        return found
+
+    columns = topic.columns
+    key = columns.of(KEY) if columns else (KEY,)
+    places = [Place(topic.table, table.name, table.load, seen, key, True)] if table.exists() else []
+    for suffix in side_tables(topic):
+        name = f"{table.name[:-1]}{suffix}`"
+        load = partial(iceberg_table, table.spark, name)
+        places.append(Place(f"{topic.table}{suffix}", name, load, partial(_side, table, suffix), (KEY,), False))
+    return places
+
+
+def _side(table: TopicTable, suffix: str) -> Table:
+    try:
+        return side_tables(table.topic)[suffix]
+    except KeyError:
+        raise TableError(f"table {table.topic.table}{suffix} was dropped") from None
+
+
+def erase_keys(
+    run: Run, keys: ErasedKeys, note: Note, before: Mapping[str, Mapping[str, Any]], excluded: Collection[str] = ()
+) -> Erased:
+    """Erase the keys from all tables of the topic, and prove it.
+
+    `before`: details of the events of earlier runs, by name. `excluded`: branches and tags that keep their files.
+    Raises TableError, with nothing changed, if a table's files must not be deleted, or if a branch or tag that is not
+    excluded reaches such files.
+    """
+    if not run.table.exists():
+        raise CleantailError(f"topic {run.table.topic.topic} has no table yet; nothing was erased")
+    done, places, left = Done.of(before), places_of(run.table), dict[Place, list[str]]()
+    since_ms = {place: _require_own(run.table, place) for place in places}
+    for number in range(PASSES):
+        run.progress("searching for the keys" if number == 0 else "searching again")
+        scans = {place: place.scan(keys) for place in places}
+        before_pass, left = left, {place: scan.left(excluded) for place, scan in scans.items()}
+        if not any(left.values()) or left == before_pass:
+            break
+        for place, scan in scans.items():
+            _require_own_refs(place, scan, excluded)
+            _take_inventory(done, place, scan)
+        waiting = _hide(run, keys, scans, done)
+        if waiting is not None:
+            return Erased(waiting=waiting) if waiting.holds else Erased(problems=_failures(waiting))
+        note("hidden", done.as_hidden)
+        run.progress("rewriting files")
+        for place, scan in scans.items():
+            _rewrite(run.table, place, scan, None if place.is_topic else keys)
+        run.progress("removing files")
+        unreached = {place: _to_forget(place, scan, excluded, done, since_ms[place]) for place, scan in scans.items()}
+        note("rewritten", {"to_remove": done.files})  # before any of them loses its last snapshot
+        for place, forgotten in unreached.items():
+            _remove(run.table, place, forgotten, done)
+        note("removed", done.as_removed)
+    else:
+        scans = {place: place.scan(keys) for place in places}
+    versions = {place: object_versions(place.seen()) for place in places}
+    problems = [text for scan in scans.values() for text in scan.problems(excluded)]
+    if VERSIONS not in excluded:
+        kept = {f"{v.problem}; --exclude {VERSIONS} names them" for v in versions.values() if v and v.problem}
+        problems += sorted(kept)
+    if problems:
+        return Erased(problems=tuple(problems))
+    return Erased(proven=_proof(scans, versions, excluded))
+
+
+def _require_own(table: TopicTable, place: Place) -> int | None:
+    """Raise TableError if files of the table must not be deleted, or could belong to another table. Return the time
+    (Unix ms) of its oldest own file; None if files that no snapshot has must stay."""
+    if not may_delete_files(place.seen().properties):
+        raise TableError(
+            f"table {place.name} has {GC_ENABLED}=false: its files may be shared, and Cleantail deletes none of them; "
+            "nothing was erased. Set it to true if no other table uses the files"
+        )
+    if place.is_topic:
+        return require_own(table).since_ms
+    return require_own_side(table, place.seen(), place.quoted)
+
+
+def _require_own_refs(place: Place, scan: TableScan, excluded: Collection[str]) -> None:
+    tainted = {*scan.tainted_snapshots}
+    foreign = sorted(
+        name
+        for name, snapshot_id in scan.refs.items()
+        if snapshot_id in tainted and name != "main" and name not in excluded and not name.startswith(OWN_BRANCHES)
+    )
+    if foreign:
+        raise TableError(
+            f"branches or tags of table {place.name} reach files with the keys, and are not Cleantail's: "
+            f"{', '.join(foreign)}; nothing was erased. Drop them, or exclude each by its name: --exclude "
+            f"{foreign[0]}. The certificate names what was excluded"
+        )
+
+
+def _take_inventory(done: Done, place: Place, scan: TableScan) -> None:
+    """Count the files that hold the keys before they are changed. A later pass adds those that arrived since."""
+    counts = done.inventory.setdefault(place.name, {})
+    added = {
+        "files": len(scan.holding),
+        "records": sum(h.erased for h in scan.holding.values()),
+        "snapshots": len(scan.tainted_snapshots),
+    }
+    for name, count in added.items():
+        counts[name] = max(counts.get(name, 0), count)
+
+
+def _hide(run: Run, keys: ErasedKeys, scans: Mapping[Place, TableScan], done: Done) -> RoundResult | None:
+    """Publish a round that removes the keys' records. Return its result if it waits for approval or has failed."""
+    for place, scan in scans.items():
+        current = scan.files_of(scan.snapshot_id) if scan.snapshot_id is not None else set()
+        if not place.is_topic or current.isdisjoint(scan.holding):
+            continue
+        result = erase_round(run, keys, int(time.time() * 1000))
+        if result.holds and result.checked:
+            return drop_if_waiting(run, result)
+        for measure in result.measures:
+            if measure.partition in result.published and (records := measure.deleted.get("erased")):
+                log = str(measure.partition)
+                done.hidden[log] = done.hidden.get(log, 0) + records
+        done.rounds += [result.round] if result.round and result.published else []
+        if not result.ok:
+            return result
+    return None
+
+
+def _failures(result: RoundResult) -> tuple[str, ...]:
+    return tuple(
+        f"partition {verdict.partition}: {failure.expectation} ({failure.rule}): {failure.observed}"
+        for verdict in result.verdicts
+        for failure in verdict.failures
+    )
+
+
+def _rewrite(table: TopicTable, place: Place, scan: TableScan, keys: ErasedKeys | None) -> None:
+    """Write the files of `main` that hold the keys again, without deleted records, and without those of `keys`. Raises
+    ConflictError if others changed the files in every attempt."""
+
+    def attempt() -> None:
+        iceberg = place.load()
+        current = iceberg.currentSnapshot()
+        if current is None:
+            return
+        base = int(current.snapshotId())
+        files = [f for f in planned_files(iceberg, table.jvm, base) if _named(scan, f.path) in scan.holding]
+        if len({file.path for file in files}) < len(files):
+            raise ConflictError(f"a file of {place.name} was registered again meanwhile")
+        made = _written(table, iceberg, place, files, keys)
+        replacements = [Replacement(number, old, new) for number, (old, new) in sorted(made.items())]
+        try:
+            replace_and_forget(table.jvm, place.load, replacements, base, {OPERATION: ERASE})
+        except ConflictError:
+            delete_files(table, [str(file.location()) for one in replacements for file in one.new])
+            raise
+
+    def retried(failed: int, error: BaseException) -> None:
+        logger.warning("rewriting files of %s starts over (%d of %d): %s", place.name, failed, ROUNDS.tries, error)
+
+    ROUNDS.run(attempt, retried)
+
+
+def _named(scan: TableScan, path: str) -> str:
+    """Return the name of a path as the scan has it."""
+    bare, location = (text.partition("://")[2] or text.removeprefix("file:") for text in (path, scan.location))
+    return bare[len(location) + 1 :] if bare.startswith(location + "/") else path
+
+
+Made = dict[int, tuple[list[Any], list[Any]]]
+"""Sequence number -> old files with their deletes, and the new ones that keep the number."""
+
+
+def _written(
+    table: TopicTable, iceberg: Any, place: Place, files: Sequence[PlannedFile], keys: ErasedKeys | None
+) -> Made:
+    """Write the live records of each file into new ones. No new file remains after an error."""
+    try:
+        tasks = [replace(rewrite_task(table, iceberg, [file]), in_order=False, without=keys) for file in files]
+    except RefusedError as e:
+        raise TableError(_refused(place, str(e))) from None
+    if keys is not None:
+        tasks = [replace(task, layout=layout_of(iceberg, {KEY: KEY})) for task in tasks]
+    batches: list[list[int]] = []
+    for number, file in enumerate(files):
+        size = sum(files[at].facts.size_bytes for at in batches[-1]) if batches else BATCH_BYTES
+        if size + file.facts.size_bytes > BATCH_BYTES:
+            batches.append([])
+        batches[-1].append(number)
+    work = [[tasks[at] for at in batch] for batch in batches]
+    outcomes = [one for batch in run_tasks(table, rewrite_all, work, "rewrite files with erased keys") for one in batch]
+    written = [file for one in outcomes for file in one.files]
+    try:
+        if refused := [one.refusal for one in outcomes if one.refusal]:
+            raise TableError(_refused(place, refused[0]))
+        partitions = [file.task.file().partition() for file in files]
+        by_partition = [(of, one.files) for of, one in zip(partitions, outcomes, strict=True)]
+        new = iter(new_data_files(table, iceberg, iceberg.spec(), by_partition))
+        made: Made = {}
+        for file, one in zip(files, outcomes, strict=True):
+            added = list(islice(new, len(one.files)))
+            live = file.facts.records - sum(delete.count for delete in file.delete_files)
+            records = sum(int(each_new.recordCount()) for each_new in added)
+            if records != one.live_records or (keys is None and records != live):
+                raise TableError(
+                    f"rewriting {file.path} gave {counted(records, 'record')} for {live}; nothing was changed"
+                )
+            old, of_number = made.setdefault(file.arrived, ([], []))
+            old.append((file.task.file(), list(each(file.task.deletes()))))
+            of_number += added
+        return made
+    except BaseException:
+        delete_files(table, [file.path for file in written])
+        raise
+
+
+def _refused(place: Place, reason: str) -> str:
+    return (
+        f"a file of table {place.name} holds the keys and cannot be rewritten: {reason}. Its records are hidden. "
+        "Rewrite it by CALL system.rewrite_data_files(table => …, options => map('rewrite-all', 'true')). "
+        "Then erase again"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Snapshots to expire, branches to drop with their snapshots, and the names that the table had before."""
+
+    snapshots: tuple[int, ...]
+    refs: Mapping[str, int]
+    known: frozenset[str]
+
+
+def _to_forget(place: Place, scan: TableScan, excluded: Collection[str], done: Done, since_ms: int | None) -> Forgotten:
+    """Return what must go so that no snapshot reaches a file of the scan with the keys, or bounds of them. Adds the
+    names of those files to `done`."""
+    now = replace(place.scan(None), holding=scan.holding)
+    tainted = {*now.tainted_snapshots}
+    ours = {name for name in now.refs if name.startswith(OWN_BRANCHES) and name not in excluded}
+    refs = {name: now.refs[name] for name in ours if now.refs[name] in tainted}
+    heads = {s for n, s in now.refs.items() if n not in refs}
+    snapshots = tuple(sorted(tainted - heads))
+    tainted_files, reached = scan.tainted | now.tainted, scan.reached() | now.reached()
+    known = {*done.files.get(place.name, ()), *(tainted_files & reached)}
+    if since_ms is not None:  # of a killed run: no commit is open for so long
+        before_ms = int(time.time() * 1000) - MIN_ORPHAN_AGE_MS
+        known |= {n for n in tainted_files - reached if since_ms <= now.written_ms.get(n, before_ms) < before_ms}
+    done.files[place.name] = sorted(known)
+    were_reached = now.reached(snapshots) | scan.reached()
+    return Forgotten(snapshots, refs, frozenset(known | {n for n in were_reached if not n.endswith(NO_KEYS[:2])}))
+
+
+def _remove(table: TopicTable, place: Place, forgotten: Forgotten, done: Done) -> None:
+    if forgotten.snapshots or forgotten.refs:
+        forget_snapshots(place.load, forgotten.snapshots, forgotten.refs)
+    now = place.scan(None)
+    unreached = sorted((forgotten.known & now.objects.keys()) - now.reached() - {now.metadata})
+    delete_unreached(table.spark, place.load(), [f"{now.location}/{name}" for name in unreached], now.location)
+    for names, more in (
+        (done.removed, [name for name in unreached if name in done.files[place.name]]),
+        (done.branches, sorted(forgotten.refs)),
+    ):
+        names[place.name] = sorted({*names.get(place.name, ()), *more})
+    done.snapshots[place.name] = sorted({*done.snapshots.get(place.name, ()), *forgotten.snapshots})
+
+
+def _proof(
+    scans: Mapping[Place, TableScan], versions: Mapping[Place, ObjectVersions | None], excluded: Collection[str]
+) -> dict[str, Any]:
+    """Return the details of a proof."""
+    kept = sorted(name for name in excluded if any(name in scan.refs for scan in scans.values()))
+    older = sorted({v.problem for v in versions.values() if v and v.problem})
+    listed = [v for v in versions.values() if v and not v.unseen]
+    return {
+        "older_versions": {
+            "listed": bool(listed),
+            "versions": sum(v.older for v in listed),
+            "delete_markers": sum(v.delete_markers for v in listed),
+            "uploads": sum(v.uploads for v in listed),
+        },
+        "engine": engine(),
+        "found": 0,
+        "tables": {
+            scan.table: {
+                "metadata": scan.metadata,
+                "snapshot": str(scan.snapshot_id) if scan.snapshot_id is not None else "none",
+                "snapshots": len(scan.lists),
+                "objects": len(scan.objects),
+                "bytes": sum(scan.objects.values()),
+                "files": scan.read[0],
+                "records": scan.read[1],
+                "manifests": len(scan.entries),
+            }
+            for scan in scans.values()
+        },
+        "exclusions": [*(f"branch or tag {name}" for name in kept), *older],
+    }

@@ -1,0 +1,135 @@
+"""Keeps records with erased keys out of the table, at every way in (cleantail.erasure.requests).
+
+1. Each ingestion, and each portion of one, reads the topic's denylist once. Without one, that is a look-up in the
+   catalog, and the records are not looked at.
+2. Tasks compare the keys of whole batches, before they write a file. If Spark writes, they do so before Spark sorts.
+3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
+4. A request that is approved meanwhile sets a property of the topic's table (`note_denylist`). The commit of an
+   ingestion that began with another denylist is refused then, and starts over.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.core.broadcast import Broadcast
+from pyspark.sql import DataFrame
+
+from cleantail.codec import digest_of
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION
+from cleantail.config.unholdable import ERASED
+from cleantail.erasure.erased_keys import ErasedKeys
+from cleantail.erasure.store import ErasureStore
+from cleantail.log.partition_state import PROPERTY_DENYLIST, LeftOut
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.tables import TopicTable
+
+Erased = Mapping[int, tuple[int, int, int]]
+"""Partition -> (records with an erased key, their lowest offset, their highest)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Denylist:
+    """A topic's denylist for one ingestion. `keys`: None if it is empty.
+
+    `version`: the property of the topic's table at the start; None if it has none."""
+
+    version: str | None
+    keys: Broadcast[ErasedKeys] | None = None
+
+    @classmethod
+    def of(cls, table: TopicTable) -> Denylist:
+        """Read the denylist. Raises CleantailError if it cannot be compared with keys."""
+        version = texts(table.load().properties()).get(PROPERTY_DENYLIST)  # before the denylist itself
+        keys = ErasureStore(table.platform).erased_keys(table.topic.topic)
+        return cls(version, None if keys is None else table.spark.sparkContext.broadcast(keys))
+
+    def without_erased(self, frame: DataFrame) -> tuple[DataFrame, LeftBehind]:
+        """Return the frame without records of erased keys, and where their number is found after it was read."""
+        if self.keys is None:
+            return frame, LeftBehind()
+        counts = frame.sparkSession.sparkContext.accumulator({}, _Counts())
+        keys, name = self.keys, uuid.uuid4().hex
+
+        def left(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            context, found = TaskContext.get(), dict[int, tuple[int, int, int]]()
+            for batch in batches:
+                kept, erased = without_erased(batch, keys.value)
+                found = merged(found, erased)
+                yield kept
+            if found and context is not None:
+                counts.add({(name, context.partitionId()): found})
+
+        return frame.mapInArrow(left, frame.schema), LeftBehind(counts)
+
+
+class LeftBehind:
+    """The number of records that a frame left out."""
+
+    def __init__(self, counts: Accumulator[dict[tuple[str, int], Erased]] | None = None) -> None:
+        self._counts = counts
+
+    @property
+    def erased(self) -> Erased:
+        found: Erased = {}
+        for of_task in self._counts.value.values() if self._counts is not None else ():
+            found = merged(found, of_task)
+        return found
+
+
+class _Counts(AccumulatorParam[dict[tuple[str, int], Erased]]):
+    """Collects what each task left out. A repeated task replaces its own."""
+
+    def zero(self, value: dict[tuple[str, int], Erased]) -> dict[tuple[str, int], Erased]:
+        return {}
+
+    def addInPlace(
+        self, value1: dict[tuple[str, int], Erased], value2: dict[tuple[str, int], Erased]
+    ) -> dict[tuple[str, int], Erased]:
+        return value1 | value2
+
+
+def without_erased(batch: pa.RecordBatch, keys: ErasedKeys) -> tuple[pa.RecordBatch, Erased]:
+    """Return the batch without records of erased keys, and how many those were."""
+    found = keys.found(batch.column(KEY))
+    if not found.any():
+        return batch, {}
+    erased = batch.filter(pa.array(found))
+    logs, offsets = erased.column(PARTITION).to_numpy(), erased.column(OFFSET).to_numpy()
+    counts = {}
+    for log in np.unique(logs).tolist():
+        of_log = offsets[logs == log]
+        counts[log] = (len(of_log), int(of_log.min()), int(of_log.max()))
+    return batch.filter(pa.array(~found)), counts
+
+
+def merged(one: Erased, other: Erased) -> dict[int, tuple[int, int, int]]:
+    both = dict(one)
+    for log, (records, low, high) in other.items():
+        before = both.get(log, (0, low, high))
+        both[log] = (before[0] + records, min(before[1], low), max(before[2], high))
+    return both
+
+
+def left_out_by(erased: Erased, now_ms: int) -> tuple[LeftOut, ...]:
+    """Return the counts as a table records them."""
+    return tuple(
+        LeftOut(log, low, high, records, ERASED, "drop", now_ms) for log, (records, low, high) in sorted(erased.items())
+    )
+
+
+def note_denylist(table: TopicTable) -> None:
+    """Let ingestions that began before the last approval fail at their commit.
+
+    Call it after the event APPROVED was recorded, and before the table is searched for the request's keys."""
+    requests = ErasureStore(table.platform).requests(table.topic.topic)
+    denied = [request.id for request in requests if request.denies]
+    version = digest_of(denied)
+    if denied and texts(table.load().properties()).get(PROPERTY_DENYLIST) != version:
+        table.set_properties({PROPERTY_DENYLIST: version})

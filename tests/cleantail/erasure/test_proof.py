@@ -1,0 +1,147 @@
+"""A scan finds erased keys wherever a table can have them, by readers that rounds do not use."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import EqualTo
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import BucketTransform, IdentityTransform
+from pyiceberg.types import BinaryType, LongType, NestedField, StringType, StructType
+
+from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
+from cleantail.erasure.proof import scan_table
+from cleantail.errors import TableError
+
+KEYS = ErasedKeys.of("t", ErasureSecret(bytes(range(32))), pa.array([b"gone", b"gone too"]))
+SCHEMA = Schema(NestedField(1, "offset", LongType()), NestedField(2, "key", BinaryType()))
+
+
+@pytest.fixture
+def catalog(tmp_path):
+    catalog = SqlCatalog("c", uri=f"sqlite:///{tmp_path}/c.db", warehouse=f"file://{tmp_path}/w")
+    catalog.create_namespace("n")
+    return catalog
+
+
+@pytest.fixture
+def table(catalog):
+    return catalog.create_table("n.t", SCHEMA)
+
+
+def rows(*keys, first=0):
+    return pa.table(
+        {"offset": pa.array(range(first, first + len(keys)), pa.int64()), "key": pa.array(keys, pa.binary())}
+    )
+
+
+def folder(table) -> Path:
+    return Path(table.location().removeprefix("file://"))
+
+
+def test_files_and_manifests_with_an_erased_key_are_found_and_others_are_not(table):
+    table.append(rows(b"gone", b"stays"))
+    table.append(rows(b"stays", None, first=2))
+    scan = scan_table(table, KEYS, ("key",))
+    [(name, holding)] = scan.holding.items()
+    assert (holding.records, holding.erased, scan.read) == (2, 1, (2, 4))
+    manifests = {m for s in scan.lists for m in scan.manifests_of(s) for e in scan.entries[m] if e.name == name}
+    assert scan.tainted == {name, *manifests}
+    assert len(scan.tainted_snapshots) == 2
+    assert len(scan.problems()) == 1 and "erased key" in scan.problems()[0]
+
+
+def test_a_table_without_the_keys_has_no_problem(table):
+    table.append(rows(b"stays"))
+    assert scan_table(table, KEYS, ("key",)).problems() == []
+
+
+def test_records_that_are_deleted_from_main_are_found_in_their_old_file_and_in_the_manifest_that_removed_it(table):
+    table.append(rows(b"gone", b"stays"))
+    table.delete(EqualTo("key", b"gone"))  # copy on write: the old file is of the first snapshot only
+    scan = scan_table(table, KEYS, ("key",))
+    assert len(scan.holding) == 1
+    assert scan.snapshot_id in scan.tainted_snapshots  # its manifest names the removed file, with bounds
+    # without that file nobody knows of which keys the bounds are
+    [name] = scan.holding
+    (folder(table) / name).unlink()
+    again = scan_table(table, KEYS, ("key",))
+    assert not again.holding and again.tainted and again.missing == [name]
+
+
+def test_a_file_that_the_metadata_do_not_name_is_read_too(table):
+    table.append(rows(b"stays"))
+    pq.write_table(rows(b"gone"), folder(table) / "data" / "left.parquet")
+    scan = scan_table(table, KEYS, ("key",))
+    assert scan.left() == ["data/left.parquet"] and not scan.tainted_snapshots
+
+
+def test_a_file_without_a_column_for_the_key_or_of_another_kind_is_unread_and_prevents_a_proof(table):
+    table.append(rows(b"stays"))
+    pq.write_table(pa.table({"other": ["gone"]}), folder(table) / "data" / "strange.parquet")
+    (folder(table) / "data" / "strange.orc").write_bytes(b"ORC")
+    scan = scan_table(table, KEYS, ("key",))
+    assert scan.unread == ("data/strange.orc", "data/strange.parquet")
+    assert "cannot be read" in scan.problems()[0]
+
+
+def test_a_delete_file_by_position_has_no_keys_and_is_passed(table):
+    table.append(rows(b"stays"))
+    positions = pa.table({"file_path": ["f"], "pos": pa.array([1], pa.int64())})
+    pq.write_table(positions, folder(table) / "data" / "deletes.parquet")
+    assert scan_table(table, KEYS, ("key",)).problems() == []
+
+
+def test_a_file_that_was_written_before_the_column_was_renamed_is_read_by_its_old_name(table):
+    table.append(rows(b"gone"))
+    with table.update_schema() as update:
+        update.rename_column("key", "id")
+    assert len(scan_table(table, KEYS, ("id",)).holding) == 1
+
+
+def test_a_key_in_a_struct_and_one_of_several_parts_are_read_as_rounds_read_them(catalog):
+    inner = StructType(NestedField(3, "id", StringType()), NestedField(4, "n", LongType()))
+    table = catalog.create_table("n.s", Schema(NestedField(1, "offset", LongType()), NestedField(2, "k", inner)))
+    struct = pa.struct([("id", pa.string()), ("n", pa.int64())])
+    table.append(pa.table({"offset": pa.array([0], pa.int64()), "k": pa.array([{"id": "gone", "n": 7}], struct)}))
+    assert len(scan_table(table, KEYS, ("k.id",)).holding) == 1
+    both = ErasedKeys.of("t", ErasureSecret(bytes(range(32))), pa.array([b"4:gone1:7"]))
+    assert len(scan_table(table, both, ("k.id", "k.n")).holding) == 1
+    assert scan_table(table, KEYS, ("k.id", "k.n")).holding == {}
+
+
+def test_a_partition_by_the_key_shows_it_in_names_and_is_refused_unless_it_is_a_bucket(catalog):
+    by_key = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "key"))
+    with pytest.raises(TableError, match="partitioned by its key"):
+        scan_table(catalog.create_table("n.p", SCHEMA, partition_spec=by_key), KEYS, ("key",))
+    by_bucket = PartitionSpec(PartitionField(2, 1000, BucketTransform(4), "key_bucket"))
+    assert scan_table(catalog.create_table("n.b", SCHEMA, partition_spec=by_bucket), KEYS, ("key",)).problems() == []
+
+
+def test_what_only_an_excluded_tag_reaches_is_no_problem(table):
+    table.append(rows(b"gone"))
+    table.manage_snapshots().create_tag(table.metadata.current_snapshot_id, "audit").commit()
+    table.delete(EqualTo("key", b"gone"))
+    table.append(rows(b"stays"))
+    scan = scan_table(table.catalog.load_table("n.t"), KEYS, ("key",))
+    assert set(scan.holding) <= set(scan.left())
+    assert not set(scan.holding) & set(scan.left({"audit"}))
+
+
+def test_what_main_reaches_as_well_as_an_excluded_tag_is_a_problem(table):
+    table.append(rows(b"gone"))
+    table.manage_snapshots().create_tag(table.metadata.current_snapshot_id, "audit").commit()
+    assert scan_table(table, KEYS, ("key",)).left({"audit"})
+    table.append(rows(b"stays"))
+    assert scan_table(table, KEYS, ("key",)).left({"audit"})
+
+
+def test_a_scan_of_the_metadata_alone_reads_no_records(table):
+    table.append(rows(b"gone"))
+    scan = scan_table(table, None, ("key",))
+    assert (scan.holding, scan.read, len(scan.reached())) == ({}, (0, 0), 4)

@@ -1,0 +1,117 @@
+"""Requests and erased keys in a real catalog."""
+
+import base64
+import os
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+
+from cleantail.config.loading import load_platform
+from cleantail.erasure.requests import APPROVED, CERTIFIED, FAILED, HIDDEN, LIFTED, REJECTED, ErasureEvent
+from cleantail.erasure.store import ErasureStore
+from cleantail.errors import CleantailError
+
+NOW = 1_764_000_000_000
+DAY = 86_400_000
+
+
+def secret(byte):
+    return "" if byte is None else base64.b64encode(bytes([byte]) * 32).decode()
+
+
+def store_with(project, byte=1):
+    env = {**os.environ, "CLEANTAIL_ERASURE_KEY": secret(byte), "CLEANTAIL_HOME": str(project / "home")}
+    return ErasureStore(load_platform(project / "config", env))
+
+
+@pytest.fixture
+def store(project):
+    return store_with(project)
+
+
+def ask(store, *keys, topic="orders", now_ms=NOW, **asked):
+    return store.request(topic, keys, by="ana", now_ms=now_ms, deadline_ms=now_ms + 30 * DAY, **asked)
+
+
+def add(store, request, event, at_ms=NOW + 1, **more):
+    store.append(ErasureEvent(request.topic, request.id, event, at_ms, "ana", **more))
+
+
+def found(store, *keys, topic="orders", request=None):
+    denylist = store.erased_keys(topic, request)
+    return denylist and denylist.found(pa.array(keys, pa.binary())).tolist()
+
+
+def test_without_a_request_there_is_no_table_and_no_denylist(store):
+    assert store.requests() == [] and store.erased_keys("orders") is None and store.last_certificate("orders") is None
+
+
+def test_a_request_is_recorded_with_its_keys_as_marks_only(project, store):
+    request = ask(store, b"marker-k2", b"marker-k1", b"marker-k2", exclude=("tag:audit",), tombstone=True)
+    (read,) = store.requests("orders")
+    assert read == request and read.keys == 2 and read.state == "requested" and read.requested_by == "ana"
+    assert read.deadline_ms == NOW + 30 * DAY and read.excluded == ("tag:audit",) and read.asked["tombstone"] is True
+    files = [file for file in Path(project / "home").rglob("*") if file.is_file()]
+    assert len(files) > 4 and not [file for file in files if b"marker" in file.read_bytes()]
+
+
+def test_keys_are_denied_from_the_approval_until_a_person_lifts_them(store):
+    one, other = ask(store, b"k1"), ask(store, b"k2", now_ms=NOW + 1)
+    assert found(store, b"k1", b"k2") is None
+    assert found(store, b"k1", b"k2", request=other.id) == [False, True]
+    add(store, one, APPROVED)
+    assert found(store, b"k1", b"k2", b"k3") == [True, False, False]
+    assert found(store, b"k1", topic="payments") is None
+    add(store, other, APPROVED)
+    assert found(store, b"k1", b"k2", b"k3") == [True, True, False]
+    add(store, one, LIFTED, NOW + 2)
+    assert found(store, b"k1", b"k2", b"k3") == [False, True, False]
+    add(store, other, LIFTED, NOW + 2)
+    assert found(store, b"k1", b"k2") is None
+
+
+def test_the_same_keys_again_are_the_same_request_while_it_is_open(store):
+    request = ask(store, b"k1", b"k2")
+    assert ask(store, b"k2", b"k1", now_ms=NOW + 5).id == request.id
+    assert ask(store, b"k2", now_ms=NOW + 5).id != request.id
+    add(store, request, REJECTED)
+    assert ask(store, b"k1", b"k2", now_ms=NOW + 5).id != request.id
+
+
+def test_another_secret_is_noticed_instead_of_finding_nothing(project, store):
+    request = ask(store, b"k1")
+    add(store, request, APPROVED)
+    with pytest.raises(CleantailError, match="is not the secret with which the keys of request .* were marked"):
+        store_with(project, 2).erased_keys("orders")
+    with pytest.raises(CleantailError, match="CLEANTAIL_ERASURE_KEY is not set"):
+        store_with(project, None).erased_keys("orders")
+
+
+def test_the_state_follows_from_the_events(store):
+    request = ask(store, b"k1")
+    for event, at_ms in ((APPROVED, 1), (HIDDEN, 2), (FAILED, 3)):
+        add(store, request, event, NOW + at_ms, details={"reason": "a tag", "files": 2})
+    (failed,) = store.requests("orders")
+    assert failed.state == FAILED and failed.is_open and failed.last(FAILED).details == {"reason": "a tag", "files": 2}
+    add(store, request, CERTIFIED, NOW + 4, certificate="{}")
+    add(store, request, LIFTED, NOW + 5)
+    (certified,) = store.requests("orders")
+    assert certified.state == CERTIFIED and not certified.is_open and certified.is_lifted and not certified.denies
+    assert store.last_certificate("orders") == "{}" and store.last_certificate("payments") is None
+
+
+def test_a_request_is_due_soon_in_its_last_fifth_and_overdue_at_its_deadline(store):
+    request = ask(store, b"k1")
+    days = {
+        day: (request.is_due_soon(NOW + day * DAY), request.is_overdue(NOW + day * DAY)) for day in (23, 24, 29, 30)
+    }
+    assert days == {23: (False, False), 24: (True, False), 29: (True, False), 30: (False, True)}
+
+
+@pytest.mark.parametrize(("keys", "problem"), [((), "no key is named"), ((b"1", b"2"), "2 keys are too many")])
+def test_requests_of_no_key_or_of_too_many_are_refused(store, monkeypatch, keys, problem):
+    monkeypatch.setattr("cleantail.erasure.store.MOST_KEYS", 1)
+    with pytest.raises(CleantailError, match=problem):
+        ask(store, *keys)
+    assert store.requests() == []

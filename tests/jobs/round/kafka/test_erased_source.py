@@ -1,0 +1,85 @@
+"""What a source still has of erased keys, and tombstones for those that are alive there."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
+from cleantail.errors import CleantailError
+from cleantail.kafka.client_settings import settings_of_environment
+from spark_jobs.round.erased_source import source_state, write_tombstones
+
+ERASED = [b"alive", b"again", b"deleted", b"absent", b"both", b""]
+
+
+@pytest.fixture
+def of_topic(workshop, spark):
+    """Returns a function: the state of a topic's source for ERASED, and the settings of its client."""
+
+    def state(name):
+        topic = workshop.find(name)
+        keys = ErasedKeys.of(name, ErasureSecret(bytes(32)), pa.array(ERASED, pa.binary()))
+        settings = settings_of_environment(topic.source.kafka, {}) if topic.source.kafka else None
+        return source_state(spark.sparkContext, topic, settings, keys), topic, settings
+
+    return state
+
+
+@pytest.fixture
+def filled(workshop, kafka, request):
+    topic = workshop.topic(f"erased-source-{len(request.node.name)}", source=kafka.source())
+    kafka.create(topic, 3)
+    kafka.send(topic, [(b"alive", b"1"), (b"kept", b"2"), (b"alive", b"3"), (None, b"4")], partition=2)
+    kafka.send(topic, [(b"deleted", b"5"), (b"deleted", None)], partition=0)
+    kafka.send(topic, [(b"again", None), (b"again", b"6"), (b"", b"7")], partition=0)
+    for partition in (0, 1):  # a producer whose partitioner was changed
+        kafka.send(topic, [(b"both", b"8")], partition=partition)
+    return topic
+
+
+def test_the_state_tells_which_keys_are_alive_and_which_have_a_tombstone(filled, of_topic, kafka):
+    state, _, _ = of_topic(filled)
+    facts = dict(state.facts)
+    assert facts.pop("cluster") and facts == {
+        "kind": "kafka", "topic": filled, "read_to": {"0": 6, "1": 1, "2": 4}, "keys_alive": 4, "keys_with_tombstone": 1,
+        "records_with_value": 7,
+    }  # fmt: skip
+    assert state.alive == ((0, b""), (0, b"again"), (0, b"both"), (1, b"both"), (2, b"alive"))
+    assert state.problem == f"topic {filled} in Kafka has 7 records of these keys (4 keys alive)"
+    assert "again" not in repr(state)
+
+
+def test_tombstones_go_to_the_partitions_that_have_the_records_and_only_once(filled, of_topic, kafka):
+    state, topic, settings = of_topic(filled)
+    assert write_tombstones(topic, settings, state.alive) == {"written": 5, "partitions": [0, 1, 2]}
+    written = [(r.partition, r.key) for r in kafka.consumed(filled, 3) if r.value is None]
+    assert sorted(written) == sorted([(0, b"again"), (0, b"deleted"), *state.alive])
+    after, _, _ = of_topic(filled)
+    assert after.alive == () and after.problem.endswith("7 records of these keys (all with a tombstone)")
+    assert after.facts["keys_with_tombstone"] == 5
+
+
+def test_a_source_without_these_keys_has_no_problem(workshop, kafka, of_topic):
+    topic = workshop.topic("erased-source-clean", source=kafka.source())
+    kafka.create(topic)
+    assert of_topic(topic)[0].problem == ""  # and no record
+    kafka.send(topic, [(b"kept", b"1"), (b"deleted", None)])
+    state, _, _ = of_topic(topic)
+    assert state.problem == "" and state.facts["keys_with_tombstone"] == 1
+
+
+def test_other_sources_are_named(workshop, sink, of_topic):
+    lake = sink("erased-source-table")
+    state, _, _ = of_topic(workshop.topic("erased-source-table", source={"table": lake.source}))
+    assert state.facts["kind"] == "table" and "is not ours" in state.problem
+    assert of_topic(workshop.topic("erased-source-files"))[0].facts == {"kind": "files"}
+
+
+def test_a_tombstone_that_the_brokers_refuse_is_an_error_without_its_key(workshop, kafka, of_topic):
+    name = workshop.topic("erased-source-refused", source=kafka.source())
+    kafka.create(name, max_message_bytes=10)
+    _, topic, settings = of_topic(name)
+    with pytest.raises(CleantailError, match=r"1 tombstone of 1 not written") as error:
+        write_tombstones(topic, settings, [(0, b"marker")])
+    assert "marker" not in str(error.value)

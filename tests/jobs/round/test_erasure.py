@@ -1,0 +1,279 @@
+"""Erased keys are gone from every byte below warehouse and home, and a certificate says so. The rest stays as it was."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import fastavro
+import pyarrow.parquet as pq
+import pytest
+
+from cleantail.erasure.certificate import public_pem, require_chain, signing_key, verified
+from spark_jobs.iceberg import commits
+from spark_jobs.round import erase as erasing
+from tests.jobs.round.test_rounds import NOW, record
+
+GONE, KEPT = "marker-of-an-erased-key", "key-that-stays"
+VALUE = "marker-of-an-erased-value"
+SECRETS = {
+    "CLEANTAIL_ERASURE_KEY": base64.b64encode(bytes(range(32))).decode(),
+    "CLEANTAIL_CERTIFICATE_KEY": base64.b64encode(bytes(range(32, 64))).decode(),
+}
+
+
+@pytest.fixture(autouse=True)
+def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, text in SECRETS.items():
+        monkeypatch.setenv(name, text)
+
+
+def decoded(file: Path) -> str:
+    """Everything that a file has: its bytes, and what a reader makes of them."""
+    content = file.read_bytes()
+    texts = [content]
+    if file.suffix == ".parquet":
+        texts.append(repr(pq.read_table(file).to_pylist()).encode())
+        texts.append(repr(pq.read_metadata(file).to_dict()).encode())
+    elif file.suffix == ".avro":
+        texts.append(repr(list(fastavro.reader(io.BytesIO(content)))).encode())
+    elif content[:2] == b"\x1f\x8b":
+        texts.append(gzip.decompress(content))
+    return b"\n".join(texts).decode(errors="replace")
+
+
+def holding(workshop, topic: str, *markers: str, full: bool = False) -> dict[str, list[str]]:
+    """File -> markers, of every file of the topic's tables and of the rest of the home that has one.
+
+    Other topics of the session have the same keys. Bounds in manifests are cut short, so that their beginning counts;
+    `full`: only the whole marker does."""
+    found = {}
+    tables = str(workshop.find(topic).table).rpartition(".")[2]
+    for file in Path(workshop.platform().home).rglob("*"):
+        of_others = "warehouse" in file.parts and not any(p.startswith((tables, "cleantail_")) for p in file.parts)
+        if of_others or not file.is_file():
+            continue
+        if there := [m for m in markers if (m if full else m[:14]) in decoded(file)]:
+            found[str(file)] = there
+    return found
+
+
+def lines(topic: str) -> list[dict[str, Any]]:
+    """Two logs: each has an erased key with several versions, and others."""
+    made = []
+    for p in (0, 1):
+        made += [record(0, f"{GONE}-{p}", f"{VALUE}-a", partition=p), record(1, f"{KEPT}-{p}", "one", partition=p)]
+        made += [record(2, f"{GONE}-{p}", f"{VALUE}-b", partition=p), record(3, f"{KEPT}-x{p}", "two", partition=p)]
+        made += [record(4, f"{KEPT}-{p}", "three", partition=p), record(5, f"{GONE}-{p}", None, partition=p)]
+    return made
+
+
+def erase(workshop, monkeypatch: pytest.MonkeyPatch, topic: str, *keys: str, more: tuple[str, ...] = ()):
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO("\n".join(keys).encode())))
+    return workshop.run("erase", topic, "--keys", "-", "--json", *more)
+
+
+def public_key(workshop) -> bytes:
+    return public_pem(signing_key(os.environ)).encode()
+
+
+def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were(workshop, monkeypatch):
+    topic = workshop.topic("erased-whole", {"delete.retention.ms": 86_400_000})
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok(
+        "ingest", topic, "--file", workshop.file("b.jsonl", [record(6, f"{GONE}-0", VALUE), record(7, KEPT, "z")])
+    )
+    before = workshop.read(topic)
+    assert len(holding(workshop, topic, GONE, VALUE)) >= 4  # data files and manifests
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert code == 0, err + out
+    assert holding(workshop, topic, GONE, VALUE) == {}
+    after = workshop.read(topic)
+    assert after == [r for r in before if not str(r["key"]).startswith(GONE)]
+    [request] = json.loads(out)["requests"]
+    content = verified(request["certificate"].encode(), public_key(workshop))
+    assert content["steps"]["proven"]["found"] == 0
+    assert content["steps"]["hidden"]["records"] == {"0": 2, "1": 1}
+    with pytest.raises(Exception, match="changed"):
+        verified(request["certificate"].replace('"found": 0', '"found": 1').encode(), public_key(workshop))
+
+
+# ---- what must not be touched, and what hides elsewhere
+
+
+def test_a_tag_of_somebody_else_is_refused_by_its_name_or_excluded_and_a_failed_round_of_ours_goes(
+    workshop, monkeypatch, spark, table_of
+):
+    topic = workshop.topic("erased-tagged")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    table = table_of(topic)
+    spark.sql(f"ALTER TABLE {table.name} CREATE TAG `audit`")
+    spark.sql(f"ALTER TABLE {table.name} CREATE BRANCH `failed_20270115T080000_000_1_u0_1800000000`")
+    before = workshop.read(topic)
+    code, _, err = erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    assert (code, "audit" in err, "--exclude" in err) == (2, True, True)
+    assert workshop.read(topic) == before
+    # the request is the same one as before only if it excludes the same
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", more=("--exclude", "audit"))
+    assert code == 0, err + out
+    certificates = [request["certificate"] for request in json.loads(out)["requests"]]
+    assert "branch or tag audit" in verified(certificates[-1].encode(), public_key(workshop))["exclusions"]
+    assert sorted(table.load().refs().keySet()) == ["audit", "main"]
+    assert not [r for r in workshop.read(topic) if r["key"] == f"{GONE}-0"]
+    assert len([r for r in workshop.read(topic, "--as-of", "audit") if r["key"] == f"{GONE}-0"]) == 3
+
+
+def test_keys_leave_the_side_tables_too(workshop, monkeypatch, spark, table_of):
+    config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 10**12}
+    topic = workshop.topic("erased-beside", config)
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    workshop.ok("compact", topic, "--now", NOW)
+    workshop.ok("compact", topic, "--now", NOW + 10_000)  # the tombstone expires, and is remembered
+    name = f"{table_of(topic).name[:-1]}_deleted_versions`"
+    remembered = spark.table(name).count()
+    assert remembered == 2
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    assert code == 0, err + out
+    spark.sql(f"REFRESH TABLE {name}")
+    assert [bytes(row.key).decode() for row in spark.table(name).collect()] == [f"{GONE}-1"]
+    assert holding(workshop, topic, f"{GONE}-0", full=True) == {}
+
+
+def test_a_file_of_no_snapshot_prevents_a_proof_while_it_is_young_and_goes_when_it_is_old(
+    workshop, monkeypatch, table_of
+):
+    topic = workshop.topic("erased-orphans")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    data = Path(str(table_of(topic).load().location()).removeprefix("file:")) / "data"
+    [file, *_] = sorted(data.rglob("*.parquet"))
+    orphan = file.with_name("orphan.parquet")
+    orphan.write_bytes(file.read_bytes())
+    code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    [request] = json.loads(out)["requests"]
+    assert (code, "orphan.parquet" in request["problems"][0], request["certificate"]) == (1, True, None)
+    os.utime(orphan, (1_700_000_000, 1_700_000_000))
+    for written in data.parent.rglob("*"):  # the table is older than its orphan
+        if written.is_file() and written != orphan:
+            os.utime(written, (1_600_000_000, 1_600_000_000))
+    out = workshop.ok("erase", topic, "--json")
+    assert json.loads(out)["requests"][0]["certificate"]
+    assert not orphan.exists() and holding(workshop, topic, GONE, VALUE) == {}
+
+
+def test_an_object_that_no_reader_knows_prevents_a_proof(workshop, monkeypatch, table_of):
+    topic = workshop.topic("erased-unread")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    strange = Path(str(table_of(topic).load().location()).removeprefix("file:")) / "data" / "notes.bin"
+    strange.write_bytes(b"anything")
+    code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    assert (code, "notes.bin" in json.loads(out)["requests"][0]["problems"][0]) == (1, True)
+    strange.unlink()
+    workshop.ok("erase", topic)
+
+
+# ---- interrupted, two at once, and a writer meanwhile
+
+
+class Killed(BaseException):
+    """A process that ends at once: no handler of errors catches it."""
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+def test_a_run_that_is_killed_at_any_commit_is_ended_by_the_next(workshop, monkeypatch, after):
+    topic = workshop.topic(f"erased-killed-{after}".lower())
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    kept = [r for r in workshop.read(topic) if not str(r["key"]).startswith(GONE)]
+    real, at, met = commits.before_commit, 0, 0
+
+    def before_commit(iceberg, metadata):
+        nonlocal met
+        real(iceberg, metadata)
+        met += 1
+        if met == at and after:
+            iceberg.operations().commit(iceberg.operations().current(), metadata)
+        if met == at:
+            raise Killed
+
+    monkeypatch.setattr(commits, "before_commit", before_commit)
+    code = None
+    while code is None and at < 30:
+        at, met = at + 1, 0
+        try:
+            code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+        except Killed:
+            continue
+    assert (code, at > 4) == (0, True), err + out
+    assert holding(workshop, topic, GONE, VALUE) == {}
+    assert workshop.read(topic) == kept
+
+
+def test_a_run_that_is_killed_before_it_deletes_files_deletes_them_the_next_time(workshop, monkeypatch):
+    topic = workshop.topic("erased-undeleted")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "delete_unreached", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert holding(workshop, topic, GONE, VALUE)
+    workshop.ok("erase", topic)
+    assert holding(workshop, topic, GONE, VALUE) == {}
+
+
+def test_two_requests_are_certified_one_after_the_other_and_their_certificates_are_chained(workshop, monkeypatch):
+    topic = workshop.topic("erased-twice")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "erase_keys", lambda *_: (_ for _ in ()).throw(Killed))
+        with pytest.raises(Killed):
+            erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-1")
+    assert code == 0, err + out
+    texts = [request["certificate"].encode() for request in json.loads(out)["requests"]]
+    contents = [verified(text, public_key(workshop)) for text in texts]
+    require_chain(texts, contents)
+    assert [content["number"] for content in contents] == [1, 2]
+    assert holding(workshop, topic, GONE, VALUE) == {}
+
+
+def test_records_that_a_sink_writes_meanwhile_are_erased_in_another_pass(workshop, monkeypatch, shared_sink):
+    topic, append = shared_sink
+    real, written = erasing.replace_and_forget, []
+
+    def and_then_a_sink_writes(*arguments):
+        real(*arguments)
+        if not written:
+            written.append(append(9, f"{GONE}-0"))
+
+    monkeypatch.setattr(erasing, "replace_and_forget", and_then_a_sink_writes)
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert code == 0, err + out
+    assert written
+    assert {r["key"] for r in workshop.read(topic)} == {f"{KEPT}-0", f"{KEPT}-1", f"{KEPT}-x0", f"{KEPT}-x1"}
+    assert holding(workshop, topic, GONE, VALUE) == {}
+
+
+@pytest.fixture
+def shared_sink(workshop, lake, spark):
+    """An adopted table whose files have several logs, and what its sink does."""
+    columns = "`partition` int, `offset` bigint, `timestamp` timestamp, key string, value string"
+    select = ["p AS `partition`", "o AS `offset`", "timestamp_millis(ms) AS `timestamp`", "k AS key", "v AS value"]
+    rows = [(r["partition"], r["offset"], r["ts"], r["key"], r["payload"]) for r in lines("")]
+    name = f"erased_sink_{id(rows) % 100_000}"
+    table = lake(name, columns, [rows], select, "", "'format-version'='3'")
+    workshop.ok("adopt", table, "--topic", name)
+
+    def append(offset, key):
+        full = f"cleantail.{table}"
+        row = spark.createDataFrame(
+            [(0, offset, 1_700_000_000_000, key, VALUE)], "p int, o bigint, ms bigint, k string, v string"
+        )
+        row.selectExpr(*select).writeTo(full).append()
+        return True
+
+    return name, append

@@ -1,0 +1,99 @@
+"""The task that goes on with requests to erase keys."""
+
+from __future__ import annotations
+
+import base64
+import json
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cleantail.config.loading import find_topic
+from cleantail.erasure.requests import REJECTED, ErasureEvent
+from cleantail.erasure.store import ErasureStore
+from cleantail_airflow import erasure_dag
+from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
+from cleantail_airflow.tasks import erase_task
+from cleantail_airflow.tasks.erase_task import EraseOperator
+
+KEY = base64.b64encode(bytes(32)).decode()
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "config" / "topics").mkdir(parents=True)
+    (tmp_path / "config" / "topics" / "orders.yaml").write_text("topic: orders\n")
+    (tmp_path / "config" / "topics" / "payments.yaml").write_text(
+        "topic: payments\nsource: {kafka: {connection: kafka_a}}\n"
+    )
+    monkeypatch.setenv("CLEANTAIL_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("CLEANTAIL_ERASURE_KEY", KEY)
+    return tmp_path / "config"
+
+
+def request_for(config: Path, topic: str, *events: str) -> None:
+    store = ErasureStore(find_topic(topic, config).platform)
+    request = store.request(topic, [b"marker-k1"], by="ana", now_ms=1, deadline_ms=2)
+    for event in events:
+        store.append(ErasureEvent(topic, request.id, event, 2, "ana"))
+
+
+def execute(config: Path, topic: str | None = None) -> Any:
+    return EraseOperator(task_id="erase", config_dir=str(config)).execute({"params": {"topic": topic}})  # type: ignore[typeddict-item]
+
+
+def test_without_an_open_request_the_task_is_skipped(config: Path) -> None:
+    with pytest.raises(AirflowSkipException, match="no request to erase keys is open"):
+        execute(config)
+    request_for(config, "orders", REJECTED)
+    with pytest.raises(AirflowSkipException):
+        execute(config, "orders")
+
+
+def test_topics_with_open_requests_or_files_are_worked_on(config: Path, tmp_path: Path) -> None:
+    request_for(config, "orders")
+    assert [t.topic for t in erase_task._topics(config, None)] == ["orders"]
+    folder = tmp_path / "home" / "erasures" / "payments"
+    folder.mkdir(parents=True)
+    (folder / "a.json").write_text("{}")
+    assert sorted(t.topic for t in erase_task._topics(config, None)) == ["orders", "payments"]
+    assert [t.topic for t in erase_task._topics(config, "payments")] == ["payments"]
+
+
+def test_a_topic_that_does_not_exist_fails_the_task(config: Path) -> None:
+    with pytest.raises(AirflowFailException, match="absent"):
+        execute(config, "absent")
+
+
+def test_a_command_that_fails_fails_the_task_and_its_reason_is_in_the_log(
+    config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The real command, which ends before Spark: nothing could be signed."""
+    monkeypatch.delenv("CLEANTAIL_CERTIFICATE_KEY", raising=False)
+    request_for(config, "orders")
+    with caplog.at_level(logging.INFO), pytest.raises(AirflowFailException, match=r"orders \(exit code 2\)"):
+        execute(config)
+    assert "CLEANTAIL_CERTIFICATE_KEY is not set" in caplog.text and "marker" not in caplog.text
+
+
+def test_the_command_gets_the_key_that_signs_and_only_its_own_brokers(
+    config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extra = {"bootstrap.servers": "broker:9092", "sasl.password": "hunter2"}
+    monkeypatch.setenv("AIRFLOW_CONN_KAFKA_A", json.dumps({"conn_type": "kafka", "extra": extra}))
+    monkeypatch.setenv("AIRFLOW__CORE__FERNET_KEY", "fernet")
+    monkeypatch.setenv("CLEANTAIL_CERTIFICATE_KEY", "signs")
+    env = erase_task._environment(find_topic("orders", config))
+    assert env["CLEANTAIL_CERTIFICATE_KEY"] == "signs" and env["CLEANTAIL_ERASURE_KEY"] == KEY
+    assert not [name for name in env if name.startswith("AIRFLOW_") and "CTX" not in name]
+    env = erase_task._environment(find_topic("payments", config))
+    assert json.loads(env["AIRFLOW_CONN_KAFKA_A"])["extra"]["sasl.password"] == "hunter2"
+
+
+def test_the_dag_has_one_task_and_no_schedule_unless_it_is_given_one(config: Path) -> None:
+    dag = erasure_dag(config)
+    assert (dag.dag_id, dag.task_ids, dag.schedule) == ("cleantail_erasures", ["erase"], None)
+    assert dag.get_task("erase").pool == "cleantail_spark"
+    assert erasure_dag(config, "@daily").schedule == "@daily"
