@@ -100,12 +100,14 @@ class TableScan:
     @cached_property
     def tainted(self) -> frozenset[str]:
         """Return the files that must go: those with erased keys, and the manifests that may have bounds of one."""
-        gone = {
-            manifest
-            for manifest, entries in self.entries.items()
-            if any(e.bounded and (e.name in self.holding or e.name not in self.objects) for e in entries)
-        }
-        return frozenset(self.holding) | gone
+        return frozenset(self.holding) | {manifest for manifest in self.entries if self.tainting(manifest)}
+
+    def tainting(self, name: str) -> set[str]:
+        """Return the files of a manifest whose keys' bounds it must not have. A file that is no manifest has itself."""
+        entries = self.entries.get(name)
+        if entries is None:
+            return {name}
+        return {e.name for e in entries if e.bounded and (e.name in self.holding or e.name not in self.objects)}
 
     def manifests_of(self, snapshot_id: int) -> tuple[str, ...]:
         return self.manifests.get(self.lists.get(snapshot_id, ""), ())
