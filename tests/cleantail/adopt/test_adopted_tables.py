@@ -22,7 +22,6 @@ from cleantail.lake.records import log_records
 from cleantail.lake.records.shown_records import read_records
 from cleantail.lake.records.topic_columns import as_topic_columns, property_of_columns
 from cleantail.lake.table_metadata import table_facts
-from cleantail.log.segments import split
 from cleantail_cli import main
 
 FLAT = Columns(partition="p", offset="o", key="k", value="v", timestamp="ms")
@@ -170,14 +169,6 @@ def test_records_without_a_partition_belong_to_no_log(adopted):
     rows = flat((None, 5, 100, 1, "a"), (0, 6, 100, 1, "a"))
     with pytest.raises(TableError, match="has records without a partition or an offset: they belong to no log"):
         table_facts(adopted(FLAT, FLAT_SCHEMA, rows, **WITHOUT_METRICS))
-
-
-def test_what_is_deleted_of_a_shared_file_is_spread_over_its_logs_without_losing_any():
-    assert split(7, [3, 2]) == [4, 3]
-    assert split(1, [1, 1, 1]) == [0, 0, 1]
-    assert sum(split(100, [33, 33, 1])) == 100
-    assert split(0, []) == []
-    assert split(5, [0, 0]) == [0, 0]
 
 
 def test_all_logs_of_an_adopted_table_are_one_unit(adopted, project):

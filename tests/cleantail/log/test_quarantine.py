@@ -96,6 +96,7 @@ def test_a_rejected_round_waits_for_the_pause_of_approvals():
     rejected = log_state(state=PartitionState(quarantine=replace(QUARANTINE, reason="rejected by anna")))
     reason = "blocked until 1970-01-01 00:00:00 UTC (cleantail.approval.pause.ms): rejected by anna"
     assert (quarantine_pause(rejected, 1), quarantine_pause(rejected, 2)) == (reason, None)
+    assert quarantine_pause(log_state(), 0) is None
 
 
 # ---- releases

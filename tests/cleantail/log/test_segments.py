@@ -13,6 +13,7 @@ from cleantail.log.segments import (
     once,
     registered_twice_note,
     roll_segments,
+    split,
     twice_text,
 )
 from tests.cleantail.kernel_builders import data_file, segment
@@ -57,6 +58,7 @@ def test_bytes_count_by_the_live_fraction(records, deleted, live_records, live_b
         pytest.param(0, 13, 3, id="up to within"),
         pytest.param(11, 19, 6, id="most of it, with gaps"),
         pytest.param(20, 30, 0, id="above"),
+        pytest.param(30, 40, 0, id="far above"),
         pytest.param(0, 10, 0, id="below"),
     ],
 )
@@ -78,6 +80,14 @@ def test_a_file_without_records_has_no_bytes_anywhere():
 
 def test_a_file_whose_records_are_all_deleted_has_no_bytes_anywhere():
     assert data_file(10, 19, records=6, deleted_records=6).bytes_between(0, 100) == 0
+
+
+def test_what_is_deleted_of_a_shared_file_is_spread_over_its_logs_without_losing_any():
+    assert split(7, [3, 2]) == [4, 3]
+    assert split(1, [1, 1, 1]) == [0, 0, 1]
+    assert sum(split(100, [33, 33, 1])) == 100
+    assert split(0, []) == []
+    assert split(5, [0, 0]) == [0, 0]
 
 
 # ---- one segment
