@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import logging
 from pathlib import Path
 from typing import Any
 
@@ -68,14 +67,15 @@ def test_a_topic_that_does_not_exist_fails_the_task(config: Path) -> None:
 
 
 def test_a_command_that_fails_fails_the_task_and_its_reason_is_in_the_log(
-    config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    config: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The real command, which ends before Spark: nothing could be signed."""
     monkeypatch.delenv("CLEANTAIL_CERTIFICATE_KEY", raising=False)
     request_for(config, "orders")
-    with caplog.at_level(logging.INFO), pytest.raises(AirflowFailException, match=r"orders \(exit code 2\)"):
+    with pytest.raises(AirflowFailException, match=r"orders \(exit code 2\)"):
         execute(config)
-    assert "CLEANTAIL_CERTIFICATE_KEY is not set" in caplog.text and "marker" not in caplog.text
+    log = capsys.readouterr().out
+    assert "CLEANTAIL_CERTIFICATE_KEY is not set" in log and "marker" not in log
 
 
 def test_the_command_gets_the_key_that_signs_and_only_its_own_brokers(
