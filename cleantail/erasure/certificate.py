@@ -50,6 +50,7 @@ CLAIM = (
     "the proof, had a record with a key of the request. This certificate claims nothing about copies elsewhere: "
     "backups, other systems, readers that read before, and what is listed under exclusions."
 )
+FILES_EXCLUSION = "the files that the topic was ingested from: their owner deletes them"
 SHOWN_STEPS = (HIDDEN, REWRITTEN, REMOVED, PROVEN)
 PACKAGES = ("cleantail", "cryptography", "pyarrow", "pyiceberg", "pyspark")
 
@@ -97,16 +98,18 @@ def issue(
         if (certified := current.first(CERTIFIED)) and certified.certificate:
             return certified.certificate
         earlier = store.last_certificate(topic.topic)
-        text = signed(key, {**_content(current, now_ms, earlier), **facts})
+        of_files = dict(facts.get("source") or {}).get("kind") == "files"
+        content = _content(current, now_ms, earlier, [FILES_EXCLUSION] if of_files else [])
+        text = signed(key, {**content, **facts})
         store.append(ErasureEvent(topic.topic, request.id, CERTIFIED, now_ms, by, {}, text))
     return text
 
 
-def _content(request: ErasureRequest, now_ms: int, earlier: str | None) -> dict[str, Any]:
+def _content(request: ErasureRequest, now_ms: int, earlier: str | None, others: Sequence[str]) -> dict[str, Any]:
     number = 1 if earlier is None else int(json.loads(earlier)["certificate"]["number"]) + 1
     steps = {event: _step(request.last(event)) for event in SHOWN_STEPS}
     proven = request.last(PROVEN)
-    excluded = {*request.excluded, *(proven.details.get("exclusions", ()) if proven else ())}
+    excluded = {*others, *request.excluded, *(proven.details.get("exclusions", ()) if proven else ())}
     return {
         "format": FORMAT,
         "number": number,

@@ -9,6 +9,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption,
 
 from cleantail.config.loading import find_topic
 from cleantail.erasure.certificate import (
+    FILES_EXCLUSION,
     issue,
     page,
     public_pem,
@@ -119,6 +120,12 @@ def test_a_certificate_tells_the_request_its_steps_and_exclusions_without_the_ke
     assert content["steps"]["rewritten"] is None and content["table"] == "cleantail.orders"
     (request,) = ErasureStore(topic.platform).requests("orders")
     assert request.state == "certified" and "claims nothing about copies elsewhere" in content["claim"]
+
+
+def test_files_that_a_topic_was_ingested_from_are_an_exclusion(topic):
+    store, request = proven(topic, b"k1")
+    text = issue(store, topic, request, now_ms=NOW + 10, by="ana", facts={"source": {"kind": "files"}})
+    assert FILES_EXCLUSION in verified(text.encode(), PEM)["exclusions"]
 
 
 def test_a_repeated_issue_is_the_same_certificate(topic):
