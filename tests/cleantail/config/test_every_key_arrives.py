@@ -31,6 +31,7 @@ PLATFORM = {
     "source_catalogs": {"other": {"type": "sqlite", "uri": "sqlite:////x.db", "warehouse": "file:/x"}},
     "source_tables": ["other.sinks.*"],
     "expectations": ["acme_checks.ExpectIban"],
+    "erasure_connection": "mine_erasures",
 }
 TOPIC = {
     "topic": "orders",
