@@ -316,7 +316,8 @@ class Adopted:
         notes = [] if self.refused else self._notes()
         changes, problems = list(self.changes), list(self.problems)
         more = {"topic": self.topic, "mapped": dict(self.paths), "problems": problems, "changes": changes}
-        return head | asdict(self.foreign) | {"records": self.foreign.records} | more | {"notes": notes}
+        records = None if self.foreign.files is None else self.foreign.records
+        return head | asdict(self.foreign) | {"records": records} | more | {"notes": notes}
 
     def tell(self, page: Page) -> None:
         page.line("\n".join(adoption.describe(self.foreign, self.paths)))
@@ -328,6 +329,10 @@ class Adopted:
             page.line(f"topic {self.topic}; {verb}: {changes}")
         if self.dry_run and self.text:
             page.line(self.text.removesuffix("\n"))
+        if self.changes and not self.dry_run:
+            page.line(
+                f"next: `cleantail plan {self.topic}` prints what is due; a new DAG is paused until you unpause it"
+            )
 
     def _notes(self) -> list[str]:
         notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []

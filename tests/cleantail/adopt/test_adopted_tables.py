@@ -314,6 +314,16 @@ def test_for_machines_a_refusal_is_one_document_with_what_was_found(sinks, proje
     assert err == f"error: {document['error']}\n"
 
 
+def test_records_are_not_counted_if_a_column_is_not_known(sinks):
+    make, run = sinks
+    make(pa.schema([("id", pa.string()), ("lsn", pa.int64())]), [{"id": "a", "lsn": 1}])
+    code, out, err = run("sinks.orders")
+    assert (code, "records not read" in out, "0 files" in out) == (2, True, False), out
+    assert "no column for the partition was found: name it with --column partition=COLUMN" in err
+    document = json.loads(run("sinks.orders", "--json")[1])
+    assert (document["files"], document["records"]) == (None, None)
+
+
 def test_a_dry_run_shows_the_yaml_and_writes_none(sinks, project):
     make, run = sinks
     make(KAFKA, kafka(1, 2))

@@ -59,6 +59,7 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     before = files_of(spark, table)
     out = workshop.ok("adopt", table, *upgrade)
     assert (f"format version {version} -> 3" in out, f"{topic}.yaml in" in out) == (bool(upgrade), True)
+    assert f"next: `cleantail plan {topic}`" in out
     assert "nothing, it is adopted already" in workshop.ok("adopt", table)
     settings(workshop, topic)
     assert workshop.run("check-config")[0] == 0
