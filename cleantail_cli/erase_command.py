@@ -255,8 +255,6 @@ def _source(
         ways = f"--exclude {SOURCE_EXCLUSION} names it in the certificate"
         ways += ", and --tombstone deletes them there" if settings is not None else ""
         return None, (f"{state.problem}; {ways}",)
-    if topic.source.kafka is None and topic.source.table is None:
-        return state.facts, ("the files that the topic was ingested from",)
     return state.facts, (state.problem,) if state.problem else ()
 
 
