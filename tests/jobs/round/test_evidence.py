@@ -116,7 +116,7 @@ def test_two_rounds_that_expire_old_snapshots_at_once_both_append_in_a_commit_ea
     for n in range(3):
         evidence.append_reclaim(table, n, NOW)
     one, other = evidence_table(workshop), evidence_table(workshop)
-    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 1)
+    monkeypatch.setattr(own_tables, "SNAPSHOTS_KEPT", 1)
     row = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED, "now_ms": NOW}
     evidence.append_rows(one, table, [row | {"freed_bytes": 3}])
     evidence.append_rows(other, table, [row | {"freed_bytes": 4}])  # it still knows snapshots that are gone

@@ -9,6 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError
+from cleantail.lake import own_tables
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.partition_state import PROPERTY_PARTITION, PartitionState, Quarantine, states_of_properties
@@ -17,8 +18,8 @@ from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from demo.sabotage import delete_where
 from spark_jobs import run_station
-from spark_jobs.round import evidence, staged_rewrites
 from spark_jobs.round import run as rounds
+from spark_jobs.round import staged_rewrites
 from spark_jobs.round.check import check_round
 from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.latest_view import view_name
@@ -389,7 +390,7 @@ def test_the_evidence_of_every_round_is_kept(workshop):
 
 
 def test_the_evidence_keeps_its_rows_and_few_of_its_snapshots(workshop, monkeypatch):
-    monkeypatch.setattr(evidence, "SNAPSHOTS_KEPT", 2)
+    monkeypatch.setattr(own_tables, "SNAPSHOTS_KEPT", 2)
     topic = workshop.topic("tidy")
     for n in range(3):
         lines = [record(2 * n, "a", "x"), record(2 * n + 1, "a", "y")]
