@@ -30,7 +30,6 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, at some milliseconds each
     "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
     PROPERTY_FORMAT: str(STATE_FORMAT),
 }
 SNAPSHOTS_KEPT = 5
