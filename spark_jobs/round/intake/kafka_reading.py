@@ -136,10 +136,13 @@ class CleanerWatch:
         plan: ReadPlan,
         ranges: Sequence[Range],
         files: Sequence[Any],
+        left_out: Sequence[LeftOut],
         states: Mapping[int, PartitionState],
     ) -> SourcePosition:
-        """Return the position with the findings of this portion. `files`: the records of its ranges."""
+        """Return the position with the findings of this portion. `files` and `left_out`: the records of its ranges."""
         records = Counter[int]()
+        for entry in left_out:  # Kafka had them
+            records[entry.partition] += entry.records
         for file in files:
             records[partition_of(file)] += int(file.recordCount())
         reads = [
@@ -329,8 +332,10 @@ class TopicRead:
         position = self._position(at, broker, plan, ranges)
         watch = CleanerWatch.of(self.topic, self.source, at, plan, self.now_ms)
 
-        def noted(files: Sequence[Any], states: Mapping[int, PartitionState]) -> SourcePosition:
-            return watch.noted(position, at.position, plan, ranges, files, states)
+        def noted(
+            files: Sequence[Any], left_out: Sequence[LeftOut], states: Mapping[int, PartitionState]
+        ) -> SourcePosition:
+            return watch.noted(position, at.position, plan, ranges, files, left_out, states)
 
         # 2. stage them, then commit them with the position
         records, written_bytes, warnings = self._append(at, position.read_id, noted, broker, ranges, progress)
@@ -344,7 +349,7 @@ class TopicRead:
         self,
         at: TablePosition,
         read_id: str,
-        noted: Callable[[Sequence[Any], Mapping[int, PartitionState]], SourcePosition],
+        noted: Callable[[Sequence[Any], Sequence[LeftOut], Mapping[int, PartitionState]], SourcePosition],
         broker: BrokerTopic,
         ranges: Sequence[Range],
         progress: Progress,
@@ -362,7 +367,7 @@ class TopicRead:
                 name = f"topic {self.topic.kafka_topic}"
                 require_agreement(self.table, branch, records, name, "is the table of another topic?")
                 states = states_of_properties(texts(self.table.load().properties()), self.table.name)
-                position = noted(records.files, states)
+                position = noted(records.files, left_out, states)
                 new = [entry for entry in position.forgotten if not at.position or entry not in at.position.forgotten]
                 late = late_warnings(records.lowest, states, self.topic.config)
                 # A recreated topic, or another cluster: records of two topics may be staged.

@@ -207,6 +207,17 @@ def test_keys_that_are_erased_while_kafka_is_read_are_left_out_too(workshop, kaf
     assert len(tries) == 2 and [value for _, value in values(workshop, topic)][3:] == ["2", "keyless too", "3"]
 
 
+def test_records_that_were_left_out_are_no_holes_that_kafkas_cleaner_made(workshop, kafka, deny):
+    topic = workshop.topic("denied-no-holes", source=kafka.source())
+    kafka.create(topic, cleanup_policy="compact", delete_retention_ms=1)
+    kafka.send_batch(topic, batch(0, [(key, value, [], MS) for key, value in FIRST if key]))
+    workshop.ok("ingest", topic)
+    deny(topic, b"gone")
+    kafka.send_batch(topic, batch(0, [(key, value, [], MS) for key, value in AGAIN if key]))
+    done = workshop.json("ingest", topic)
+    assert done["warnings"] == ["partition 0: 2 records of erased keys left out (offsets 2 to 4)"]
+
+
 def test_keys_that_are_erased_while_files_are_read_are_never_appended(workshop, deny, monkeypatch):
     topic = workshop.topic("denied-meanwhile-files")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "kept", "v")]))
