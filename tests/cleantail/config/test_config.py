@@ -287,7 +287,7 @@ def test_settings_of_the_platform_are_texts(config_dir):
             "home: /tmp",
             "platform.home: unknown key (its value, a text of 4 characters, is not shown): known: state, catalog, "
             "sources, cleaner, spark, limits, data_docs, allow_clock, dag_prefix, alert_connections, kafka_connections, "
-            "kafka_servers, imported_folders, kafka_access, shared_sources, source_catalogs, source_tables, expectations",
+            "kafka_servers, imported_folders, kafka_access, shared_sources, source_catalogs, source_tables, erasure_connection, expectations",
             id="home",
         ),
         pytest.param(
