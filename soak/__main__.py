@@ -20,7 +20,7 @@ from soak import wire
 from soak.gateway import DISK, Door
 from soak.histories import FAULTS, FILES, POINTS, Deck, History, histories, parse_history
 from soak.play import Finding, Player, shrink
-from soak.scenarios import SCENARIOS
+from soak.scenarios import OF_REST, SCENARIOS
 from soak.site import NotStarted, Site, running_site
 
 
@@ -98,12 +98,10 @@ class Soak:
         if arguments.replay:
             yield arguments.replay.stem, parse_history(arguments.replay.read_text())
             return
-        scenarios = iter(arguments.scenario or SCENARIOS)
+        scenarios = iter(arguments.scenario or [n for n in SCENARIOS if not (self.site.is_sql and n in OF_REST)])
         drawn = histories(arguments.seed, arguments.machines, self.site.broker is not None, self.deck)
         while not self._is_over():
-            is_scenario = arguments.scenario or (
-                self.played % 3 == 2 and arguments.histories is None and not self.site.is_sql
-            )
+            is_scenario = arguments.scenario or (self.played % 3 == 2 and arguments.histories is None)
             if is_scenario and (name := next(scenarios, None)):
                 history = SCENARIOS[name]()
                 if history.source == FILES or self.site.broker is not None:

@@ -240,6 +240,13 @@ def clocks_of_two_machines() -> History:
     return _history(*acts, delete_retention_ms=2 * DAY)
 
 
+def creation_on_two_machines() -> History:
+    """M5: two machines make a topic's table at the same time: what the refused one leaves blocks no reclaim."""
+    first = replace(ingest(1, "a=1 b c=1"), fault=Fault("create table", "stop before"))
+    first = replace(first, meanwhile=(replace(first, machine=1, fault=None),))
+    return _history(first, compact(1000), Act("reclaim"), cleantail_orphan_retention_ms=0)
+
+
 SCENARIOS: dict[str, Callable[[], History]] = {
     "S1": registered_twice,
     "S2": copies_and_contradictions,
@@ -260,5 +267,8 @@ SCENARIOS: dict[str, Callable[[], History]] = {
     "M2": rounds_on_two_machines,
     "M3": upkeep_on_two_machines,
     "M4": clocks_of_two_machines,
+    "M5": creation_on_two_machines,
 }
 """Name -> the history. S17, a slow reader, is part of the end of each history; see soak.play."""
+OF_REST = ("S3", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3")
+"""Scenarios whose faults name requests that only a REST catalog has."""

@@ -16,7 +16,7 @@ from soak.gateway import AWAY_S, DISK, LOOPBACK, PROCESS, SILENCE_S, Door
 
 STATEMENTS = {
     b"UPDATE iceberg_tables": "commit",
-    b"INSERT INTO iceberg_tables": "create",
+    b"INSERT INTO iceberg_tables": "create table",
     b"iceberg_namespace_prop": "note",
 }
 REPLY_WITHIN_S = 10.0
@@ -30,7 +30,7 @@ POINTS: dict[str, dict[str, int]] = {
     "reader": {"note": 1},
 }
 """As in soak.histories. A commit has no name here, but a number."""
-FIRST = ("create", "commit")
+FIRST = ("create table", "commit")
 
 
 class Wire:

@@ -12,6 +12,9 @@ A table of another catalog is in none of our listings. Its metadata files show t
 2. The location may lie within the data of another table: below a folder `data`, `metadata` or of a partition, such as
    `day=1`. Each `*.metadata.json` in that table's folder `metadata` must have the UUID of the table too.
 3. A file that was written before the table's own oldest file is not the table's.
+4. Two machines may create a topic's table at the same moment. The catalog refuses one, whose first metadata file may
+   stay. It names the same location and topic, and no snapshot, so it owns no file. It blocks nothing, and stays:
+   another catalog could know it, and would need it.
 
 Only the store's listing and the files themselves count: times in the table's metadata are written by its owner.
 """
@@ -30,6 +33,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlparse
 
+from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_SIDE_OF, PROPERTY_TOPIC
 from cleantail.errors import TableError
 from cleantail.lake.metadata_guards import metadata_text, parsing
 
@@ -41,6 +45,8 @@ if TYPE_CHECKING:
 READ_THREADS = 16
 DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 METADATA_FILE = re.compile(r"\.metadata\.json(\.gz)?$")
+FIRST_METADATA = re.compile(r"(^|/)00000-[^/]*\.metadata\.json(\.gz)?$")
+"""The name that Iceberg's catalogs give to the first metadata file of a table. No reclaim removes one (rule 4)."""
 HEAD_BYTES = 65_536
 """Every known writer puts the UUID into the first kilobyte of the text."""
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]{1,64})"')
@@ -89,8 +95,8 @@ def deletes_old_metadata(value: str | None) -> bool:
 def oldest_own_file_ms(table: Table) -> int | None:
     """Return when (Unix ms) the oldest of the table's own metadata files was written. None if there is none.
 
-    Raises TableError if metadata of another table lies in the folder or around it. Costs a listing of the folder, and
-    the first bytes of each metadata file in it, 16 at a time.
+    Raises TableError if metadata of another table lies in the folder or around it, except for rule 4. Costs a listing
+    of the folder, and the first bytes of each metadata file in it, 16 at a time.
     """
     name, own = ".".join(table.name()[-2:]), str(table.metadata.table_uuid).lower()
     named = {posixpath.basename(s.manifest_list) for s in table.metadata.snapshots if s.manifest_list}
@@ -110,13 +116,30 @@ def oldest_own_file_ms(table: Table) -> int | None:
         for file, uuid in zip(metadata, pool.map(_uuid_of, metadata), strict=True):
             if uuid == own:
                 oldest_ms = min(file.written_ms, oldest_ms or file.written_ms)
-            elif uuid is not None:
+            elif uuid is not None and not _is_refused_creation(file, table):
                 raise _other_table(name, table.location(), file.path, uuid)
         around = [file for folder in _around(table.location()) for file in _metadata_in(table.io, folder)]
         for file, uuid in zip(around, pool.map(_uuid_of, around), strict=True):
             if uuid not in (None, own):
                 raise _other_table(name, table.location(), file.path, str(uuid))
     return oldest_ms
+
+
+def _is_refused_creation(file: ListedFile, table: Table) -> bool:
+    """Return whether a metadata file is what a refused creation of this table left (rule 4)."""
+    if not FIRST_METADATA.search(file.name):
+        return False
+    try:
+        with file.open(file.path) as stream:
+            document = json.loads(_unpacked(stream.read(HEAD_BYTES)))
+        made, own = document["properties"], table.properties
+        is_first = document["last-sequence-number"] == 0
+        is_first = is_first and not any(document.get(part) for part in ("snapshots", "metadata-log", "refs"))
+        is_here = folder_location(document["location"]) == folder_location(table.location())
+    except Exception:  # of a store, a damaged file, or a longer one than we write
+        return False
+    is_ours = all(made.get(key) == own.get(key) for key in (PROPERTY_TOPIC, PROPERTY_SIDE_OF))
+    return is_first and is_here and is_ours and (PROPERTY_FORMAT in made or PROPERTY_SIDE_OF in made)
 
 
 def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
@@ -278,13 +301,15 @@ def uuid_in(head: bytes, path: str) -> str | None:
 
     Raises TableError if the file is compressed and damaged.
     """
-    if head[:2] == b"\x1f\x8b":
-        try:
-            head = zlib.decompressobj(31).decompress(head, HEAD_BYTES)
-        except zlib.error:
-            raise TableError(f"{path} is compressed and damaged: it may be metadata of another table") from None
-    found = _UUID.search(head)
+    try:
+        found = _UUID.search(_unpacked(head))
+    except zlib.error:
+        raise TableError(f"{path} is compressed and damaged: it may be metadata of another table") from None
     return found[1].decode(errors="replace").lower() if found else None
+
+
+def _unpacked(head: bytes) -> bytes:
+    return zlib.decompressobj(31).decompress(head, HEAD_BYTES) if head[:2] == b"\x1f\x8b" else head
 
 
 _ALIASES = {

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.errors import ConflictError, OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
-from cleantail.lake.storage_locations import files_outside, location_of, surely_inside, table_folders
+from cleantail.lake.storage_locations import FIRST_METADATA, files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.commits import Load, conflict, require_same_main, send
 from spark_jobs.iceberg.iceberg_reads import listed_by_io, texts
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -180,12 +180,13 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
 
     Killed runs leave such files in `data` and `metadata`. `location` is as in expire_snapshots. Files from before
     `since_ms`, when the table was created, are not its own. It removes none if that is None, or if `gc.enabled` is
-    false.
+    false. A first metadata file stays: it could be of a table that another catalog knows
+    (cleantail.lake.storage_locations).
     """
     properties = texts(table.properties())
     if since_ms is None or not may_delete_files(properties):
         return 0
-    orphans = _orphans(spark, table, older_than_ms)
+    orphans = [path for path in _orphans(spark, table, older_than_ms) if not FIRST_METADATA.search(path)]
     earlier = set(_orphans(spark, table, since_ms)) if orphans else set()
     folders = table_folders(location, properties)
     inner = [path for path in orphans if any(surely_inside(location_of(path), folder) for folder in folders)]

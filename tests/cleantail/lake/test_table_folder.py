@@ -78,6 +78,44 @@ def test_metadata_counts_however_its_writer_calls_and_packs_it(ours, tmp_path, n
         oldest_own_file_ms(ours(f"file:{tmp_path}/far"))
 
 
+MADE = {"cleantail.topic": "orders", "cleantail.format": "1"}
+
+
+def rewritten(table, **changes):
+    file = local(table.metadata_location)
+    file.write_text(json.dumps(json.loads(file.read_text()) | changes))
+
+
+@pytest.mark.parametrize(
+    ("own", "made", "changes", "passes"),
+    [
+        pytest.param(MADE, MADE, {}, True, id="a refused creation of this topic's table"),
+        pytest.param(
+            {"cleantail.side-of": "orders"}, {"cleantail.side-of": "orders"}, {}, True, id="of its side table"
+        ),
+        pytest.param({"cleantail.format": "1"}, {"cleantail.format": "1"}, {}, True, id="of the evidence"),
+        pytest.param(MADE, MADE, {"location": "file:/elsewhere"}, False, id="of another location"),
+        pytest.param(MADE, MADE | {"cleantail.topic": "others"}, {}, False, id="of another topic"),
+        pytest.param({}, {}, {}, False, id="not ours"),
+        pytest.param(MADE, MADE, {"last-sequence-number": 1}, False, id="it had a snapshot"),
+        pytest.param(MADE, MADE, {"metadata-log": [{"timestamp-ms": 1, "metadata-file": "f"}]}, False, id="not first"),
+        pytest.param(MADE, MADE | {"x": "x" * 70_000}, {}, False, id="too long"),
+    ],
+)
+def test_only_the_file_of_a_refused_creation_of_the_same_table_blocks_nothing(ours, lake, own, made, changes, passes):
+    table = ours()
+    with table.transaction() as change:
+        change.set_properties(own)
+    twin = lake.create_table("sinks.twin", SCHEMA, location=table.location(), properties=made)
+    rewritten(twin, **changes)
+    if passes:
+        assert oldest_own_file_ms(table)
+        twin = lake.load_table("sinks.twin")
+        twin.append(pa.table({"offset": [1]}))
+    with pytest.raises(TableError, match=REFUSED):
+        oldest_own_file_ms(table)
+
+
 def test_half_a_file_and_tables_beside_are_in_nobodys_way(ours, victim):
     table = ours(f"{local(victim.location()).parent}/mine")
     table.append(pa.table({"offset": [1]}))

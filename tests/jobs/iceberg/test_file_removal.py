@@ -6,9 +6,16 @@ import os
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField
 
+from cleantail.config.topic_table import table_properties
 from cleantail.errors import TableError
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.storage_locations import oldest_own_file_ms
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans
 from spark_jobs.iceberg.jvm.java_collections import each
 
@@ -132,6 +139,28 @@ def test_snapshots_expire_with_their_files_and_only_orphans_of_the_tables_own_fo
     assert not any(file.exists() for file in orphans) and all(file.exists() for file in others)
     assert len(before & files_below(place)) == 0
     assert [r["offset"] for r in workshop.read(topic)] == [2]
+
+
+def test_what_a_refused_creation_left_blocks_no_reclaim_until_its_table_has_records(
+    workshop, filled, table_of, tmp_path
+):
+    """Two machines create the topic's table at the same moment. The refused file may even be known elsewhere."""
+    topic = filled("created-twice", **{"cleantail.reclaim.min.merge.files": 2})
+    table, place = table_of(topic), folder(table_of(topic))
+    elsewhere = SqlCatalog("elsewhere", uri=f"sqlite:///{tmp_path}/elsewhere.db", warehouse=f"file:{tmp_path}/none")
+    elsewhere.create_namespace("cleantail")
+    properties = table_properties(topic, table.topic.config) | {"format-version": "2"}  # as PyIceberg can write it
+    schema = Schema(NestedField(1, "offset", LongType()))
+    twin = elsewhere.create_table("cleantail.twin", schema, location=f"file:{place}", properties=properties)
+    left = Path(twin.metadata_location.removeprefix("file:"))
+    orphan = old_file(place / "metadata" / "orphan.avro")
+    os.utime(min((place / "metadata").glob("*.metadata.json"), key=lambda f: f == left), (1, 1))
+    os.utime(left, (2, 2))
+    done = workshop.json("reclaim", topic, "--now", AHEAD)
+    assert (done["orphans_removed"], orphan.exists(), left.exists()) == (1, False, True)
+    twin.append(pa.table({"offset": [1]}))  # its catalog still has it
+    with pytest.raises(TableError, match="is metadata of another table"):
+        oldest_own_file_ms(load_table(open_catalog(table.platform), table.topic))
 
 
 @pytest.mark.parametrize(
