@@ -32,7 +32,7 @@ from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog, side_tables
 from cleantail.lake.neighbours import GC_ENABLED, may_delete_files
-from cleantail.log.quarantine import FAILED_PREFIX
+from cleantail.log.quarantine import kept_until_ms
 from cleantail.log.round_state import ERASE
 from cleantail.retries import ROUNDS
 from cleantail.rounds.checked_round import RoundResult
@@ -47,7 +47,7 @@ from spark_jobs.iceberg.file_removal import delete_unreached, forget_snapshots
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import PlannedFile, planned_files
-from spark_jobs.iceberg.tables import BRANCH_PREFIXES, TopicTable
+from spark_jobs.iceberg.tables import TopicTable, created_at_s
 from spark_jobs.round.reclaim import MIN_ORPHAN_AGE_MS, require_own, require_own_side
 from spark_jobs.round.run import Run, drop_if_waiting, erase_round
 from spark_jobs.round.staged_rewrites import delete_files, rewrite_task
@@ -62,7 +62,6 @@ BATCH_BYTES = 32 << 20
 """Small files share a task up to this size."""
 VERSIONS = "versions"
 """The name by which a person excludes older versions of a bucket's objects (`--exclude versions`)."""
-OWN_BRANCHES = (*BRANCH_PREFIXES, FAILED_PREFIX)
 Note = Callable[[str, Mapping[str, Any]], None]
 """Records an event of the request: its name, and its details with counts and names only."""
 
@@ -215,11 +214,11 @@ def _require_own(table: TopicTable, place: Place) -> int | None:
 
 
 def _require_own_refs(place: Place, scan: TableScan, excluded: Collection[str]) -> None:
-    tainted = {*scan.tainted_snapshots}
+    tainted, ours = {*scan.tainted_snapshots}, own_branches(place.seen())
     foreign = sorted(
         name
         for name, snapshot_id in scan.refs.items()
-        if snapshot_id in tainted and name != "main" and name not in excluded and not name.startswith(OWN_BRANCHES)
+        if snapshot_id in tainted and name not in {"main", *excluded, *ours}
     )
     if foreign:
         raise TableError(
@@ -227,6 +226,16 @@ def _require_own_refs(place: Place, scan: TableScan, excluded: Collection[str]) 
             f"{', '.join(foreign)}; nothing was erased. Drop them, or exclude each by its name: --exclude "
             f"{foreign[0]}. The certificate names what was excluded"
         )
+
+
+def own_branches(table: Table) -> set[str]:
+    """Return the branches whose whole names are Cleantail's. A tag never is, nor a user's branch `in_20240101`."""
+    return {
+        name
+        for name, ref in table.metadata.refs.items()
+        if ref.snapshot_ref_type == "branch"
+        and (created_at_s(name) < float("inf") or kept_until_ms(name, 0) is not None)
+    }
 
 
 def _take_inventory(done: Done, place: Place, scan: TableScan) -> None:
@@ -370,8 +379,8 @@ def _to_forget(place: Place, scan: TableScan, excluded: Collection[str], done: D
     names of those files to `done`."""
     now = replace(place.scan(None), holding=scan.holding)
     tainted = {*now.tainted_snapshots}
-    ours = {name for name in now.refs if name.startswith(OWN_BRANCHES) and name not in excluded}
-    refs = {name: now.refs[name] for name in ours if now.refs[name] in tainted}
+    ours = own_branches(place.seen()) - {*excluded}
+    refs = {name: now.refs[name] for name in ours & now.refs.keys() if now.refs[name] in tainted}
     heads = {s for n, s in now.refs.items() if n not in refs}
     snapshots = tuple(sorted(tainted - heads))
     tainted_files, reached = scan.tainted | now.tainted, scan.reached() | now.reached()
