@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, HeldError
+from cleantail.errors import CleantailError, HeldError, OutsideError
 from cleantail.human import counted, instant
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from spark_jobs.round.erase import Erased
 
 DAY_MS = 86_400_000
+Note = Callable[[str, Mapping[str, Any]], None]
+"""Records an event of a request: its name, and its details."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +65,9 @@ NO_APPROVAL = "no approval is required"
         metavar="NAME",
         help="Branch or tag of another owner that keeps its files, or `source`. The certificate names it.",
     ),
+    click.option("--request", "request_id", metavar="ID", help="Only this request, as `cleantail erasures` lists it."),
     click.option("--tombstone", is_flag=True, help="Write tombstones to the source topic for keys that it still has."),
-    click.option("--approve", is_flag=True, help="Approve the requests of a topic whose rounds wait for approval."),
+    click.option("--approve", is_flag=True, help="Approve the request, if the topic's rounds wait for approval."),
     examples=["cleantail erase customer-cdc --keys keys.txt", "cleantail erase customer-cdc"],
 )
 def erase(
@@ -75,6 +78,7 @@ def erase(
     deadline_days: int | None,
     requested_by: str | None,
     exclude: Sequence[str],
+    request_id: str | None,
     tombstone: bool,
     approve: bool,
 ) -> int:
@@ -90,8 +94,9 @@ def erase(
     If the source still has the keys, nothing is erased. Choose --tombstone, so that Kafka deletes them too, or
     --exclude source.
 
-    A run that was interrupted goes on when the command is repeated, with or without the keys. The exit code is 1 if the
-    keys are not gone, and 5 if the request waits for approval.
+    With --keys, only their request is worked on. Without, all open requests of the topic go on, also interrupted ones.
+    --exclude, --tombstone and --approve are for one request. The exit code is 1 if keys of a request are not gone, and
+    5 if one waits for approval.
     """
     from cleantail.erasure.certificate import signing_key
     from cleantail.erasure.erased_keys import ErasureSecret
@@ -107,33 +112,44 @@ def erase(
     signing_key(call.platform.env)
     require_usable(configured)
     store = ErasureStore(call.platform)
+    if keys is not None and request_id is not None:
+        raise CleantailError("--keys makes a request, and --request names one: name one of the two")
+    problems: list[str] = []
     if keys is not None:
         now_ms = clock(None)
         time_ms = deadline_days * DAY_MS if deadline_days else default_deadline_ms(configured.config)
-        store.request(
+        request_id = store.request(
             configured.topic,
             read_keys(keys, encoding),
             by=requested_by or user,
             now_ms=now_ms,
             deadline_ms=now_ms + time_ms,
             tombstone=tombstone,
-        )
+        ).id
     else:
-        take_requests(store, configured, clock(None))
-    waiting = [request for request in store.requests(configured.topic) if request.is_open]
-    if not waiting:
-        raise CleantailError(f"topic {configured.topic} has no open request; name keys by --keys FILE")
-    for request in waiting:
+        _, problems = take_requests(store, configured, clock(None))
+    open_requests = [request for request in store.requests(configured.topic) if request.is_open]
+    chosen = [request for request in open_requests if request_id in (None, request.id)]
+    if not chosen:
+        missing = f"open request {request_id}" if request_id else "open request"
+        problems.append(f"topic {configured.topic} has no {missing}; name keys by --keys FILE")
+        raise CleantailError("; ".join(problems))
+    if len(chosen) > 1 and (exclude or tombstone or approve):
+        raise CleantailError(
+            "--exclude, --tombstone and --approve are for one request, and several are open: name one by --request: "
+            f"{', '.join(request.id for request in chosen)}"
+        )
+    for request in chosen:
         if more := sorted({*exclude} - {*request.excluded}):
             details = {"exclude": more}
             store.append(ErasureEvent(request.topic, request.id, EXCLUDED, clock(None), user, details))
     with call.output.progress() as progress:
-        results = _erased(configured, store, waiting, progress, Choice(user, tombstone, approve))
-    call.output.show(ErasedTopic(configured, tuple(results)))
-    rounds = [erased.waiting for _, erased, _ in results if erased.waiting]
-    if tell_waiting(configured, rounds, call.output, "erase"):
+        results = _erased(configured, store, chosen, progress, Choice(user, tombstone, approve))
+    call.output.show(ErasedTopic(configured, tuple(results), tuple(problems)))
+    rounds = [result.erased.waiting for result in results if result.erased.waiting]
+    if tell_waiting(configured, rounds, call.output, "erase") or any(result.waits for result in results):
         return HeldError.exit_code
-    return 0 if all(certificate for _, _, certificate in results) else 1
+    return 0 if not problems and all(result.certificate for result in results) else 1
 
 
 def read_keys(source: str, encoding: str) -> list[bytes]:
@@ -152,8 +168,14 @@ def read_keys(source: str, encoding: str) -> list[bytes]:
         raise CleantailError(f"--keys {source} has a line that is not base64, which --encoding names") from None
 
 
-Result = tuple["ErasureRequest", "Erased", str | None]
-"""A request, the end of its run, and its certificate if it has one."""
+@dataclass(frozen=True)
+class Result:
+    """The end of a run of one request. `waits`: for a person's approval. `certificate`: its text, if it has one."""
+
+    request: ErasureRequest
+    erased: Erased
+    certificate: str | None = None
+    waits: bool = False
 
 
 def _erased(
@@ -167,68 +189,91 @@ def _erased(
     from cleantail.home.home_folder import exclusive
     from cleantail.rounds.approval import APPROVE, require_approver
     from spark_jobs.quality.gx_validation import preload
+    from spark_jobs.round.erase import Erased
 
-    if topic.publish == APPROVE:
-        if not choice.approve and any(request.first(APPROVED) is None for request in requests):
-            raise HeldError(
-                f"{topic.topic}: the request is recorded and waits for approval (publish: approve); nothing was "
-                f"erased. cleantail erase {topic.topic} --approve approves it and goes on"
-            )
+    if topic.publish == APPROVE and choice.approve:
         require_approver(topic, "an erasure", choice.user)
+    asks = topic.publish == APPROVE and not choice.approve
+    waiting = [request for request in requests if asks and request.first(APPROVED) is None]
+    results = [Result(request, Erased(), waits=True) for request in waiting]
+    if len(waiting) == len(requests):
+        return results
     preload()
-    results = []
     with (
         exclusive(topic.platform.home, f"round-{topic.topic}"),
         spark_session(topic.platform, f"cleantail erase {topic.topic}", progress) as spark,
     ):
-        for request in requests:
-            results.append(_one(spark, topic, store, request.id, progress, choice))
+        results += [_one(spark, topic, store, r.id, progress, choice) for r in requests if r not in waiting]
     return results
 
 
 def _one(spark: Any, topic: Topic, store: ErasureStore, request_id: str, progress: Progress, choice: Choice) -> Result:
-    """Take one request to its end. A run before may have done a part of it, or all."""
-    from cleantail.erasure.certificate import issue
-    from cleantail.erasure.requests import APPROVED, FAILED, PROVEN, ErasureEvent
-    from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.round.erase import Erased, erase_keys
-    from spark_jobs.round.intake.denylist import note_denylist
-    from spark_jobs.round.run import Run
+    """Take one request to its end. A run before may have done a part of it, or all.
+
+    An error that a person can mend ends this request only, and is recorded as its reason."""
+    from cleantail.erasure.requests import CERTIFIED, FAILED, ErasureEvent
+    from spark_jobs.round.erase import Erased
 
     def note(event: str, details: Mapping[str, Any]) -> None:
         store.append(ErasureEvent(topic.topic, request_id, event, clock(None), choice.user, details))
 
     request = next(r for r in store.requests(topic.topic) if r.id == request_id)
     if not request.is_open:  # another process was faster
-        return request, Erased(), store.last_certificate(topic.topic)
+        certified = request.first(CERTIFIED)
+        return Result(request, Erased(), certified.certificate if certified else None)
+    try:
+        result = _worked_on(spark, topic, store, request, progress, choice, note)
+    except OutsideError:
+        raise
+    except CleantailError as error:
+        result = Result(request, Erased(problems=(str(error),)))
+    if result.erased.problems:
+        note(FAILED, {"reason": "; ".join(result.erased.problems)})
+    return result
+
+
+def _worked_on(
+    spark: Any,
+    topic: Topic,
+    store: ErasureStore,
+    request: ErasureRequest,
+    progress: Progress,
+    choice: Choice,
+    note: Note,
+) -> Result:
+    from cleantail.erasure.certificate import issue
+    from cleantail.erasure.requests import APPROVED, PROVEN, ErasureEvent
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.erase import Erased, erase_keys
+    from spark_jobs.round.intake.denylist import note_denylist
+    from spark_jobs.round.run import Run
+
     table = TopicTable.of(spark, topic)
-    keys = store.erased_keys(topic.topic, request_id)
+    keys = store.erased_keys(topic.topic, request.id)
     assert keys is not None, "a request has keys"
     if request.first(APPROVED) is None:
         by = choice.user if choice.approve else NO_APPROVAL
-        store.append(ErasureEvent(topic.topic, request_id, APPROVED, clock(None), by))
+        store.append(ErasureEvent(topic.topic, request.id, APPROVED, clock(None), by))
     if table.exists():
         note_denylist(table)
     if request.state != PROVEN:
         progress("reading the source")
         source, exclusions = _source(spark, request, topic, keys, note, choice)
+        if source is None:
+            return Result(request, Erased(problems=exclusions))
         before = {event.event: event.details for event in request.events}
         run = Run(table, progress, choice.user if choice.approve else None)
-        erased = (
-            Erased(problems=exclusions) if source is None else erase_keys(run, keys, note, before, request.excluded)
-        )
+        erased = erase_keys(run, keys, note, before, request.excluded)
         if erased.proven is None:
-            if erased.problems:
-                note(FAILED, {"reason": "; ".join(erased.problems)})
-            return request, erased, None
+            return Result(request, erased)
         excluded = [*erased.proven["exclusions"], *exclusions]
         note(PROVEN, {**erased.proven, "source": source, "exclusions": excluded})
-        request = next(r for r in store.requests(topic.topic) if r.id == request_id)
+        request = next(r for r in store.requests(topic.topic) if r.id == request.id)
     proven = request.last(PROVEN)
     assert proven is not None, "it was recorded above, or by an earlier run"
     facts = {"table": topic.table, "source": proven.details["source"]}
     certificate = issue(store, topic, request, now_ms=clock(None), by=choice.user, facts=facts)
-    return request, Erased(proven=proven.details), certificate
+    return Result(request, Erased(proven=proven.details), certificate)
 
 
 def _source(
@@ -236,7 +281,7 @@ def _source(
     request: ErasureRequest,
     topic: Topic,
     keys: ErasedKeys,
-    note: Callable[[str, Mapping[str, Any]], None],
+    note: Note,
     choice: Choice,
 ) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
     """Return what the source has of the keys, and what the certificate excludes. None, and why, if nobody has chosen
@@ -264,29 +309,39 @@ class ErasedTopic:
 
     topic: Topic
     results: tuple[Result, ...]
+    problems: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
         return {
             "topic": self.topic.topic,
             "requests": [
                 {
-                    "id": request.id,
-                    "proven": erased.proven,
-                    "problems": list(erased.problems),
-                    "certificate": certificate,
+                    "id": result.request.id,
+                    "waits": result.waits,
+                    "proven": result.erased.proven,
+                    "problems": list(result.erased.problems),
+                    "certificate": result.certificate,
                 }
-                for request, erased, certificate in self.results
+                for result in self.results
             ],
+            "problems": list(self.problems),
         }
 
     def tell(self, page: Page) -> None:
-        for request, erased, certificate in self.results:
-            page.line(f"{self.topic.topic}: request {request.id}: {counted(request.keys, 'key')}")
+        name = self.topic.topic
+        for result in self.results:
+            request, erased = result.request, result.erased
+            page.line(f"{name}: request {request.id}: {counted(request.keys, 'key')}")
             page.line(f"  requested by {request.requested_by}, deadline {instant(request.deadline_ms)} UTC")
-            for name, facts in (erased.proven or {}).get("tables", {}).items():
+            for table, facts in (erased.proven or {}).get("tables", {}).items():
                 objects, records = counted(facts["objects"], "object"), counted(facts["records"], "record")
-                page.line(f"  {name}: none of these keys in {objects} and {records}, snapshot {facts['snapshot']}")
+                page.line(f"  {table}: none of these keys in {objects} and {records}, snapshot {facts['snapshot']}")
             for problem in erased.problems:
                 page.note(f"not proven: {problem}")
-            if certificate:
+            if result.waits:
+                page.note("it waits for approval (publish: approve); nothing was erased")
+                page.note(f"cleantail erase {name} --request {request.id} --approve approves it and goes on")
+            if result.certificate:
                 page.line(f"  certified: cleantail certificate show {request.id} prints it")
+        for problem in self.problems:
+            page.note(problem)

@@ -31,10 +31,11 @@ from cleantail.erasure.requests import (
     TOMBSTONED,
     ErasureEvent,
     ErasureRequest,
+    requests_of,
 )
+from cleantail.erasure.store import newest_certificate
 from cleantail.errors import CertificateError, CleantailError
 from cleantail.home.driver_process import CERTIFICATE_KEY
-from cleantail.home.home_folder import exclusive
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -93,16 +94,20 @@ def issue(
     `facts`: more entries, such as the table and the state of the source, without floats. Raises CleantailError if the
     platform has no key."""
     key = signing_key(topic.platform.env)
-    with exclusive(topic.platform.home, f"certificate-{topic.topic}"):  # else two could follow the same one
-        current = next(r for r in store.requests(topic.topic) if r.id == request.id)
-        if (certified := current.first(CERTIFIED)) and certified.certificate:
-            return certified.certificate
-        earlier = store.last_certificate(topic.topic)
-        of_files = dict(facts.get("source") or {}).get("kind") == "files"
-        content = _content(current, now_ms, earlier, [FILES_EXCLUSION] if of_files else [])
+    of_files = dict(facts.get("source") or {}).get("kind") == "files"
+    others, before = [FILES_EXCLUSION] if of_files else [], list[str]()
+
+    def certified(events: Sequence[ErasureEvent]) -> ErasureEvent | None:
+        current = next(r for r in requests_of(events) if r.id == request.id)
+        if (event := current.first(CERTIFIED)) and event.certificate:
+            before.append(event.certificate)
+            return None
+        content = _content(current, now_ms, newest_certificate(events), others)
         text = signed(key, {**content, **facts})
-        store.append(ErasureEvent(topic.topic, request.id, CERTIFIED, now_ms, by, {}, text))
-    return text
+        return ErasureEvent(topic.topic, request.id, CERTIFIED, now_ms, by, {}, text)
+
+    issued = store.append_after(topic.topic, certified)  # else two could follow the same one
+    return before[-1] if issued is None else str(issued.certificate)
 
 
 def _content(request: ErasureRequest, now_ms: int, earlier: str | None, others: Sequence[str]) -> dict[str, Any]:

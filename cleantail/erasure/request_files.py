@@ -19,7 +19,7 @@ from cleantail.config.config_model import Model
 from cleantail.config.topic import Topic
 from cleantail.erasure.requests import ErasureRequest, default_deadline_ms
 from cleantail.erasure.store import ErasureStore
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, OutsideError
 from cleantail.human import moment_ms
 
 FOLDER = "erasures"
@@ -51,9 +51,18 @@ def waiting_files(topic: Topic) -> list[Path]:
     return sorted(path for path in (topic.platform.home / FOLDER / topic.topic).glob(PATTERN) if path.is_file())
 
 
-def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> list[ErasureRequest]:
-    """Record the requests of a topic's files, and delete these files. Raises CleantailError for one that is wrong."""
-    return [_taken(store, topic, file, now_ms) for file in waiting_files(topic)]
+def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> tuple[list[ErasureRequest], list[str]]:
+    """Record the requests of a topic's files, and delete these files. Return the requests, and what is wrong with the
+    files that are none: those stay, and keep no other from being taken."""
+    taken, problems = list[ErasureRequest](), list[str]()
+    for file in waiting_files(topic):
+        try:
+            taken.append(_taken(store, topic, file, now_ms))
+        except OutsideError:
+            raise
+        except CleantailError as error:
+            problems.append(str(error))
+    return taken, problems
 
 
 def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> ErasureRequest:

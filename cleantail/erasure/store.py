@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.platform import Platform
@@ -30,13 +30,13 @@ from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import kept_catalog, load_any
 from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.own_namespace import property_name
-from cleantail.lake.own_tables import append_to, own_table
+from cleantail.lake.own_tables import append_to, commit_once, own_table
 from cleantail.retries import settled
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.expressions import BooleanExpression
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
 
 PROPERTY_DENIED = "cleantail.denied."
 """Prefix of a property of the events' table: a topic has a denylist. A hash of the topic follows."""
@@ -124,22 +124,29 @@ class ErasureStore:
 
     def append(self, event: ErasureEvent) -> None:
         """Record an event. APPROVED puts the request's keys on the topic's denylist, LIFTED takes them off."""
-        import pyarrow as pa
-
-        schema = _schema(EVENTS_COLUMNS)
-        table = own_table(self._platform, ERASURES, schema, self._load(ERASURES))
+        table = self._events_table()
         if event.event == APPROVED:
             _note_denylist(table, event.topic)  # before the event: a reader of the property then finds too much
-        row = {
-            "topic": event.topic,
-            "request": event.request,
-            "event": event.event,
-            "at_ms": event.at_ms,
-            "by": event.by,
-            "details": DETAILS_JSON.text(dict(event.details)),
-            "certificate": event.certificate,
-        }
-        append_to(table, pa.Table.from_pylist([row], schema))
+        append_to(table, _as_rows(event))
+
+    def append_after(
+        self, topic: str, made: Callable[[Sequence[ErasureEvent]], ErasureEvent | None]
+    ) -> ErasureEvent | None:
+        """Record the event that is made of the topic's events, or none. No other event comes between the two: if one
+        does, the event is made again."""
+        table = self._events_table()
+
+        def stage(transaction: Transaction) -> tuple[ErasureEvent | None]:
+            event = made(events_in(table, topic))
+            if event is not None:
+                transaction.append(_as_rows(event))
+            return (event,)
+
+        [event] = commit_once(table, stage)
+        return event
+
+    def _events_table(self) -> Table:
+        return own_table(self._platform, ERASURES, _schema(EVENTS_COLUMNS), self._load(ERASURES))
 
     def events(self, topic: str | None = None) -> list[ErasureEvent]:
         """Return the events of a topic, or of all, in any order."""
@@ -183,8 +190,7 @@ class ErasureStore:
 
     def last_certificate(self, topic: str) -> str | None:
         """Return the text of the topic's newest certificate."""
-        certified = [e for e in self.events(topic) if e.event == CERTIFIED and e.certificate]
-        return max(certified, key=lambda e: e.at_ms).certificate if certified else None
+        return newest_certificate(self.events(topic))
 
     def _load(self, name: str) -> Table | None:
         full_name = f"{self._platform.catalog.namespace}.{name}"
@@ -208,6 +214,27 @@ def events_in(table: Table, topic: str | None = None) -> list[ErasureEvent]:
         )
         for row in _rows(table, {"topic": topic} if topic is not None else {}).to_pylist()
     ]
+
+
+def newest_certificate(events: Iterable[ErasureEvent]) -> str | None:
+    """Return the text of the certificate with the highest number. Clocks of several machines differ."""
+    texts = [e.certificate for e in events if e.event == CERTIFIED and e.certificate]
+    return max(texts, key=lambda text: int(json.loads(text)["certificate"]["number"]), default=None)
+
+
+def _as_rows(event: ErasureEvent) -> pa.Table:
+    import pyarrow as pa
+
+    row = {
+        "topic": event.topic,
+        "request": event.request,
+        "event": event.event,
+        "at_ms": event.at_ms,
+        "by": event.by,
+        "details": DETAILS_JSON.text(dict(event.details)),
+        "certificate": event.certificate,
+    }
+    return pa.Table.from_pylist([row], _schema(EVENTS_COLUMNS))
 
 
 def _note_denylist(table: Table, topic: str) -> None:

@@ -8,6 +8,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
 from cleantail.config.loading import find_topic
+from cleantail.erasure import certificate
 from cleantail.erasure.certificate import (
     FILES_EXCLUSION,
     issue,
@@ -109,6 +110,32 @@ def proven(topic, key, at_ms=NOW):
 def certify(topic, key, at_ms=NOW):
     store, request = proven(topic, key, at_ms)
     return issue(store, topic, request, now_ms=at_ms + 10, by="ana", facts={"table": "cleantail.orders"})
+
+
+def test_the_next_certificate_follows_the_highest_number_whatever_the_clock_says(topic):
+    first = certify(topic, b"a", NOW + DAY)
+    second = certify(topic, b"b", NOW)  # of a machine whose clock is behind
+    third = certify(topic, b"c", NOW + 1)
+    texts = [text.encode() for text in (first, second, third)]
+    require_chain(texts, [verified(text, PEM) for text in texts])
+
+
+def test_of_two_that_are_issued_at_once_the_later_follows_the_other(topic, monkeypatch):
+    store, request = proven(topic, b"a")
+    real, others = certificate.signed, []
+
+    def signed_while_another_is_issued(*arguments):
+        text = real(*arguments)
+        if not others:
+            others.append("")
+            others.append(certify(topic, b"b"))
+        return text
+
+    monkeypatch.setattr(certificate, "signed", signed_while_another_is_issued)
+    later = issue(store, topic, request, now_ms=NOW, by="ana", facts={})
+    texts = [others[-1].encode(), later.encode()]
+    require_chain(texts, [verified(text, PEM) for text in texts])
+    assert len(ErasureStore(topic.platform).events("orders")) == 10
 
 
 def test_a_certificate_tells_the_request_its_steps_and_exclusions_without_the_key(topic):

@@ -13,6 +13,7 @@ from cleantail.erasure.store import ErasureStore
 from cleantail.errors import CleantailError
 
 NOW = 1_764_000_000_000
+CERTIFICATE = '{"certificate": {"number": 1}}'
 DAY = 86_400_000
 
 
@@ -94,11 +95,11 @@ def test_the_state_follows_from_the_events(store):
         add(store, request, event, NOW + at_ms, details={"reason": "a tag", "files": 2})
     (failed,) = store.requests("orders")
     assert failed.state == FAILED and failed.is_open and failed.last(FAILED).details == {"reason": "a tag", "files": 2}
-    add(store, request, CERTIFIED, NOW + 4, certificate="{}")
+    add(store, request, CERTIFIED, NOW + 4, certificate=CERTIFICATE)
     add(store, request, LIFTED, NOW + 5)
     (certified,) = store.requests("orders")
     assert certified.state == CERTIFIED and not certified.is_open and certified.is_lifted and not certified.denies
-    assert store.last_certificate("orders") == "{}" and store.last_certificate("payments") is None
+    assert store.last_certificate("orders") == CERTIFICATE and store.last_certificate("payments") is None
 
 
 def test_a_request_is_due_soon_in_its_last_fifth_and_overdue_at_its_deadline(store):

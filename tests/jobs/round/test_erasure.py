@@ -116,10 +116,10 @@ def test_a_tag_of_somebody_else_is_refused_by_its_name_or_excluded_and_a_failed_
     spark.sql(f"ALTER TABLE {table.name} CREATE TAG `audit`")
     spark.sql(f"ALTER TABLE {table.name} CREATE BRANCH `failed_20270115T080000_000_1_u0_1800000000`")
     before = workshop.read(topic)
-    code, _, err = erase(workshop, monkeypatch, topic, f"{GONE}-0")
-    assert (code, "audit" in err, "--exclude" in err) == (2, True, True)
+    code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    assert (code, "audit" in out, "--exclude" in out) == (1, True, True)
+    assert "audit" in workshop.json("erasures", topic)["requests"][0]["reason"]
     assert workshop.read(topic) == before
-    # the request is the same one as before only if it excludes the same
     code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", more=("--exclude", "audit"))
     assert code == 0, err + out
     certificates = [request["certificate"] for request in json.loads(out)["requests"]]
@@ -225,19 +225,25 @@ def test_a_run_that_is_killed_before_it_deletes_files_deletes_them_the_next_time
     assert holding(workshop, topic, GONE, VALUE) == {}
 
 
-def test_two_requests_are_certified_one_after_the_other_and_their_certificates_are_chained(workshop, monkeypatch):
+def test_requests_are_worked_on_by_themselves_or_together_and_their_certificates_are_chained(workshop, monkeypatch):
     topic = workshop.topic("erased-twice")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
     with monkeypatch.context() as patch:
         patch.setattr(erasing, "erase_keys", lambda *_: (_ for _ in ()).throw(Killed))
-        with pytest.raises(Killed):
-            erase(workshop, monkeypatch, topic, f"{GONE}-0")
-    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-1")
+        for key in (f"{GONE}-0", "a key that no record has"):
+            with pytest.raises(Killed):
+                erase(workshop, monkeypatch, topic, key)
+    code, _, err = workshop.run("erase", topic, "--exclude", "source")
+    assert (code, "name one by --request" in err) == (2, True)
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-1", more=("--exclude", "source"))
     assert code == 0, err + out
-    texts = [request["certificate"].encode() for request in json.loads(out)["requests"]]
+    documents = [json.loads(out), workshop.json("erase", topic)]
+    assert [len(document["requests"]) for document in documents] == [1, 2]
+    texts = [request["certificate"].encode() for document in documents for request in document["requests"]]
     contents = [verified(text, public_key(workshop)) for text in texts]
     require_chain(texts, contents)
-    assert [content["number"] for content in contents] == [1, 2]
+    assert [content["number"] for content in contents] == [1, 2, 3]
+    assert ["source" in content["exclusions"] for content in contents] == [True, False, False]
     assert holding(workshop, topic, GONE, VALUE) == {}
 
 
