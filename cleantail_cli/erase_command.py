@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 DAY_MS = 86_400_000
 Note = Callable[[str, Mapping[str, Any]], None]
 """Records an event of a request: its name, and its details."""
+BOM = b"\xef\xbb\xbf"
+"""What some editors write at the beginning of a file in UTF-8."""
 
 
 @dataclass(frozen=True)
@@ -158,6 +160,7 @@ def read_keys(source: str, encoding: str) -> list[bytes]:
         content = sys.stdin.buffer.read() if source == "-" else Path(source).read_bytes()
     except OSError as e:
         raise CleantailError(f"--keys {source} cannot be read: {e.strerror}") from None
+    content = content.removeprefix(BOM)
     lines = [line.removesuffix(b"\r") for line in content.split(b"\n")]
     lines = [line for line in lines if line]
     if encoding == "text":
@@ -336,6 +339,12 @@ class ErasedTopic:
             for table, facts in (erased.proven or {}).get("tables", {}).items():
                 objects, records = counted(facts["objects"], "object"), counted(facts["records"], "record")
                 page.line(f"  {table}: none of these keys in {objects} and {records}, snapshot {facts['snapshot']}")
+            found = (erased.proven or {}).get("keys_found", request.keys)
+            if found < request.keys:
+                page.warning(
+                    f"{found} of {counted(request.keys, 'key')} had records, the others were never found: check their "
+                    "spelling and --encoding (docs/erasure.md, The bytes of a key)"
+                )
             for problem in erased.problems:
                 page.note(f"not proven: {problem}")
             if result.waits:

@@ -182,11 +182,16 @@ class ErasedKeys:
 
     def found(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
         """Return whether each key is erased. A null key is not."""
+        is_erased: npt.NDArray[np.bool_] = self.entries(keys) >= 0
+        return is_erased
+
+    def entries(self, keys: pa.Array) -> npt.NDArray[np.int64]:
+        """Return for each key which of the erased ones it is, counted from 0; -1 if none."""
         import numpy as np
         import pyarrow as pa
 
         keys = as_bytes(keys)
-        found = np.zeros(len(keys), np.bool_)
+        found = np.full(len(keys), -1, np.int64)
         if not len(self) or not len(keys):
             return found
         tags = self._keys.tags(keys)
@@ -198,7 +203,7 @@ class ErasedKeys:
         candidates, first, end = candidates[same], first[same], end[same]
         marks = self._keys.marks(keys.take(pa.array(candidates)))
         found[candidates] = [
-            any(self._marks[row].tobytes() == mark for row in range(low, high))
+            next((row for row in range(low, high) if self._marks[row].tobytes() == mark), -1)
             for mark, low, high in zip(marks, first.tolist(), end.tolist(), strict=True)
         ]
         return found

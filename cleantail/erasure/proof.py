@@ -63,10 +63,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A file with erased keys: its records, and those of erased keys."""
+    """A file with erased keys: its records, and those of erased keys. `keys`: which of the keys it has."""
 
     records: int
     erased: int
+    keys: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -322,11 +323,13 @@ class _Store:
         frame = pl.scan_parquet(source if local else BytesIO(source), glob=False)
         chosen = frame.select(_field(str(n)).alias(str(at)) for at, n in enumerate(parts))
         records = int(frame.select(pl.len()).collect().item())
-        erased = 0
+        erased, met = 0, set[int]()
         for at in range(0, records, BATCH_RECORDS):
             batch = chosen.slice(at, BATCH_RECORDS).collect().to_arrow(compat_level=pl.CompatLevel.oldest())
-            erased += int(keys.found(_keys(batch.combine_chunks(), columns)).sum())
-        return Holding(records, erased)
+            entries = keys.entries(_keys(batch.combine_chunks(), columns))
+            erased += int((entries >= 0).sum())
+            met.update(entries[entries >= 0].tolist())
+        return Holding(records, erased, frozenset(met))
 
 
 def _raw(status: int, file: Mapping[str, Any]) -> _RawEntry:

@@ -93,6 +93,7 @@ class Done:
     removed: dict[str, list[str]] = field(default_factory=dict)
     snapshots: dict[str, list[int]] = field(default_factory=dict)
     branches: dict[str, list[str]] = field(default_factory=dict)
+    keys_found: int = 0
 
     @classmethod
     def of(cls, details: Mapping[str, Mapping[str, Any]]) -> Done:
@@ -101,6 +102,7 @@ class Done:
         hidden, rewritten, removed = (details.get(event, {}) for event in ("hidden", "rewritten", "removed"))
         done.hidden |= dict(hidden.get("records", {}))
         done.rounds += hidden.get("rounds", ())
+        done.keys_found = hidden.get("keys_found", 0)
         done.inventory |= {name: dict(of_table) for name, of_table in hidden.get("inventory", {}).items()}
         done.files |= {name: list(names) for name, names in rewritten.get("to_remove", {}).items()}
         done.removed |= {name: list(names) for name, names in removed.get("files", {}).items()}
@@ -110,7 +112,8 @@ class Done:
 
     @property
     def as_hidden(self) -> dict[str, Any]:
-        return {"inventory": self.inventory, "records": self.hidden, "rounds": self.rounds}
+        of_keys = {"keys_found": self.keys_found}
+        return {"inventory": self.inventory, "records": self.hidden, "rounds": self.rounds, **of_keys}
 
     @property
     def as_removed(self) -> dict[str, Any]:
@@ -172,6 +175,8 @@ def erase_keys(
         before_pass, left = left, {place: scan.left(excluded) for place, scan in scans.items()}
         if not any(left.values()) or left == before_pass:
             break
+        met = {key for scan in scans.values() for holding in scan.holding.values() for key in holding.keys}
+        done.keys_found = max(done.keys_found, len(met))
         for place, scan in scans.items():
             _require_own_refs(place, scan, excluded)
             _take_inventory(done, place, scan)
@@ -197,7 +202,7 @@ def erase_keys(
         problems += sorted(kept)
     if problems:
         return Erased(problems=tuple(problems))
-    return Erased(proven=_proof(scans, versions, excluded))
+    return Erased(proven={**_proof(scans, versions, excluded), "keys_found": done.keys_found})
 
 
 def _require_own(table: TopicTable, place: Place) -> int | None:

@@ -14,6 +14,7 @@ from cleantail.erasure.certificate import issue
 from cleantail.erasure.requests import APPROVED, FAILED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
 from cleantail_cli import main
+from cleantail_cli.erase_command import read_keys
 
 NOW = 1_764_000_000_000
 DAY = 86_400_000
@@ -116,3 +117,8 @@ def test_what_is_not_there_is_an_error_and_no_traceback(run, topic, tmp_path, mo
     monkeypatch.delenv("CLEANTAIL_CERTIFICATE_KEY")
     code, _, err = run("certificate", "public-key")
     assert code == 2 and "CLEANTAIL_CERTIFICATE_KEY is not set" in err
+
+
+def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_its_first_key(tmp_path):
+    (tmp_path / "keys.txt").write_bytes(b"\xef\xbb\xbfk1\r\nk 2\n\n")
+    assert read_keys(str(tmp_path / "keys.txt"), "text") == [b"k1", b"k 2"]

@@ -95,3 +95,9 @@ def test_a_bad_secret_is_refused_without_showing_it(text, problem):
     with pytest.raises(CleantailError, match=problem) as error:
         ErasureSecret.from_environ({ERASURE_KEY: text})
     assert not text or text not in str(error.value)
+
+
+def test_entries_tell_the_erased_keys_apart():
+    denylist = ErasedKeys.of("orders", SECRET, binary([b"a", b"b", b"c"]))
+    found = denylist.entries(binary([b"a", b"x", b"c", b"a", None])).tolist()
+    assert found[0] == found[3] != found[2] and min(found[0], found[2]) >= 0 and found[1] == found[4] == -1

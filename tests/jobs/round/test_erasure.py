@@ -104,6 +104,17 @@ def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were
         verified(request["certificate"].replace('"found": 0', '"found": 1').encode(), public_key(workshop))
 
 
+def test_keys_that_were_never_found_are_counted_and_told(workshop, monkeypatch):
+    topic = workshop.topic("erased-misspelt")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(f'{GONE}-0\n{GONE}-0 \n"{GONE}-1"'.encode())))
+    code, out, err = workshop.run("erase", topic, "--keys", "-")
+    assert code == 0 and "warning: 1 of 3 keys had records, the others were never found" in err, err + out
+    request = json.loads(workshop.run("erasures", topic, "--json")[1])["requests"][0]["request"]
+    content = json.loads(workshop.ok("certificate", "show", request))["certificate"]
+    assert (content["request"]["keys"], content["steps"]["proven"]["keys_found"]) == (3, 1)
+
+
 # ---- what must not be touched, and what hides elsewhere
 
 
