@@ -26,16 +26,18 @@ from cleantail_cli.parameters import FILE, clock
     "erasures",
     parameters.optional_topic,
     click.option("--lift", metavar="REQUEST", help="Let the keys of this request into the table again."),
+    click.option("--reject", metavar="REQUEST", help="End this request, before anything of it was erased."),
     parameters.now,
     examples=["cleantail erasures", "cleantail erasures customer-cdc", "cleantail erasures --lift 20261129-5f0c2a91"],
 )
-def erasures(call: Invocation, topic: str | None, lift: str | None, now: int | None) -> int:
+def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str | None, now: int | None) -> int:
     """List requests to erase keys, with their state and deadline.
 
     From its approval on, a request keeps its keys out of the table, so that a replay does not bring them back. --lift
-    ends that for one request. It brings no record back by itself. The exit code is 1 if a request is overdue.
+    ends that for one request, and the request if it is open. It brings no record back by itself. --reject ends a
+    request with wrong keys, as long as none of its records was removed. The exit code is 1 if a request is overdue.
     """
-    from cleantail.erasure.requests import LIFTED, ErasureEvent
+    from cleantail.erasure.requests import HIDDEN, LIFTED, REJECTED, ErasureEvent
     from cleantail.erasure.store import ErasureStore
 
     configured = call.topic(topic).topic if topic is not None else None
@@ -46,6 +48,12 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, now: int | N
             why = "it was lifted before" if request.is_lifted else f"it is {request.state}"
             raise CleantailError(f"request {lift} of topic {request.topic} keeps no key out of the table: {why}")
         store.append(ErasureEvent(request.topic, request.id, LIFTED, int(time.time() * 1000), getpass.getuser()))
+    if reject is not None:
+        request = _request(store.requests(configured), reject)
+        if not request.is_open or request.first(HIDDEN):
+            why = "its records were removed" if request.is_open else f"it is {request.state}"
+            raise CleantailError(f"request {reject} of topic {request.topic} cannot be rejected: {why}")
+        store.append(ErasureEvent(request.topic, request.id, REJECTED, int(time.time() * 1000), getpass.getuser()))
     report = Erasures(store.requests(configured), now_ms)
     call.output.show(report)
     return 1 if any(request.is_overdue(now_ms) for request in report.requests) else 0

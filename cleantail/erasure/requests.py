@@ -32,6 +32,8 @@ EXCLUDED: Final = "excluded"
 """A person excluded more names after the request. No step either."""
 STEPS: Final = (REQUESTED, APPROVED, HIDDEN, REWRITTEN, REMOVED, PROVEN, CERTIFIED)
 """The steps of a request that nobody rejects, in their order."""
+ENDS: Final = (CERTIFIED, REJECTED, LIFTED)
+"""Events after which nothing more is done for a request."""
 DEFAULT_DEADLINE_MS = 30 * 86_400_000
 """Deadline after the request, if max.compaction.lag.ms is Kafka's default, which is no limit."""
 DUE_SOON_PART = 5
@@ -98,15 +100,15 @@ class ErasureRequest:
 
     @property
     def state(self) -> str:
-        """Return the last event that is a step, or REJECTED or FAILED. A certificate or a rejection ends a request."""
-        for final in (CERTIFIED, REJECTED):
+        """Return the last event that is a step, or FAILED, or one of ENDS."""
+        for final in ENDS:
             if self.first(final):
                 return final
         return next(e.event for e in reversed(self.events) if e.event not in (LIFTED, TOMBSTONED, EXCLUDED))
 
     @property
     def is_open(self) -> bool:
-        return self.state not in (CERTIFIED, REJECTED)
+        return self.state not in ENDS
 
     @property
     def is_lifted(self) -> bool:

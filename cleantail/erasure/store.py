@@ -82,8 +82,8 @@ class ErasureStore:
         exclude: Sequence[str] = (),
         **asked: Any,
     ) -> ErasureRequest:
-        """Record a request. Return the open request of the same keys if there is one: a repeated command is no second
-        request.
+        """Record a request. Return an open one of the same keys instead, if the same person asked for the same, and not
+        for an earlier deadline: a repeated command is no second request.
 
         `deadline_ms`: the time of the deadline, Unix ms. `asked`: other details, counts and names only. Raises
         CleantailError if there is no key, or more than MOST_KEYS."""
@@ -101,8 +101,10 @@ class ErasureStore:
         order = np.argsort(tags, kind="stable")  # so that nobody has to sort them who reads them
         marks, tags = secret.marks(topic, column.take(pa.array(order))), tags[order]
         digest = secret.digest(topic, marks)
+        same = {"set": digest, "exclude": sorted(exclude), **asked}
         for known in self.requests(topic):
-            if known.is_open and known.asked.get("set") == digest:
+            by_same = known.requested_by == by and same.items() <= known.asked.items()
+            if known.is_open and by_same and known.deadline_ms <= deadline_ms:
                 return known
         name = f"{time.strftime('%Y%m%d', time.gmtime(now_ms / 1000))}-{os.urandom(4).hex()}"
         sealed, starts = secret.sealed(topic, name, tags), range(0, len(marks), PORTION_KEYS)

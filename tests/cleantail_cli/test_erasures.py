@@ -11,7 +11,7 @@ import pytest
 
 from cleantail.config.loading import find_topic
 from cleantail.erasure.certificate import issue
-from cleantail.erasure.requests import APPROVED, FAILED, ErasureEvent
+from cleantail.erasure.requests import APPROVED, FAILED, HIDDEN, ErasureEvent
 from cleantail.erasure.store import ErasureStore
 from cleantail_cli import main
 from cleantail_cli.erase_command import read_keys
@@ -80,6 +80,18 @@ def test_a_person_lifts_the_denylist_of_a_request_once(run, topic):
     assert code == 2 and "keeps no key out of the table: it was lifted before" in err
     code, _, err = run("erasures", "--lift", "20000101-00000000")
     assert code == 2 and "there is no request 20000101-00000000" in err
+
+
+def test_a_person_rejects_a_request_until_its_records_were_removed(run, topic):
+    store, request = ask(topic, APPROVED, FAILED)
+    assert run("erasures", "--reject", request.id, "--now", NOW)[0] == 0
+    (rejected,) = store.requests("orders")
+    assert rejected.state == "rejected" and store.erased_keys("orders") is None
+    code, _, err = run("erasures", "--reject", request.id)
+    assert code == 2 and "cannot be rejected: it is rejected" in err
+    _, request = ask(topic, APPROVED, HIDDEN, key=b"marker-k2")
+    code, _, err = run("erasures", "--reject", request.id)
+    assert code == 2 and "cannot be rejected: its records were removed" in err
 
 
 def test_a_certificate_is_printed_as_it_was_signed_and_verified_without_anything_of_ours(run, topic, tmp_path):

@@ -80,6 +80,25 @@ def test_the_same_keys_again_are_the_same_request_while_it_is_open(store):
     assert ask(store, b"k1", b"k2", now_ms=NOW + 5).id != request.id
 
 
+def test_another_person_or_an_earlier_deadline_or_another_wish_is_another_request(store):
+    request = ask(store, b"k1")
+    others = [
+        store.request("orders", [b"k1"], by="bo", now_ms=NOW, deadline_ms=NOW + 30 * DAY),
+        store.request("orders", [b"k1"], by="ana", now_ms=NOW, deadline_ms=NOW + DAY),
+        ask(store, b"k1", tombstone=True),
+        ask(store, b"k1", exclude=("source",)),
+    ]
+    assert len({request.id, *(other.id for other in others)}) == 5
+
+
+def test_a_request_that_was_lifted_while_it_was_open_is_over(store):
+    request = ask(store, b"k1")
+    add(store, request, APPROVED)
+    add(store, request, LIFTED, NOW + 2)
+    (lifted,) = store.requests("orders")
+    assert lifted.state == LIFTED and not lifted.is_open and ask(store, b"k1", now_ms=NOW + 5).id != request.id
+
+
 def test_another_secret_is_noticed_instead_of_finding_nothing(project, store):
     request = ask(store, b"k1")
     add(store, request, APPROVED)
