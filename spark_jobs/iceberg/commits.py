@@ -454,7 +454,7 @@ def append_files(
         there = texts(transaction.table().properties())
         if faster := sorted(name for name in properties if name in there):
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
-        _require_denylist(table, there, denylist)
+        require_denylist(table, there, denylist)
         require_history(table.jvm, transaction.table(), table.topic.table)
         _append(transaction, transaction.newAppend(), files, summary)
         marks = marked(transaction, table.topic.table, ingested=True)
@@ -466,7 +466,7 @@ def append_files(
     send(table, stage)
 
 
-def _require_denylist(table: Committed, properties: Mapping[str, str], known: str | None) -> None:
+def require_denylist(table: Committed, properties: Mapping[str, str], known: str | None) -> None:
     """Raise ConflictError if keys were erased since the ingestion began: it may have records of them."""
     if properties.get(PROPERTY_DENYLIST) != known:
         raise ConflictError(
@@ -509,7 +509,7 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
         )
         if text != advance.before or not same_files:
             raise ConflictError(f"another ingestion into {table.topic.table} was faster: nothing was appended")
-        _require_denylist(table, properties, advance.denylist)
+        require_denylist(table, properties, advance.denylist)
         require_history(table.jvm, now, table.topic.table)
         append = transaction.newAppend() if files else transaction.newFastAppend()
         _append(transaction, append, files, advance.summary)
@@ -530,10 +530,15 @@ def append_to_branch(table: Committed, branch: str, files: Sequence[Any]) -> Non
     send(table, stage)
 
 
-def publish_branch(load: Load, branch: str, files: Sequence[Any]) -> None:
-    """Append the files of a branch to `main`, and drop the branch, both or neither."""
+def publish_branch(
+    load: Load, branch: str, files: Sequence[Any], check: Callable[[Mapping[str, str]], None] | None = None
+) -> None:
+    """Append the files of a branch to `main`, and drop the branch, both or neither. `check`: gets the properties of the
+    table that the commit changes, and may raise ConflictError."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
+        if check is not None:
+            check(texts(transaction.table().properties()))
         _append(transaction, transaction.newAppend(), files, {})
         _drop(iceberg, transaction, [branch])
 

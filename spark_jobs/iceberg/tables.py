@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -299,9 +299,11 @@ class TopicTable:
             writer = writer.option("use-table-distribution-and-ordering", "false")
         write_onto(self.load, branch, writer.append)
 
-    def append_beside(self, name: str, frame: DataFrame) -> None:
+    def append_beside(
+        self, name: str, frame: DataFrame, check: Callable[[Mapping[str, str]], None] | None = None
+    ) -> None:
         """Append to the side table with that quoted name. Spark writes only to a branch: if the catalog's answer is
-        wrong, Spark may commit twice or delete its files."""
+        wrong, Spark may commit twice or delete its files. `check`: as in publish_branch."""
         load, branch = partial(iceberg_table, self.spark, name), branch_name("in_beside")
         create_branch(load, branch, None)
         try:
@@ -309,7 +311,7 @@ class TopicTable:
             write_onto(load, branch, frame.writeTo(f"{name}.`branch_{branch}`").option(*AS_PARQUET).append)
             written = load()
             if written.snapshot(branch).snapshotId() != empty:
-                publish_branch(load, branch, added_data_files(written, branch))
+                publish_branch(load, branch, added_data_files(written, branch), check)
         finally:
             drop_branches(load, [branch])
 

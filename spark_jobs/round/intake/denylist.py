@@ -4,8 +4,8 @@
    catalog, and the records are not looked at.
 2. Tasks compare the keys of whole batches, before they write a file. If Spark writes, they do so before Spark sorts.
 3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
-4. A request that is approved meanwhile sets a property of the topic's table (`note_denylist`). The commit of an
-   ingestion that began with another denylist is refused then, and starts over.
+4. A request that is approved meanwhile sets a property of the topic's table, and of its side table (`note_denylist`).
+   The commits of an ingestion that began with another denylist are refused then, and it starts over.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -22,12 +23,14 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame
 
 from cleantail.codec import digest_of
-from cleantail.config.topic_table import KEY, OFFSET, PARTITION
+from cleantail.config.topic_table import KEY, OFFSET, PARTITION, UNHOLDABLE_SUFFIX
 from cleantail.config.unholdable import ERASED
 from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.erasure.store import ErasureStore
+from cleantail.lake.catalogs import side_tables
 from cleantail.log.partition_state import PROPERTY_DENYLIST, LeftOut
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.commits import Load, change_properties, require_denylist
+from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 from spark_jobs.iceberg.tables import TopicTable
 
 Erased = Mapping[int, tuple[int, int, int]]
@@ -49,6 +52,13 @@ class Denylist:
         version = texts(table.load().properties()).get(PROPERTY_DENYLIST)  # before the denylist itself
         keys = ErasureStore(table.platform).erased_keys(table.topic.topic)
         return cls(version, None if keys is None else table.spark.sparkContext.broadcast(keys))
+
+    def require_known(self, table: TopicTable, properties: Mapping[str, str]) -> None:
+        """Raise ConflictError if a side table, which has these properties, may be searched for keys of another
+        denylist already. A side table that is newer than all approvals has no version."""
+        if properties.get(PROPERTY_DENYLIST) is not None:
+            require_denylist(table, properties, self.version)
+        require_denylist(table, texts(table.load().properties()), self.version)
 
     def without_erased(self, frame: DataFrame) -> tuple[DataFrame, LeftBehind]:
         """Return the frame without records of erased keys, and where their number is found after it was read."""
@@ -131,5 +141,11 @@ def note_denylist(table: TopicTable) -> None:
     requests = ErasureStore(table.platform).requests(table.topic.topic)
     denied = [request.id for request in requests if request.denies]
     version = digest_of(denied)
-    if denied and texts(table.load().properties()).get(PROPERTY_DENYLIST) != version:
-        table.set_properties({PROPERTY_DENYLIST: version})
+    if not denied:
+        return
+    loads: list[Load] = [table.load]  # the topic's first: a side table that is made later is compared with it
+    if UNHOLDABLE_SUFFIX in side_tables(table.topic):
+        loads.append(partial(iceberg_table, table.spark, f"{table.name[:-1]}{UNHOLDABLE_SUFFIX}`"))
+    for load in loads:
+        if texts(load().properties()).get(PROPERTY_DENYLIST) != version:
+            change_properties(load, {PROPERTY_DENYLIST: version})

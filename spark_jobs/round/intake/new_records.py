@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +61,7 @@ def leave_out(table: TopicTable, unheld: DataFrame, denylist: Denylist, now_ms: 
         held = table.spark.table(name).select(*SAME)
         same = [F.col(f"new.{column}").eqNullSafe(F.col(f"held.{column}")) for column in SAME]
         fresh = unheld.dropDuplicates(SAME).alias("new").join(held.alias("held"), same, "left_anti")
-        table.append_beside(name, fresh)
+        table.append_beside(name, fresh, partial(denylist.require_known, table))
     counts = unheld.groupBy("partition", "reason").agg(
         F.countDistinct("offset").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last")
     )

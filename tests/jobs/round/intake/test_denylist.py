@@ -12,6 +12,7 @@ from cleantail.erasure.requests import APPROVED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
 from cleantail.watch import metrics
 from cleantail.watch.log_metrics import totals_of
+from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake import ingest, kafka_reading
 from spark_jobs.round.intake.denylist import note_denylist
 from tests.jobs.round.test_rounds import record
@@ -187,6 +188,31 @@ def test_records_of_erased_keys_go_to_no_side_table(workshop, deny, table_of, sp
     assert [(row["offset"], row["key"]) for row in rows] == [(2, b"kept")]
     assert sum("of erased keys left out" in text for text in done["warnings"]) == 2
     assert sum(json.loads(row["deleted"])["erased"] for row in erased_rows(workshop, topic)) == 2
+
+
+@pytest.mark.parametrize("exists", [False, True], ids=["new side table", "side table"])
+def test_keys_that_are_erased_while_records_go_to_a_side_table_are_not_there(
+    workshop, deny, table_of, spark, monkeypatch, exists
+):
+    topic = workshop.topic(f"denied-beside-{exists}", {"cleantail.unholdable.policy": "quarantine"})
+    beyond = 1_700_000_000_000_000_000
+    first = [record(0, "kept", "v"), *([record(1, "other", "v", ts=beyond)] if exists else [])]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", first))
+    append = TopicTable.append_beside
+
+    def slow(*arguments):
+        deny(topic, b"gone")
+        append(*arguments)
+
+    file = workshop.file("b.jsonl", [record(2, "gone", "marker", ts=beyond), record(3, "kept", "w")])
+    with monkeypatch.context() as patch:
+        patch.setattr(TopicTable, "append_beside", slow)
+        code, _, err = workshop.run("ingest", topic, "--file", file)
+    assert code == 3 and "were erased while records were read" in err
+    workshop.ok("ingest", topic, "--file", file)
+    rows = spark.table(f"{table_of(topic).name[:-1]}_unholdable`").collect()
+    assert [row["key"] for row in rows] == ([b"other"] if exists else [])
+    assert values(workshop, topic) == [(0, "v"), (3, "w")]
 
 
 def test_keys_that_are_erased_while_kafka_is_read_are_left_out_too(workshop, kafka, deny, monkeypatch):
