@@ -198,6 +198,8 @@ class Verified:
         return {"ok": True, "certificates": list(self.contents)}
 
     def tell(self, page: Page) -> None:
+        if (first := self.contents[0]["number"]) > 1:
+            page.note(f"certificates before number {first} of the topic are not among these")
         for content in self.contents:
             request = content["request"]
             page.line(

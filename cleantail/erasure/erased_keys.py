@@ -5,7 +5,8 @@
 2. The *tag* of a key is a fast hash of 64 bits, by numpy, for millions of records in a second. It only chooses the
    records whose mark is worth computing. The mark decides.
 3. A fast hash could be guessed from. So a tag is stored sealed: with a stream of bytes that needs the secret.
-4. A process of Spark gets the topic's keys and the tags, never the secret.
+4. Spark's executors are sent the topic's keys and the tags, never the secret. Processes that the driver starts on its
+   own machine inherit its environment.
 """
 
 from __future__ import annotations

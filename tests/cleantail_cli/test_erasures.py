@@ -106,6 +106,9 @@ def test_a_certificate_is_printed_as_it_was_signed_and_verified_without_anything
     verify = [sys.executable, "-m", "cleantail_cli", "certificate", "verify", "--public-key", "key.pem"]
     done = subprocess.run([*verify, "one.json", "two.json"], cwd=tmp_path, env=alone | {"PYTHONPATH": str(REPOSITORY)}, capture_output=True, text=True)  # fmt: skip
     assert done.returncode == 0 and "valid: certificate 2 of topic orders" in done.stdout, done.stderr
+    assert "are not among these" not in done.stderr
+    code, _, err = run("certificate", "verify", files[1], "--public-key", tmp_path / "key.pem")
+    assert code == 0 and "certificates before number 2 of the topic are not among these" in err
     code, _, err = run("certificate", "verify", files[1], files[0], "--public-key", tmp_path / "key.pem")
     assert code == 1 and "number 1 of topic orders does not follow number 2" in err
     data = bytearray(files[0].read_bytes())
