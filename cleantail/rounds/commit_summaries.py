@@ -19,6 +19,8 @@ OPERATION = "cleantail.operation"
 """Summary entry of our commits: what made them."""
 ROUNDS = (COMPACT, EXPIRE, RECONCILE, ERASE)
 """The operations of published rounds."""
+RECLAIM = "reclaim"
+"""The operation of a rewrite of files, and the kind of its row of evidence, which belongs to no log."""
 MEND = "mend"
 """The operation of a commit that replaces deletion vectors that made the table unreadable."""
 CONVERT = "convert deletes"
@@ -131,6 +133,12 @@ def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePo
     # registering files once frees no byte
     reclaimed = max(freed, 0) if operation == "replace" and summary.get(OPERATION) != REGISTERED_ONCE else 0
     return SizePoint(at_ms, summary.get(OPERATION) or operation, file_bytes, live, reclaimed)
+
+
+def freed_by_reclaims(commits: Iterable[Commit]) -> int:
+    """Return the bytes that the reclaims among these commits freed. Their undo takes as many again."""
+    ours = (c for c in commits if c.summary.get(OPERATION) == RECLAIM)
+    return sum(size_point(c.at_ms, c.operation, c.summary).reclaimed_bytes for c in ours)
 
 
 def last_round_at_ms(points: Iterable[SizePoint]) -> int | None:

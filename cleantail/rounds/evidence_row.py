@@ -44,9 +44,9 @@ class EvidenceRow(TypedDict, total=False):
     """The columns by name. Times are Unix ms, and ends of offsets are exclusive.
 
     `note`: who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
-    `freed_bytes`: of a reclaim. `dag_id`, `run_id` and `task_id` name the Airflow task that wrote the row, null for the
-    command line. `began_ms` and `saved_bytes` are null if they are unknown. `rounds`: how many rounds the row of a day
-    stands for, null for one.
+    `freed_bytes`: of a reclaim, or of those that a rollback undid. `dag_id`, `run_id` and `task_id` name the Airflow
+    task that wrote the row, null for the command line. `began_ms` and `saved_bytes` are null if they are unknown.
+    `rounds`: how many rounds the row of a day stands for, null for one.
     """
 
     topic: str

@@ -21,7 +21,16 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.human import instant, whole_number
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.source_position import PROPERTY_POSITION, PROPERTY_SNAPSHOT_POSITION
-from cleantail.rounds.commit_summaries import BY, OPERATION, ROLLBACK, ROUND, UNDONE, Commit, whole_rounds
+from cleantail.rounds.commit_summaries import (
+    BY,
+    OPERATION,
+    ROLLBACK,
+    ROUND,
+    UNDONE,
+    Commit,
+    freed_by_reclaims,
+    whole_rounds,
+)
 from cleantail.rounds.rollback_plan import kept_appends
 
 INGEST = "ingest"
@@ -189,14 +198,15 @@ class IngestionChoice:
 @dataclass(frozen=True, slots=True)
 class IngestionUndo:
     """What undoing an ingestion does. `to_snapshot_id` is the snapshot before it, None if the table had none.
-    `appends`: the snapshots whose files are appended again, oldest first. `others`: the other ingestions of the kept
-    history, newest first."""
+    `appends`: the snapshots whose files are appended again, oldest first. `freed_bytes`: what the undone reclaims had
+    freed, which files take again. `others`: the other ingestions of the kept history, newest first."""
 
     ingestion: Ingestion
     sources: Sources
     to_snapshot_id: int | None
     appends: tuple[int, ...]
     rewrites: int
+    freed_bytes: int
     others: tuple[Ingestion, ...]
 
     def as_json(self) -> dict[str, Any]:
@@ -247,6 +257,7 @@ def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) ->
         to_snapshot_id=history[index].parent_id,
         appends=kept_appends(since),
         rewrites=sum(c.operation == "replace" for c in since),
+        freed_bytes=freed_by_reclaims(since),
         others=tuple(other for other in kept_ingestions if other != ingestion),
     )
 

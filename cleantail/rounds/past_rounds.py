@@ -25,7 +25,7 @@ from cleantail.rounds.check_results import (
     checks_text,
     sampled_log,
 )
-from cleantail.rounds.commit_summaries import ROLLBACK, ROUNDS
+from cleantail.rounds.commit_summaries import RECLAIM, ROLLBACK, ROUNDS
 from cleantail.rounds.evidence_row import (
     CHECKED_ROUND,
     DELETED_JSON,
@@ -53,8 +53,6 @@ CHECKS = (CHECKED, HELD_BACK)
 """Outcomes that a check writes. The others are of a log that was checked before."""
 GAP = "gap"
 """Kind of the row of offsets that Kafka no longer had when they were to be read. It belongs to no round."""
-RECLAIM = "reclaim"
-"""Kind of the row that a reclaim writes. It belongs to no log."""
 UNDID = "undid "
 """Beginning of the name of a rollback. The names of its rounds follow."""
 DAY = "day "

@@ -28,6 +28,7 @@ from cleantail.rounds.commit_summaries import (
     ROUND,
     UNDONE,
     Commit,
+    freed_by_reclaims,
     unpacked,
     whole_rounds,
 )
@@ -47,8 +48,8 @@ class UndoneRound:
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
     """What a rollback does. `appends`: the snapshots whose files are appended again, oldest first. `states`: those of
-    the touched logs before the undone rounds, None if a log had none. `earlier`: published rounds that stay and could
-    be undone too."""
+    the touched logs before the undone rounds, None if a log had none. `freed_bytes`: what the undone reclaims had
+    freed, which files take again. `earlier`: published rounds that stay and could be undone too."""
 
     to_snapshot_id: int
     to_at_ms: int
@@ -56,6 +57,7 @@ class RollbackPlan:
     appends: tuple[int, ...]
     rewrites: int
     states: Mapping[int, PartitionState | None]
+    freed_bytes: int = 0
     earlier: tuple[UndoneRound, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
@@ -94,6 +96,7 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
         appends=kept_appends(since),
         rewrites=sum(c.operation == "replace" for c in since),
         states=_states_before(rounds, table),
+        freed_bytes=freed_by_reclaims(since),
         earlier=published_rounds(history[history.index(target) :]),
     )
 

@@ -92,8 +92,15 @@ class DagState:
         return self.paused or not self.exists
 
 
-def failure_text(dag: DagState, now_ms: int) -> str:
-    """Return `its last run failed 3 min ago in task evaluate`, or "" if the last run did not fail."""
+BLOCKED_BY_CHECK = "the check failed, blocked partitions: "
+"""Beginning of a failed check's error, after the topic. The state of a blocked log gives the same reason in full."""
+
+
+def failure_text(dag: DagState, now_ms: int, known: tuple[str, ...] = ()) -> str:
+    """Return `its last run failed 3 min ago in task evaluate`, or "" if the last run did not fail.
+
+    Reasons that begin with `known` are left out.
+    """
     if not dag.failed or dag.last is None:
         return ""
     when_text = f" {ago(dag.last.end_ms, now_ms)}" if dag.last.end_ms is not None else ""
@@ -101,7 +108,8 @@ def failure_text(dag: DagState, now_ms: int) -> str:
     if len(dag.failed_tasks) > NAMED:
         names.append(f"{len(dag.failed_tasks) - NAMED} more")
     tasks_text = f" in {'task' if len(names) == 1 else 'tasks'} {', '.join(names)}" if names else ""
-    reasons = "; ".join(dict.fromkeys(task.reason for task in dag.failed_tasks if task.reason))
+    told = (task.reason for task in dag.failed_tasks if task.reason and not task.reason.startswith(known))
+    reasons = "; ".join(dict.fromkeys(told))
     who = f"it failed in the last run of group {dag.group}" if dag.group else "its last run failed"
     return f"{who}{when_text}{tasks_text}{f': {reasons}' if reasons else ''}"
 

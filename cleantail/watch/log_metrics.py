@@ -17,10 +17,10 @@ from cleantail.log.triggers import overdue_ms
 from cleantail.rounds import stations
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.checked_round import RoundResult, Verdict
-from cleantail.rounds.commit_summaries import ROLLBACK, Saved
+from cleantail.rounds.commit_summaries import RECLAIM, ROLLBACK, Saved
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.job_report import JobReport
-from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, RECLAIM, REJECTED, outcome_of
+from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, REJECTED, outcome_of
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.station_results import ReclaimResult
 from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH
@@ -134,6 +134,8 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
         if row["kind"] == GAP:
             totals += _dropped(topic, partition, deleted_of(row)) if partition is not None else Counter()
             continue
+        if row["kind"] == ROLLBACK:
+            totals += Counter({(m.TAKEN_AGAIN, (topic,)): row["freed_bytes"]})
         totals += _saved(topic, row, outcome)
         totals += _failed(topic, partition, checks_of(row))
         rounds = row.get("rounds") or 1

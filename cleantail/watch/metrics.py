@@ -237,6 +237,9 @@ SAVED = _counter(
 PUT_BACK = _counter(
     "bytes-put-back", _TOPIC, "Part of bytes-saved that is read again because a rollback undid its round."
 )
+TAKEN_AGAIN = _counter(
+    "bytes-taken-again", _TOPIC, "Part of bytes-reclaimed that files take again because a rollback undid the rewrite."
+)
 
 METRICS: tuple[Metric, ...] = tuple(_ALL)
 

@@ -20,7 +20,7 @@ from cleantail.log.due_work import DueWork
 from cleantail.log.horizons import ReaderHold, resolve_holds, slowest, waiting_text
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition
-from cleantail.watch.dag_state import DagState, failure_text, standstill_text
+from cleantail.watch.dag_state import BLOCKED_BY_CHECK, DagState, failure_text, standstill_text
 from cleantail.watch.source_watch import Lag, SourceWatch, TableEnds
 
 
@@ -89,7 +89,8 @@ def state_of(
     state, note = _of_logs(topic, logs, work)
     if dag.failed:
         adds_reason = state in (State.QUARANTINED, State.REJECTED, State.RECONCILE, State.OVERDUE)
-        return State.FAILED, "; ".join([failure_text(dag, now_ms), *([note] if adds_reason else [])])
+        known = (f"{topic.topic}: {BLOCKED_BY_CHECK}",) if state is State.QUARANTINED else ()
+        return State.FAILED, "; ".join([failure_text(dag, now_ms, known), *([note] if adds_reason else [])])
     if state is State.OVERDUE and dag.stands_still:
         return state, f"{note}; {standstill_text(dag)}"
     if state is State.DUE and dag.stands_still:

@@ -40,7 +40,7 @@ from cleantail.lake.neighbours import (
 from cleantail.lake.reclaim_plan import kept_number, resolve_reclaim, rewrite_batches
 from cleantail.lake.storage_locations import oldest_own_file_ms, require_safe_commits
 from cleantail.log.task_shares import parallelism
-from cleantail.rounds.commit_summaries import OPERATION
+from cleantail.rounds.commit_summaries import OPERATION, RECLAIM
 from cleantail.rounds.run_plan import Group
 from cleantail.rounds.station_results import ReclaimResult, RewrittenFiles
 from spark_jobs.engine.written_files import RefusedError
@@ -211,7 +211,7 @@ def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     faster."""
     tasks = [file.task for file in staged.old]
     old = [(task.file(), list(each(task.deletes()))) for task in tasks]
-    summary = {OPERATION: "reclaim"}
+    summary = {OPERATION: RECLAIM}
     try:
         made = replace_files(table, staged.new, old, staged.snapshot_id, kept_number(batch[0]), summary)
     except ConflictError:

@@ -151,6 +151,7 @@ def append_rollback(table: TopicTable, planned: RollbackPlan, logs: Sequence[Log
         }
         for log in logs
     ]
+    rows[:1] = [row | {"freed_bytes": planned.freed_bytes} for row in rows[:1]]  # of the table, not of a log
     append_rows(evidence, table, [head | row for row in rows])
 
 
@@ -198,6 +199,7 @@ def append_undone_ingestion(
         }
         for log in logs
     ]
+    rows[:1] = [row | {"freed_bytes": planned.freed_bytes} for row in rows[:1]]  # of the table, not of a log
     append_rows(evidence_table(table.platform), table, [head | row for row in rows])
 
 

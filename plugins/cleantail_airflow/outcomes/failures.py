@@ -23,6 +23,7 @@ from cleantail.codec import Codec
 from cleantail.errors import TableError
 from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.checked_round import Verdict
+from cleantail.watch.dag_state import BLOCKED_BY_CHECK
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
 _EXIT_CODE = re.compile(r"Error code is: (-?\d+)")
@@ -87,7 +88,7 @@ class RedCheck(AirflowFailException):
     def __init__(self, topic: str, failures: Iterable[Failure], others: Iterable[str] = ()) -> None:
         self.failures = tuple(failures)
         partitions = ", ".join(map(str, sorted({f.partition for f in self.failures})))
-        lines = [f"{topic}: the check failed, blocked partitions: {partitions}", *map(str, self.failures), *others]
+        lines = [f"{topic}: {BLOCKED_BY_CHECK}{partitions}", *map(str, self.failures), *others]
         super().__init__("\n  - ".join(lines))
 
 

@@ -33,7 +33,7 @@ from cleantail.watch.charts import (
 )
 from cleantail.watch.dag_state import DagState, failure_text
 from cleantail.watch.log_metrics import Totals
-from cleantail.watch.metrics import PUT_BACK, RECLAIMED, SAVED
+from cleantail.watch.metrics import PUT_BACK, RECLAIMED, SAVED, TAKEN_AGAIN
 from cleantail.watch.observed_table import TableSummary
 from cleantail.watch.source_watch import Lag, SourceView
 from cleantail.watch.topic_list import Listing, Selection, TopicRow, topic_row
@@ -63,8 +63,8 @@ class Charts:
 class SavedBytes:
     """What one topic has saved according to the evidence.
 
-    `freed_bytes` is the sum of all reclaims. `so_far_bytes` is what all rounds that were not undone have hidden, None
-    until the evidence is read.
+    `freed_bytes` is the sum of all reclaims that were not undone. `so_far_bytes` is what all rounds that
+    were not undone have hidden, None until the evidence is read.
     """
 
     freed_bytes: int = 0
@@ -76,7 +76,10 @@ def saved_bytes(totals: Totals | None, topics: Iterable[str]) -> dict[str, Saved
     if totals is None:
         return {}
     return {
-        name: SavedBytes(totals[RECLAIMED, (name,)], max(totals[SAVED, (name,)] - totals[PUT_BACK, (name,)], 0))
+        name: SavedBytes(
+            max(totals[RECLAIMED, (name,)] - totals[TAKEN_AGAIN, (name,)], 0),
+            max(totals[SAVED, (name,)] - totals[PUT_BACK, (name,)], 0),
+        )
         for name in topics
     }
 

@@ -54,6 +54,18 @@ def test_rounds_and_rewrites_after_the_target_go_and_appends_stay(to, target, un
     assert (plan.appends, plan.rewrites, plan.states) == (appends, rewrites, states)
 
 
+def test_what_undone_reclaims_had_freed_is_taken_again():
+    sizes = {"removed-files-size": "900", "added-files-size": "200"}
+    kept, undone = (
+        replace(commit(n, "replace", operation="reclaim"), summary={"cleantail.operation": "reclaim"} | sizes)
+        for n in (3, 5)
+    )
+    foreign = replace(commit(6, "replace"), summary=sizes)
+    history = newest_first(ingest(1), a_round(2, {}), kept, a_round(4, {}), undone, foreign)
+    assert plan_rollback(history, None, "c.orders").freed_bytes == 700
+    assert plan_rollback(history, 1, "c.orders").freed_bytes == 1400
+
+
 def test_what_else_could_be_undone_is_named_with_where_that_goes():
     assert [(u.round, u.before_snapshot_id) for u in published_rounds(HISTORY)] == [("r4", 3), ("r2", 1)]
     assert [u.round for u in plan_rollback(HISTORY, None, "c.orders").earlier] == ["r2"]

@@ -160,6 +160,15 @@ def test_what_reclaims_freed_is_counted_by_topic_however_long_ago_it_was():
     assert counted(total_samples(totals_of(rows))) == {("bytes-reclaimed", "orders"): 77}
 
 
+def test_what_a_rollback_of_a_reclaim_takes_again_is_counted_apart_because_counters_never_fall():
+    rows = [
+        row("published", partition=None, kind="reclaim", freed_bytes=70),
+        row("published", kind="rollback", freed_bytes=50),
+    ]
+    found = counted(total_samples(totals_of(rows)))
+    assert (found["bytes-reclaimed", "orders"], found["bytes-taken-again", "orders"]) == (70, 50)
+
+
 def test_more_rows_never_lower_a_counter():
     outcomes = ["checked", "published", "held_back", "rejected"]
     rows = [row(o, p, checks=[("info", False)], deleted={"copies": p + 1}) for p in range(3) for o in outcomes]

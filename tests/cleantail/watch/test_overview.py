@@ -182,6 +182,21 @@ LATE = {"earliest_dirty_timestamp_ms": NOW_MS - 3 * HOUR_MS}
         pytest.param(
             {"state": HELD},
             {},
+            replace(
+                RED,
+                failed_tasks=(
+                    FailedTask("check_quality", reason="orders: the check failed, blocked partitions: 0"),
+                    FailedTask("outcome", reason="out of memory"),
+                ),
+            ),
+            State.FAILED,
+            "its last run failed 1 min ago in tasks check_quality, outcome: out of memory; partition 0: check failed: x",
+            ["blocked"],
+            id="red, and its task says the same",
+        ),
+        pytest.param(
+            {"state": HELD},
+            {},
             DagState(last=DagRun("r2", "success")),
             State.QUARANTINED,
             "partition 0: check failed: x",

@@ -410,6 +410,9 @@ def test_bytes_that_reclaims_freed_stay_saved_when_their_snapshots_have_expired(
     page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]  # a page waits less
     assert 'data-sort="3145728">3.0 MiB' in shown_of(browser, orders, "/cleantail/topics")
     assert "<dt>Freed by rewrites</dt><dd>3.0 MiB <small>" in shown_of(browser, orders)
+    tell(orders, evidence_row(kind="rollback", round="undid r1", outcome="published", freed_bytes=2 << 20, partition=0))
+    page.FASTAPI_APPS[0]["app"].app.state.content.cache.totals(20)  # type: ignore[attr-defined]
+    assert "<dt>Freed by rewrites</dt><dd>1.0 MiB <small>" in shown_of(browser, orders)
 
 
 def test_what_rounds_have_hidden_is_not_said_to_be_saved_before_a_rewrite_has_freed_it(
