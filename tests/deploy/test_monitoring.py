@@ -53,6 +53,18 @@ def test_what_is_exposed_is_on_the_dashboard_or_in_an_alert_or_explains_one_that
     assert set(EXPOSED) - asked == {"cleantail_log_records", "cleantail_log_last_round_timestamp_seconds"}
 
 
+def test_people_read_one_word_for_a_blocked_partition() -> None:
+    texts = [
+        v
+        for panel in DASHBOARD["panels"]
+        for v in re.findall(r': "([^"]*)"', json.dumps(panel))
+        if "cleantail_" not in v
+    ]
+    texts += [text for rule in RULES for text in rule["annotations"].values()]
+    assert "Blocked partitions" in texts
+    assert [text for text in texts if re.search("quarantin|held back", text, re.IGNORECASE)] == []
+
+
 def test_every_alert_is_tested_to_fire_and_says_what_to_do() -> None:
     fired = {case["alertname"] for test in TESTS for case in test["alert_rule_test"] if case["exp_alerts"]}
     assert fired == {rule["alert"] for rule in RULES}
