@@ -54,7 +54,7 @@ def body(checked: CheckedRound, question: Question | None = None) -> str:
             *([_deadline(question), _links(question)] if question else []),
             *blocked,
             "**Why it waits**",
-            _fenced([f"partition {hold.partition}: {hold.reason}" for hold in checked.holds]),
+            _fenced(_reasons(checked)),
             "**Records that would be removed**",
             _fenced(count_lines(checked)),
             f"**A sample of them, and the record that replaces each** ({counted(len(checked.sample), 'record')}"
@@ -64,6 +64,14 @@ def body(checked: CheckedRound, question: Question | None = None) -> str:
             "or until they are released.",
         ]
     )
+
+
+def _reasons(checked: CheckedRound) -> list[str]:
+    """Return why it waits, in a line for each partition, or in one if all partitions wait for the same reason."""
+    shared = {hold.reason for hold in checked.holds}
+    if len(shared) == 1 and len(checked.holds) == len(checked.green):
+        return list(shared)
+    return [f"partition {hold.partition}: {hold.reason}" for hold in checked.holds]
 
 
 def _deadline(question: Question) -> str:

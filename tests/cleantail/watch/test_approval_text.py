@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cleantail.lake.records.shown_records import KEY_CHARS, VALUE_CHARS, ShownRecord, headers_shown, shown
@@ -38,6 +40,12 @@ def test_the_counts_are_a_line_a_log_with_reasons_share_and_tombstones():
     assert head.split("  ")[0] == "partition" and "superseded" in head and "retention" not in head
     assert empty.split() == ["0", "0", "0", "0", "-", "0"]
     assert full.split() == ["1", "200", "0", "50", "25.0", "%", "3"]
+
+
+def test_a_reason_that_all_partitions_share_is_said_once_without_them():
+    holds = tuple(Hold(p, "all rounds of this topic wait") for p in (0, 1))
+    text = body(replace(checked(), holds=holds))
+    assert text.count("all rounds of this topic wait") == 1 and "partition 0:" not in text
 
 
 def test_the_body_says_why_what_and_that_a_red_log_is_not_part_of_it():
