@@ -37,7 +37,7 @@ from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import approved_note
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON, CheckResult, sample_column
 from cleantail.rounds.checked_round import CheckedRound
-from cleantail.rounds.commit_summaries import OPERATION, ROLLBACK, ROUND, Commit
+from cleantail.rounds.commit_summaries import OPERATION, RECLAIM, ROLLBACK, ROUND, Commit
 from cleantail.rounds.evidence_row import CHECKED_ROUND, DELETED_JSON, EVIDENCE_COLUMNS, EvidenceRow, columns_of
 from cleantail.rounds.past_rounds import (
     CHECKED,
@@ -47,7 +47,6 @@ from cleantail.rounds.past_rounds import (
     HELD_BACK,
     OF_DAYS,
     PUBLISHED,
-    RECLAIM,
     day_rows,
     undone_or_open,
 )

@@ -20,7 +20,8 @@ from cleantail.errors import OutsideError
 from cleantail.lake import own_tables
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import read_evidence
-from cleantail.rounds.past_rounds import DAY_MS, PUBLISHED, RECLAIM
+from cleantail.rounds.commit_summaries import RECLAIM
+from cleantail.rounds.past_rounds import DAY_MS, PUBLISHED
 from cleantail.watch.log_metrics import totals_of
 from spark_jobs.round import evidence, publish, reclaim
 from tests.jobs.round.test_held_rounds import ingest

@@ -101,6 +101,11 @@ def test_rewrites_and_expiries_since_are_undone_too(workshop, compacted, table_o
     workshop.topic("rewritten", {"delete.retention.ms": 5000, "cleantail.reclaim.min.merge.files": 2})
     assert workshop.json("reclaim", topic)["rewritten_files"] > 1
     workshop.ok("rollback", topic, "--to", start.snapshotId())
+    freed = {
+        kind: sum(r["freed_bytes"] for r in workshop.evidence(topic) if r["kind"] == kind)
+        for kind in ("rollback", "reclaim")
+    }
+    assert freed["rollback"] == freed["reclaim"] > 0  # the files take again what the rewrite had freed
     assert offsets(workshop.read(topic)) == [1, 4, 5, 6]
     workshop.ok("rollback", topic)
     workshop.ok("rollback", topic)
