@@ -209,6 +209,8 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
     unread |= {n for n, holding in found.items() if holding is None and n in store.objects}
     unread |= {n for n in store.objects if not n.endswith((".avro", ".parquet", *NO_KEYS))}
     readable = [holding for holding in found.values() if holding is not None]
+    named = {store.name_of(n) for n in _named_besides(document)} | {e.name for of in files.values() for e in of}
+    unread |= {n for n in store.objects if keys is not None and n.endswith(NO_KEYS) and not store.is_known(n, named)}
     return TableScan(
         table=".".join(table.name()[-2:]),
         location=store.location,
@@ -277,6 +279,24 @@ class _Store:
     def content_of(self, name: str) -> bytes:
         with self._io.new_input(self.path_of(name)).open() as stream:
             return bytes(stream.read())
+
+    def is_known(self, name: str, named: Collection[str]) -> bool:
+        """Return whether an object is what the end of its name says, so that it has no keys.
+
+        `named`: what the metadata name. Checksums have the size that Hadoop gives them, of 4 bytes for 512."""
+        folder, _, last = name.rpartition("/")
+        if last == "version-hint.text":
+            return folder == "metadata" and self.content_of(name).strip().isdigit()
+        if last.endswith(".crc"):
+            size = self.objects.get(f"{folder}/{last[1:-4]}" if folder else last[1:-4])
+            return last.startswith(".") and size is not None and self.objects[name] == 8 + 4 * -(-size // 512)
+        if last.endswith((".puffin", ".stats")):
+            return name in named
+        try:
+            document = self.json_of(self.path_of(name))
+        except Exception:  # any error of a store or of a damaged file, which may quote it
+            return False
+        return folder == "metadata" and isinstance(document, dict) and "table-uuid" in document
 
     def json_of(self, path: str) -> dict[str, Any]:
         with self._io.new_input(path).open() as stream:

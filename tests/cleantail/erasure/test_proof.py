@@ -145,3 +145,34 @@ def test_a_scan_of_the_metadata_alone_reads_no_records(table):
     table.append(rows(b"gone"))
     scan = scan_table(table, None, ("key",))
     assert (scan.holding, scan.read, len(scan.reached())) == ({}, (0, 0), 4)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "data/backup.stats",
+        "data/x.puffin",
+        "metadata/dump.metadata.json",
+        "data/00001.metadata.json",
+        "data/version-hint.text",
+        "metadata/version-hint.text",
+        "data/gone.crc",
+        "data/.absent.crc",
+    ],
+)
+def test_an_object_is_not_passed_by_the_end_of_its_name(table, name):
+    table.append(rows(b"stays"))
+    assert scan_table(table, KEYS, ("key",)).problems() == []
+    file = folder(table) / name
+    file.write_bytes(b'{"a": "gone"}')
+    [problem] = scan_table(table, KEYS, ("key",)).problems()
+    assert problem == f"n.t: {name} cannot be read by a scan"
+
+
+def test_checksums_and_the_hint_of_hadoop_are_passed(table):
+    table.append(rows(b"stays"))
+    [file] = (folder(table) / "data").rglob("*.parquet")
+    chunks = -(-file.stat().st_size // 512)
+    (file.parent / f".{file.name}.crc").write_bytes(b"crc\0" + bytes(4 + 4 * chunks))
+    (folder(table) / "metadata" / "version-hint.text").write_text("3\n")
+    assert scan_table(table, KEYS, ("key",)).problems() == []
