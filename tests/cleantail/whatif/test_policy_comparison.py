@@ -218,3 +218,11 @@ def test_text_of_a_proposal_is_no_markup_in_the_comment(project, run):
 def test_nothing_that_is_not_seen_gets_into_the_comment_and_nothing_is_escaped_twice():
     line = plain("a\u202eb\u200b\u2066 @daily & <b>")
     assert line == r"a\\u202eb\\u200b\\u2066 &#64;<wbr>daily &amp; &lt;b&gt;"
+
+
+def test_a_history_shorter_than_a_day_has_sums_that_are_no_rates(history, project, capsys):
+    soon = str(int(time.time() * 1000) + 600_000)
+    config = ["--config", str(project / "config"), "--now", soon]
+    assert main(["plan", "orders", "--set", "min.cleanable.dirty.ratio=0.1", *config]) == 0
+    rounds = next(line for line in capsys.readouterr().out.splitlines() if "rounds" in line and "│" in line)
+    assert "(history: 10" in rounds and "a day" not in rounds and " in " not in rounds
