@@ -164,6 +164,7 @@ class ErasureStore:
 
         Raises CleantailError if the secret is missing, or another one than that which made the marks."""
         import numpy as np
+        import pyarrow.compute as pc
 
         events = self._load(ERASURES)
         if events is None:
@@ -177,6 +178,9 @@ class ErasureStore:
         if table is None or not chosen:
             return None
         secret = ErasureSecret.from_environ(self._platform.env)
+        # all requests in one scan: a scan for each would plan the whole table each time
+        only = {} if request is None else {"request": request}
+        of_topic = _rows(table, {"topic": topic, **only}, ("request", "number", "tags", "marks"))
         tags, marks = [], []
         for name, asked in ((r.id, r.asked) for r in chosen):
             if asked[SECRET] != secret.name:
@@ -184,7 +188,7 @@ class ErasureStore:
                     f"CLEANTAIL_ERASURE_KEY is not the secret with which the keys of request {name} of topic {topic} "
                     "were marked: set that one. Records cannot be compared with these keys without it"
                 )
-            rows = _rows(table, {"topic": topic, "request": name}, ("number", "tags", "marks")).sort_by("number")
+            rows = of_topic.filter(pc.equal(of_topic["request"], name)).sort_by("number")
             sealed = np.concatenate([np.frombuffer(portion.as_buffer(), "<u8") for portion in rows["tags"]])
             tags.append(secret.sealed(topic, name, sealed))
             marks += [np.frombuffer(portion.as_buffer(), np.uint8).reshape(-1, MARK_BYTES) for portion in rows["marks"]]
