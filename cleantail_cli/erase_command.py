@@ -117,6 +117,7 @@ def erase(
     if keys is not None and request_id is not None:
         raise CleantailError("--keys makes a request, and --request names one: name one of the two")
     problems: list[str] = []
+    taken: list[ErasureRequest] = []
     if keys is not None:
         now_ms = clock(None)
         time_ms = deadline_days * DAY_MS if deadline_days else default_deadline_ms(configured.config)
@@ -129,17 +130,18 @@ def erase(
             tombstone=tombstone,
         ).id
     else:
-        _, problems = take_requests(store, configured, clock(None))
+        taken, problems = take_requests(store, configured, clock(None))
     open_requests = [request for request in store.requests(configured.topic) if request.is_open]
     chosen = [request for request in open_requests if request_id in (None, request.id)]
     if not chosen:
         missing = f"open request {request_id}" if request_id else "open request"
         problems.append(f"topic {configured.topic} has no {missing}; name keys by --keys FILE")
         raise CleantailError("; ".join(problems))
-    if len(chosen) > 1 and (exclude or tombstone or approve):
+    # a request that a program has just left is not the one that the person has seen
+    if (len(chosen) > 1 or (taken and request_id is None)) and (exclude or tombstone or approve):
         raise CleantailError(
-            "--exclude, --tombstone and --approve are for one request, and several are open: name one by --request: "
-            f"{', '.join(request.id for request in chosen)}"
+            "--exclude, --tombstone and --approve are for one request, and several are open, or one was left as a file "
+            f"just now: name one by --request: {', '.join(request.id for request in chosen)}"
         )
     for request in chosen:
         if more := sorted({*exclude} - {*request.excluded}):

@@ -36,6 +36,8 @@ from cleantail.erasure.requests import (
 from cleantail.erasure.store import newest_certificate
 from cleantail.errors import CertificateError, CleantailError
 from cleantail.home.driver_process import CERTIFICATE_KEY
+from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.log.partition_state import ingested_files
 
 if TYPE_CHECKING:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
@@ -94,7 +96,9 @@ def issue(
     `facts`: more entries, such as the table and the state of the source, without floats. Raises CleantailError if the
     platform has no key."""
     key = signing_key(topic.platform.env)
+    table = load_table(kept_catalog(topic.platform), topic)
     of_files = dict(facts.get("source") or {}).get("kind") == "files"
+    of_files = of_files or (table is not None and bool(ingested_files(table.properties)))
     others, before = [FILES_EXCLUSION] if of_files else [], list[str]()
 
     def certified(events: Sequence[ErasureEvent]) -> ErasureEvent | None:

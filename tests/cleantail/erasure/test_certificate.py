@@ -155,6 +155,14 @@ def test_files_that_a_topic_was_ingested_from_are_an_exclusion(topic):
     assert FILES_EXCLUSION in verified(text.encode(), PEM)["exclusions"]
 
 
+def test_files_of_an_earlier_ingestion_are_an_exclusion_whatever_the_source_is_now(topic, orders_table, monkeypatch):
+    orders_table.append((0, 0, 1, b"a", b"1"))
+    orders_table.set_properties(**{"cleantail.ingested.0123": "1"})
+    store, request = proven(topic, b"k1")
+    text = issue(store, topic, request, now_ms=NOW + 10, by="ana", facts={"source": {"kind": "kafka"}})
+    assert FILES_EXCLUSION in verified(text.encode(), PEM)["exclusions"]
+
+
 def test_a_repeated_issue_is_the_same_certificate(topic):
     store, request = proven(topic, b"k1")
     first = issue(store, topic, request, now_ms=NOW + 10, by="ana", facts={})
