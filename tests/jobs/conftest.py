@@ -7,13 +7,14 @@ import io
 import json
 import os
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.java_gateway import JavaClass, JavaMember, JavaPackage, JVMView
 from pyiceberg.expressions import EqualTo
 from pyspark import cloudpickle
 from pyspark.sql import SparkSession
@@ -159,9 +160,33 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
         ),
     }
     (config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]", "conf": conf}}}))
-    session = start_session(load_platform(config), "cleantail tests")
-    yield session
-    session.stop()
+    with pytest.MonkeyPatch.context() as patch:
+        keep_names_of_the_jvm(patch)
+        session = start_session(load_platform(config), "cleantail tests")
+        yield session
+        session.stop()
+
+
+def keep_names_of_the_jvm(patch: pytest.MonkeyPatch) -> None:
+    """Look each name of the JVM up once.
+
+    py4j asks the JVM at each use of `jvm.org.apache…` what each part of it is, and the JVM then searches all jars, some
+    300, for a class of that name: a quarter of what a warm JVM does for a round of a few records.
+    """
+    for kind in (JVMView, JavaPackage, JavaClass):
+        patch.setattr(kind, "__getattr__", _that_keeps(kind.__getattr__))
+
+
+def _that_keeps(look_up: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
+    """An attribute that is there is not looked up: packages, classes and methods become attributes, values do not."""
+
+    def kept(self: Any, name: str) -> Any:
+        found = look_up(self, name)
+        if isinstance(found, (JavaPackage, JavaClass, JavaMember)):
+            self.__dict__[name] = found
+        return found
+
+    return kept
 
 
 @pytest.fixture(scope="session")
