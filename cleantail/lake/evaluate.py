@@ -296,8 +296,8 @@ def unit_at(topic: Topic, facts: TableFacts, unit: WorkUnit) -> WorkUnit:
     """Plan the unit from the metadata, the pure half of planned_unit. `facts` are of the snapshot that was read."""
     plans = [plan_run(topic, facts, now_ms=unit.now_ms, force=force) for force in (False, True)]
     planned_works = [{w.partition: w for planned in plan.units for w in planned.partitions} for plan in plans]
-    if unit.round != plans[0].round:
-        raise _refused(f"its round is {unit.round}, and should be {plans[0].round}")
+    if unit.round != (own := round_name(unit.now_ms, facts.sequence_number)):
+        raise _refused(f"its round is {unit.round}, and should be {own}")
     if unit.branch != branch_stem(unit.round, unit.unit):
         raise _refused(f"{unit.branch} is not a branch of its round")
     if not unit.partitions or len({w.partition for w in unit.partitions}) < len(unit.partitions):
@@ -320,11 +320,10 @@ def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) ->
 def _base(topic: Topic, snapshot_id: int) -> tuple[Commit, TableFacts]:
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
-    history = history_of(table) if table is not None else iter(())
-    commit = next((commit for commit in history if commit.snapshot_id == snapshot_id), None)
-    if table is None or commit is None:
-        raise _refused(f"snapshot {snapshot_id} is not in the history of {topic.table}")
-    return commit, table_facts(table, snapshot_id=snapshot_id, releases=current_releases(catalog, topic))
+    for commit in history_of(table) if table is not None else ():
+        if commit.snapshot_id == snapshot_id:
+            return commit, table_facts(table, snapshot_id=snapshot_id, releases=current_releases(catalog, topic))
+    raise _refused(f"snapshot {snapshot_id} is not in the history of {topic.table}")
 
 
 def _refused(why: str) -> HeldError:

@@ -65,7 +65,8 @@ def remembered_units(configs: KafkaConfigs) -> dict[str, int]:
 
     The text `timestamp` stands for milliseconds.
     """
-    return {strategy_text(configs): 1} | ({"timestamp": 1000} if configs.compaction_strategy == "timestamp" else {})
+    older = {"timestamp": MICROS_PER_MILLI} if configs.compaction_strategy == "timestamp" else {}
+    return {strategy_text(configs): 1, **older}
 
 
 def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
@@ -108,7 +109,7 @@ def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int)
     import pyarrow.compute as pc
 
     present = pc.is_valid(timestamps).to_numpy(zero_copy_only=False)
-    micros = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy(zero_copy_only=False)
+    micros = pc.fill_null(timestamps.cast(pa.int64()), 0).to_numpy()
     millis = micros // MICROS_PER_MILLI  # rounds down, as Spark's unix_millis does
     future = present & (millis > latest_timestamp_ms(configs, now_ms))
     has = present & ~future
@@ -124,7 +125,7 @@ def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
     records = len(headers)
     flat = headers.flatten()
     named = pc.fill_null(pc.equal(pc.struct_field(flat, "key"), configs.compaction_strategy_header), False)
-    owners = pc.list_parent_indices(headers).filter(named).to_numpy(zero_copy_only=False)
+    owners = pc.list_parent_indices(headers).filter(named).to_numpy()
     values = pc.struct_field(flat, "value").filter(named)
     # the header that counts for each record: if it is the first, the last one in reversed order
     entries = np.arange(len(owners), dtype=np.int64)
@@ -142,11 +143,11 @@ def _parsed(values: pa.Array, chosen: Longs) -> Versions:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    lengths = pc.fill_null(pc.binary_length(values), -1).to_numpy(zero_copy_only=False)
-    named = chosen >= 0
     # a header that is null, or has another length, is unusable
+    fits = pc.fill_null(pc.equal(pc.binary_length(values), VERSION_BYTES), False).to_numpy(zero_copy_only=False)
+    named = chosen >= 0
     usable = np.zeros(len(chosen), np.bool_)
-    usable[named] = lengths[chosen[named]] == VERSION_BYTES
+    usable[named] = fits[chosen[named]]
     version = np.zeros(len(chosen), np.int64)
     if usable.any():
         fixed = values.take(pa.array(chosen[usable])).cast(pa.binary(VERSION_BYTES))
@@ -159,7 +160,7 @@ def order_versions(orders: pa.Array) -> Versions:
     import pyarrow.compute as pc
 
     has = pc.is_valid(orders).to_numpy(zero_copy_only=False)
-    return Versions(has, pc.fill_null(orders, 0).to_numpy(zero_copy_only=False), np.zeros(len(has), np.bool_))
+    return Versions(has, pc.fill_null(orders, 0).to_numpy(), np.zeros(len(has), np.bool_))
 
 
 def versions_of(

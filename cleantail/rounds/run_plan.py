@@ -131,7 +131,7 @@ class EvaluatedTopic(RunPlan):
     by_log: tuple[PlannedLog, ...]
     readers: tuple[Reader, ...] = ()
     holds: tuple[ReaderHold, ...] = ()
-    shared_files: bool = False
+    shared_files: bool
 
     @property
     def logs(self) -> tuple[LogState, ...]:
@@ -198,8 +198,8 @@ def due_topic(
     return DueTopic(
         topic=plan.topic,
         read_bytes=_read_bytes(plan, new, configs, force),
-        overdue_ms=max((max(decision.overdue_ms, 0) for decision in due), default=0),
-        dirty_ratio=max((decision.dirty_ratio for decision in due), default=0.0),
+        overdue_ms=max([0, *(decision.overdue_ms for decision in due)]),
+        dirty_ratio=max([0.0, *(decision.dirty_ratio for decision in due)]),
         left_since_ms=left_since_ms,
     )
 
@@ -207,15 +207,14 @@ def due_topic(
 def _read_bytes(plan: EvaluatedTopic, new: NewInput, configs: KafkaConfigs, force: bool) -> int:
     """Return the bytes that the stations of the topic read, by the rules of the module docstring."""
     new_bytes = new.bytes or 0
-    planned = {work.partition: work.read_bytes for unit in plan.units for work in unit.partitions}
-    may_follow = {log.partition for log in plan.logs if new_bytes and (force or _may_be_due(log, new_bytes, configs))}
-    of_rounds = sum(
-        max(planned.get(log.partition, 0), log.total_bytes * (log.partition in may_follow)) for log in plan.logs
-    )
+    of_rounds = {work.partition: work.read_bytes for unit in plan.units for work in unit.partitions}
+    may_follow = [log for log in plan.logs if new_bytes and (force or _may_be_due(log, new_bytes, configs))]
+    of_rounds |= {log.partition: log.total_bytes for log in may_follow}
     of_expiries = sum(log.total_bytes for log in plan.logs if log.partition in plan.swept)
     of_reclaim = sum(file.live_bytes for group in plan.reclaim.groups for file in group)
     whole = sum(log.total_bytes for log in plan.logs)
-    return 2 * new_bytes + of_rounds + of_expiries + of_reclaim + whole * (plan.reconcile.due + new.converts)
+    of_others = of_expiries + of_reclaim + whole * (plan.reconcile.due + new.converts)
+    return 2 * new_bytes + sum(of_rounds.values()) + of_others
 
 
 def _may_be_due(log: LogState, new_bytes: int, configs: KafkaConfigs) -> bool:

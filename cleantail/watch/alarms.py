@@ -53,9 +53,12 @@ def log_alarms(
 
 def _rewritten(logs: Iterable[LogState], now_ms: int) -> list[Condition | None]:
     """Return one condition for the topic, however many logs it has."""
-    notes = [log.state.rewritten for log in logs if log.state.rewritten and log.state.rewritten.counts_at(now_ms)]
-    occurrence = f"without snapshot {notes[0].snapshot_id}" if notes else ""
-    return [Condition(Event.REWRITTEN, "history of main", note.text, occurrence=occurrence) for note in notes[:1]]
+    for log in logs:
+        note = log.state.rewritten
+        if note and note.counts_at(now_ms):
+            occurrence = f"without snapshot {note.snapshot_id}"
+            return [Condition(Event.REWRITTEN, "history of main", note.text, occurrence=occurrence)]
+    return []
 
 
 def partition_subject(partition: int) -> str:

@@ -150,13 +150,13 @@ class Observation:
 def observed(book: Book, look: Observation) -> Book:
     """Return the book after a task's look. Incidents that the task could not check stay as they are."""
     not_before_ms = max(look.began_ms, book.looked_ms)
-    seen = [replace(c, seen_ms=c.seen_ms or not_before_ms, run_id=look.run_id) for c in look.conditions]
     after = dict(book.incidents)
-    for condition, as_seen in zip(seen, look.conditions, strict=True):
+    for as_seen in look.conditions:
+        condition = replace(as_seen, seen_ms=as_seen.seen_ms or not_before_ms, run_id=look.run_id)
         old = after.get(condition.key)
         if (old is not None and old.is_open) or condition.seen_ms >= book.looked_ms:
             after[condition.key] = _with(old, condition, as_seen.seen_ms or look.now_ms)
-    now = {condition.key for condition in seen}
+    now = {condition.key for condition in look.conditions}
     ended = [key for key, i in after.items() if key not in now and i.is_open and _may_end(i.condition, look)]
     after |= {key: replace(after[key], over_ms=look.now_ms, outcome=look.outcome) for key in ended}
     return Book(after, max(book.looked_ms, look.began_ms) if look.whole else book.looked_ms)

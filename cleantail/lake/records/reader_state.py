@@ -41,8 +41,7 @@ def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = No
     A late record below it is in a file, but not in the log. The properties hold the current state, so an older snapshot
     has no such offsets.
     """
-    current = table.current_snapshot()
-    if snapshot_id is not None and not (current and snapshot_id == current.snapshot_id):
+    if snapshot_id not in (None, table.metadata.current_snapshot_id):
         return {}
     states = states_of_properties(properties_that_count(table), ".".join(table.name()))
     starts = {p: kept_log_start(state, configs) for p, state in states.items()}
@@ -55,18 +54,15 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
     Current ends include records that were removed since, and the position in the source: a partition that is empty
     there ends at 0. The ends of an older snapshot come from its files. Raises TableError for an unknown snapshot.
     """
-    ends: dict[int, int] = {}
-    for file in live_files(table, snapshot_id):
-        ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
+    ends = [(file.partition, file.upper_offset + 1) for file in live_files(table, snapshot_id)]
     if snapshot_id is None:
         name = ".".join(table.name())
         properties = properties_that_count(table)
         position = read_position_of(properties, name)
         states = with_source_ends(states_of_properties(properties, name), position)
-        for partition, state in states.items():
-            ends[partition] = max(ends.get(partition, 0), state.log_end_offset or 0)
-        ends |= {p: 0 for p in (position.next_offsets if position else ()) if p not in ends}
-    return ends
+        ends += [(partition, state.log_end_offset or 0) for partition, state in states.items()]
+        ends += [(partition, 0) for partition in (position.next_offsets if position else ())]
+    return dict(sorted(ends))  # the highest end of each log comes last, and stays
 
 
 Rank = tuple[bool, int, int]
@@ -122,8 +118,7 @@ def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> La
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: ingest records first")
     positions = log_ends(table, snapshot_id)
-    current = table.current_snapshot()
-    at = snapshot_id if snapshot_id is not None else current.snapshot_id if current else None
+    at = table.metadata.current_snapshot_id if snapshot_id is None else snapshot_id
     starts, order = log_starts(table, topic.config, snapshot_id), _arrivals(table, snapshot_id)
     return Latest(table, topic, at, positions, _remembered(catalog, topic, now_ms), now_ms, starts, order)
 

@@ -10,8 +10,10 @@ import pytest
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import Source
 from cleantail.config.topic_table import Columns
-from cleantail.errors import TableError
-from cleantail.lake.evaluate import evaluate_topic, log_states, plan_run, read_facts
+from cleantail.errors import HeldError, TableError
+from cleantail.lake import evaluate
+from cleantail.lake.evaluate import evaluate_topic, log_states, plan_run, read_facts, unit_at
+from cleantail.lake.kept_facts import KeptFacts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.due_work import UpkeepDecision
 from cleantail.log.horizons import Reader
@@ -371,6 +373,33 @@ def test_logs_of_an_adopted_table_are_one_unit_however_large_they_are():
     assert [len(unit.partitions) for unit in plan_run(adopted, table, now_ms=NOW_MS).units] == [2]
 
 
+def test_logs_share_files_if_a_file_is_in_the_list_of_several():
+    apart, shared = log(0) + log(1), log(0) + [replace(log(1)[0], path="p0n0")]
+    assert [planned(table).shared_files for table in (None, facts(apart), facts(shared))] == [False, False, True]
+
+
+@pytest.mark.parametrize(
+    ("changes", "has_rounds"),
+    [({}, True), ({"how": {"partition": 1}}, True), ({"now_ms": 0, "how": {"partition": 1}}, False)],
+    ids=["compaction and expiry", "expiry", "none"],
+)
+def test_a_plan_has_rounds_if_it_compacts_or_expires(changes, has_rounds):
+    assert planned(facts(log(0) + log(1), {1: SWEPT}), **changes).has_rounds is has_rounds
+    assert planned(facts(log(0))).has_rounds  # a compaction alone
+
+
+def test_a_unit_is_planned_again_as_a_run_plans_it_with_or_without_force():
+    """Of a log in quarantine a run takes old segments; one with force compacts it too."""
+    table = facts(log(0), {0: PartitionState(checkpoint=10, log_start_offset=0, quarantine=HELD)})
+    policy = {"cleanup_policy": "compact,delete", "retention_bytes": 100, "retention_ms": -1}
+    units = [planned(table, how={"force": force}, **policy).units[0] for force in (False, True)]
+    assert [(w.first_dirty_offset, w.end_offset) for unit in units for w in unit.partitions] == [(20, 20), (20, 30)]
+    assert [unit_at(topic(**policy), table, unit) for unit in units] == units
+    wrong = replace(units[0], partitions=(replace(units[0].partitions[0], end_offset=25),))
+    with pytest.raises(HeldError, match="partition 0 should have first_dirty_offset 20, end_offset 30, .* but has"):
+        unit_at(topic(**policy), table, wrong)
+
+
 def test_a_plan_knows_how_many_records_the_table_has():
     assert planned(facts(log(0) + log(1, deleted_records=4))).records == 48
     assert planned(None).records == 0
@@ -467,6 +496,24 @@ def test_unless_somebody_asks_a_quarantined_log_waits(orders_table):
     assert not evaluate_topic(topic, now_ms=NOW_MS).due
     assert evaluate_topic(topic, now_ms=NOW_MS, retry_quarantined=True).due
     assert evaluate_topic(topic, now_ms=NOW_MS, force=True).due
+
+
+def test_only_a_later_round_of_a_run_leaves_retention_as_it_is(orders_table):
+    orders_table.append((0, 0, 0, b"a", b"x"))
+    config = orders_table.topic.config.model_copy(update={"cleanup_policy": "delete", "retention_ms": 1})
+    topic = orders_table.topic.model_copy(update={"config": config})
+    plans = [evaluate_topic(topic, now_ms=NOW_MS, **how) for how in ({}, {"later_round": True})]
+    assert [plan.by_log[0].retention.due for plan in plans] == [True, False]
+
+
+def test_only_a_run_that_converts_deletes_passes_over_those_of_others_and_no_cache_helps_it(orders_table, monkeypatch):
+    passes, real = [], evaluate.table_facts
+    monkeypatch.setattr(
+        evaluate, "table_facts", lambda *a, **how: passes.append(how["pass_foreign"]) or real(*a, **how)
+    )
+    read_facts(orders_table.topic)
+    evaluate_topic(orders_table.topic, now_ms=NOW_MS, kept=KeptFacts(orders_table.platform), unconverted=True)
+    assert passes == [False, True]
 
 
 def test_snapshots_expire_by_the_real_clock_whatever_the_clock_of_the_run(orders_table):

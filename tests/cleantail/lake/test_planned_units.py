@@ -7,11 +7,13 @@ import json
 import pytest
 
 from cleantail.errors import HeldError
-from cleantail.lake.evaluate import evaluate_topic, parsed_unit, planned_unit
+from cleantail.lake.evaluate import evaluate_topic, parsed_unit, planned_unit, require_after
 from cleantail.log.partition_state import PartitionState, Quarantine
-from cleantail.log.work_units import WORK_UNIT_JSON
+from cleantail.log.work_units import WORK_UNIT_JSON, PartitionWork, WorkUnit
+from cleantail.rounds.commit_summaries import Commit
 
 HOUR = 3_600_000
+WORK = WORK_UNIT_JSON.plain(WorkUnit("r", 0, 0, 1, "b", (PartitionWork(0, 0, 2, 0, 3),)))["partitions"][0]
 NOW = 1_700_000_000_000
 YAML = "topic: orders\nconfig:\n  segment.ms: 3600000\n"
 
@@ -79,6 +81,7 @@ def test_a_log_in_quarantine_is_compacted_by_a_run_with_force_and_no_other_bound
         pytest.param({}, {"now_ms": NOW - 1}, "its round is", id="another clock"),
         pytest.param({}, {"base_snapshot_id": 1}, "snapshot 1 is not in the history", id="another snapshot"),
         pytest.param({}, {"partitions": []}, "it has no partition", id="nothing"),
+        pytest.param({}, {"partitions": [WORK, WORK]}, "or the same partition twice", id="a log twice"),
         pytest.param({}, {"partitions": "0"}, "the work unit cannot be read: partitions", id="no unit"),
     ],
 )
@@ -87,6 +90,13 @@ def test_a_unit_is_refused(orders, work, unit, why):
     forged = told | {"partitions": [told["partitions"][0] | work]} | unit
     with pytest.raises(HeldError, match=f"nothing was compacted: .*{why}.*or a user has changed the XCom"):
         planned(orders, forged, NOW)
+
+
+def test_a_unit_of_a_table_that_was_dropped_is_refused(orders):
+    told = told_of(orders)
+    orders.catalog.drop_table("cleantail.orders")
+    with pytest.raises(HeldError, match="is not in the history of cleantail.orders"):
+        planned(orders, told, NOW)
 
 
 def test_a_snapshot_that_only_a_branch_has_is_refused(orders):
@@ -107,6 +117,24 @@ def test_a_clock_before_the_snapshot_that_was_read_is_refused_unless_the_platfor
     with pytest.raises(HeldError, match=rf"its now_ms {NOW} is .* ms before snapshot {base.snapshot_id} was made"):
         planned(orders, told, base.timestamp_ms, real)
     assert planned(orders, told, base.timestamp_ms).now_ms == NOW
+
+
+@pytest.mark.parametrize(
+    ("now_ms", "made_ms", "clock_ms", "refused"),
+    [
+        pytest.param(NOW, NOW, NOW, False, id="as the snapshot was made"),
+        pytest.param(NOW - HOUR, NOW, NOW, False, id="by a machine whose clock is an hour behind"),
+        pytest.param(NOW - HOUR - 1, NOW, NOW, True, id="longer before"),
+        pytest.param(NOW - HOUR - 1, NOW, NOW - 1, False, id="a snapshot ahead of the clock"),
+    ],
+)
+def test_a_round_is_planned_by_a_clock_of_at_most_an_hour_before_its_snapshot(now_ms, made_ms, clock_ms, refused):
+    made = Commit(7, None, made_ms, "append", {})
+    if not refused:
+        require_after(made, now_ms, clock_ms)
+        return
+    with pytest.raises(HeldError, match=f"its now_ms {now_ms} is 3600001 ms before snapshot 7 was made"):
+        require_after(made, now_ms, clock_ms)
 
 
 def test_a_snapshot_of_a_clock_that_is_ahead_says_nothing_of_when_a_round_was_planned(orders):

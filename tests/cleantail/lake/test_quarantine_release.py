@@ -209,16 +209,18 @@ def test_a_release_that_met_a_round_starts_over_on_the_new_quarantine(held, monk
 
 
 def test_rounds_that_always_come_first_are_a_conflict(held, monkeypatch):
-    real, attempts = own_namespace.write_release, iter(range(100))
+    real, attempts, pauses = own_namespace.write_release, iter(range(100)), []
 
     def late(*arguments):
         real(*arguments)
         write_states(held, p0=replace(STATE, quarantine=replace(HELD, attempts=10 + next(attempts))))
 
     monkeypatch.setattr(own_namespace, "write_release", late)
+    monkeypatch.setattr("tenacity.nap.time.sleep", pauses.append)
     with pytest.raises(OvertakenError, match="cleantail.orders was changed meanwhile"):
         release(held.topic, 0, "ann", 1)
-    assert next(attempts) == own_namespace.TRIES.tries
+    assert (next(attempts), len(pauses)) == (5, 4)
+    assert sum(pauses) <= 1  # the user who releases it waits
     assert states(held)[0].quarantine
 
 
@@ -253,7 +255,7 @@ def test_the_word_is_a_short_property_of_plain_text(held):
     assert len(name) == len(PROPERTY_RELEASED) + 32
     assert text.isascii() and len(text) < 1000  # what a SQL catalog has room for
     word = RELEASE_JSON.value(text, "x")
-    assert (word.topic, word.partition, word.by[:4], word.at_ms) == ("orders", 0, "Zoë ", 7)
+    assert (word.topic, word.partition, word.by, word.at_ms) == ("orders", 0, "Zoë " + "é" * 36, 7)
 
 
 @pytest.mark.parametrize("text", ["none", "[1]", '{"topic": "orders", "partition": 0}'])
@@ -264,6 +266,12 @@ def test_a_text_that_is_no_release_lifts_nothing_and_stops_nothing(held, caplog,
     assert states(held)[0] == STATE
     assert f"namespace property {name} cannot be read" in caplog.text
     assert "lifts no quarantine" in caplog.text
+
+
+def test_the_other_properties_of_the_namespace_are_not_taken_for_releases(caplog):
+    release_text = RELEASE_JSON.text(Release("orders", 0, "uuid", "ann", 1, 1, 3, 10**15))
+    assert releases_in({"cleantail.reader.x": "{}", "owner": "ann", "copy": release_text}) == {}
+    assert caplog.text == ""
 
 
 def test_words_that_lift_nothing_any_more_go_with_the_next_release(held):
@@ -298,6 +306,8 @@ def test_a_catalog_that_fails_after_the_commit_fails_no_round(held, monkeypatch,
         raise OSError("secret")
 
     monkeypatch.setattr("cleantail.lake.own_namespace.open_catalog", fail)
+    forget_releases(held.topic, [])  # nothing to ask the catalog for
+    assert caplog.text == ""
     forget_releases(held.topic, read.values())
     assert "outdated releases of [0] were not removed" in caplog.text
     assert "secret" not in caplog.text

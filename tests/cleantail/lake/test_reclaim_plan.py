@@ -168,7 +168,7 @@ def test_files_of_one_first_offset_are_ordered_by_end_and_path():
 
 def test_without_a_table_there_is_nothing_to_reclaim():
     plan = resolve_reclaim(None, configs(), 0)
-    assert (plan, plan.due) == (ReclaimPlan(False, "there is no table yet"), False)
+    assert (plan, plan.due, plan.expired_snapshots) == (ReclaimPlan(False, "there is no table yet"), False, 0)
 
 
 def test_partitions_are_never_merged_with_each_other():
@@ -252,6 +252,13 @@ def test_a_file_that_is_registered_twice_is_not_rewritten():
     files = [data_file(n, path=str(n), registered=2 if n == 1 else 1) for n in range(3)]
     plan = resolve_reclaim(facts(files, KNOWN), configs(cleantail_reclaim_min_merge_files=2), 0)
     assert [[f.path for f in group] for group in plan.groups] == [["0", "2"]]
+
+
+def test_a_file_that_several_logs_share_is_not_rewritten():
+    files = [*FILES, *(data_file(n, path=path, partition=1) for n, path in enumerate(["3", "4", "5"]))]
+    known = KNOWN | {1: PartitionState(known_sequence_number=1)}
+    plan = resolve_reclaim(facts(files, known), configs(cleantail_reclaim_min_merge_files=2), 0)
+    assert [[f.path for f in group] for group in plan.groups] == [["0", "1", "2"], ["4", "5"]]
 
 
 def group(records=1, size=1, number=1, deleted=0):

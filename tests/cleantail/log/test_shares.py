@@ -207,6 +207,15 @@ def test_the_plan_says_how_many_tasks_there_are_and_why(over_budget, records, sa
 
 
 @pytest.mark.parametrize(
+    ("logs", "named"), [(10, "partitions 0, 1, 2, 3, 4, 5, 6, 7, 8, 9: 1 task"), (11, "11 partitions: 1 task")]
+)
+def test_the_plan_names_ten_partitions_and_counts_more(logs, named):
+    platform = Platform(spark={"master": "local[2]"}, home=Path("/x"), config_dir=Path("/x"))
+    unit = WorkUnit("r", 0, 0, 1, "b", tuple(work(p, 100) for p in range(logs)))
+    assert task_plan(unit, platform, KafkaConfigs()).startswith(named)
+
+
+@pytest.mark.parametrize(
     ("records", "said"),
     [
         ([100, 100], "1 task for all, because they share files"),

@@ -18,6 +18,7 @@ from cleantail.log.winners import (
     no_versions,
     ranks_of,
     record_ranks,
+    remembered_units,
     versions_of,
     worst_ranks,
 )
@@ -164,6 +165,21 @@ def test_the_first_offset_and_the_extreme_versions_rank_like_any_other():
     assert as_tuples(best) == {0: (True, lowest, 0), 1: (True, highest, 3), 2: (False, 0, 0)}
     assert as_tuples(worst) == {0: (False, 0, 1), 1: (True, highest, 2), 2: (False, 0, 0)}
     assert best.known.tolist() == worst.known.tolist() == [True, True, True, False]
+
+
+@pytest.mark.parametrize(
+    ("configs", "units"),
+    [
+        (KafkaConfigs(), {"offset": 1}),
+        (BY_TIME, {"timestamp in microseconds": 1, "timestamp": 1000}),
+        (FIRST, {"header first v": 1}),
+        (BY_ORDER, {"order": 1}),
+    ],
+    ids=["offset", "timestamp", "header", "order"],
+)
+def test_a_remembered_version_compares_only_with_those_of_its_strategy(configs, units):
+    """Of the same header's first and last value each is a strategy of its own; timestamps were in milliseconds once."""
+    assert remembered_units(configs) == units
 
 
 def test_by_offset_no_record_has_a_version():

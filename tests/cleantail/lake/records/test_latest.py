@@ -8,8 +8,9 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
-from cleantail.lake.records.reader_state import load_latest, winners
+from cleantail.lake.records.reader_state import load_latest, log_ends, log_starts, winners
 from cleantail.log.partition_state import PartitionState
+from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition
 
 NOW = 1_000_000
 HEADER = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
@@ -205,6 +206,40 @@ def test_a_topic_without_a_table_has_no_state(orders_table):
     orders_table.catalog.drop_table("cleantail.orders")
     with pytest.raises(CleantailError, match="topic orders has no table yet: ingest records first"):
         loaded(orders_table)
+
+
+# ---- where a log starts and ends
+
+
+def with_state(orders_table, partition, **state):
+    return orders_table.set_properties(**{f"cleantail.partition.{partition}": PartitionState(**state).as_json()})
+
+
+def test_a_log_ends_after_all_that_it_had_and_all_that_was_read_of_its_source(orders_table):
+    orders_table.append((0, 3, 0, b"a", b"x"), (1, 3, 0, b"a", b"x")).append((0, 1, 0, b"a", b"x"))
+    snapshot_id = orders_table.table.current_snapshot().snapshot_id
+    for partition, state in {
+        0: {"log_end_offset": 2},  # a record came later
+        1: {"log_end_offset": 9},  # its last records have gone
+        2: {"log_end_offset": 5},  # all its records have gone
+        3: {"checkpoint": 0},  # it never had any
+    }.items():
+        with_state(orders_table, partition, **state)
+    read = SourcePosition("c", "orders", "id", {0: 4, 2: 7, 4: 1, 5: 0}, "read_committed", "r", 5)
+    orders_table.set_properties(**{PROPERTY_POSITION: read.as_json()})
+    assert log_ends(orders_table.table) == {0: 4, 1: 9, 2: 7, 3: 0, 4: 1, 5: 0}
+    assert log_ends(orders_table.table, snapshot_id) == {0: 4, 1: 4}
+
+
+def test_only_the_current_snapshot_has_log_starts_that_retention_moved(orders_table):
+    orders_table.append((0, 3, 0, b"a", b"x"))
+    older = orders_table.table.current_snapshot().snapshot_id
+    orders_table.append((0, 4, 0, b"a", b"x"))
+    for partition, start in enumerate((0, 1, 7)):
+        with_state(orders_table, partition, retained_from=start)
+    current, configs = orders_table.table.current_snapshot().snapshot_id, orders_table.topic.config
+    starts = [log_starts(orders_table.table, configs, snapshot_id) for snapshot_id in (None, current, older)]
+    assert starts == [{1: 1, 2: 7}, {1: 1, 2: 7}, {}]
 
 
 # ---- remembered deletions
