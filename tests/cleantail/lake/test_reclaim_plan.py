@@ -116,6 +116,7 @@ def test_a_dead_file_does_not_take_a_large_neighbour_along():
         pytest.param([1] * 23, 1024, [], id="they do not reach 24 MiB"),
         pytest.param([1] * 24, 1024, [24], id="they reach it"),
         pytest.param([20, 4], 1024, [2], id="however few"),
+        pytest.param([23.5, 0.5], 1024, [2], id="with a small one"),
         pytest.param([24, 24], 1024, [], id="they have it already"),
         pytest.param([24, 20, 4, 24], 1024, [2], id="those between"),
         pytest.param([1] * 7, 16, [], id="not half a segment"),
@@ -123,7 +124,7 @@ def test_a_dead_file_does_not_take_a_large_neighbour_along():
     ],
 )
 def test_files_from_a_mib_on_are_merged_once_they_reach_their_size(sizes, segment_mib, expected):
-    files = [data_file(n, path=str(n), size_bytes=size << 20) for n, size in enumerate(sizes)]
+    files = [data_file(n, path=str(n), size_bytes=int(size * KIB**2)) for n, size in enumerate(sizes)]
     merged = groups(files, segment_bytes=segment_mib << 20, cleantail_reclaim_min_merge_files=30)
     assert (MERGED_BYTES, [len(group) for group in merged]) == (24 << 20, expected)
 
