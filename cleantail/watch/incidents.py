@@ -172,17 +172,17 @@ def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
     if condition.seen_ms < condition_before.seen_ms:
         return old
     lasts = condition.occurrence == condition_before.occurrence
-    again_in_run = condition.run_id == condition_before.run_id and not lasts
-    link = condition.link or (condition_before.link if lasts or again_in_run else "")
+    same_run = condition.run_id == condition_before.run_id
+    link = condition.link or (condition_before.link if lasts or same_run else "")
     cause = condition.cause or condition_before.cause
     newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link, cause=cause)
     last_words = {
         name: replace(word, occurrence=newest.occurrence)
-        if again_in_run and word.occurrence == condition_before.occurrence
+        if same_run and word.occurrence == condition_before.occurrence
         else word
         for name, word in old.last_words.items()
     }
-    since_ms = old.since_ms if lasts or again_in_run else at_ms
+    since_ms = old.since_ms if lasts or same_run else at_ms
     return replace(old, condition=newest, since_ms=since_ms, last_words=last_words)
 
 

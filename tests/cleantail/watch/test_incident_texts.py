@@ -45,6 +45,7 @@ def test_equal_books_are_equal_texts():
         "null",
         '"x"',
         '{"version": 3, "incidents": []}',
+        '{"version": 3, "incidents": [], "looked_ms": 1}',
         '{"version": 1}',
         '{"version": 2, "incidents": []}',
         '{"version": 1, "incidents": []}',

@@ -275,6 +275,14 @@ def test_who_hears_of_the_check_does_not_hear_of_its_quarantine_too():
     assert play.book.incidents == {}
 
 
+def test_a_quarantine_whose_end_may_have_been_heard_is_told_next_to_its_check():
+    play = Play()
+    play.look(held(0, 1)).tell()
+    play.look().tell(answers=False)
+    heard = [(event, said) for event, said, *_ in play.look(check(0, 3), held(0, 3)).tell()]
+    assert heard == [("check_failed", "open"), ("partition_quarantined", "open")]
+
+
 def test_who_wants_only_quarantines_hears_of_them_and_when_they_begin_anew():
     play = Play(Listener("mail", (Event.QUARANTINED,)))
     steps = [[check(0, 1), held(0, 1)], [held(0, 2)], []]
