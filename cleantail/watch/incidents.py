@@ -295,8 +295,9 @@ def after_sending(book: Book, listener: Listener, notification: Notification, by
 def _unsure_word(book: Book, incident: Incident, listener: Listener, by: str) -> LastWord:
     """Return the last word UNSURE. The mark of another task that is still sending stays."""
     word = _last_word(book, incident, listener)
-    another_is_sending = word is not None and word.by not in ("", by)
-    return replace(word, beside=True) if word and another_is_sending else LastWord(IncidentState.UNSURE)
+    if word is None or word.by in ("", by):
+        return LastWord(IncidentState.UNSURE)
+    return replace(word, beside=True)
 
 
 def _last_word(book: Book, incident: Incident, listener: Listener) -> LastWord | None:
