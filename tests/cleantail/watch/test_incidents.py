@@ -56,6 +56,10 @@ def test_what_is_seen_begins_with_the_run_that_saw_it():
     assert incident.is_open
 
 
+def test_what_was_seen_before_the_look_began_then():
+    assert after(look(replace(RUN, seen_ms=8), at_ms=9)).incidents[RUN.key].since_ms == 8
+
+
 @pytest.mark.parametrize(
     ("known", "over_ms"),
     [pytest.param(everything, 2, id="a look that could see it"), pytest.param(nothing, None, id="one that could not")],
@@ -178,6 +182,7 @@ def test_a_new_cause_is_the_same_incident_since_its_beginning_and_a_look_without
     ("reason", "same"),
     [
         pytest.param("offset 12 of partition 3 is gone", True, id="numbers"),
+        pytest.param("offset 12, of partition 3/5 is gone", True, id="numbers next to signs"),
         pytest.param("offset 7  of\npartition 4 is gone", True, id="spaces"),
         pytest.param("offset twelve of partition 3 is gone", False, id="words"),
         pytest.param("gone is offset 12 of partition 3", False, id="order"),
