@@ -320,9 +320,10 @@ def _work(work: PartitionWork, planned_works: list[dict[int, PartitionWork]]) ->
 def _base(topic: Topic, snapshot_id: int) -> tuple[Commit, TableFacts]:
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
-    for commit in history_of(table) if table is not None else ():
-        if commit.snapshot_id == snapshot_id:
-            return commit, table_facts(table, snapshot_id=snapshot_id, releases=current_releases(catalog, topic))
+    if table is not None:
+        for commit in history_of(table):
+            if commit.snapshot_id == snapshot_id:
+                return commit, table_facts(table, snapshot_id=snapshot_id, releases=current_releases(catalog, topic))
     raise _refused(f"snapshot {snapshot_id} is not in the history of {topic.table}")
 
 
