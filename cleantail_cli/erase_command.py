@@ -113,6 +113,7 @@ def erase(
     ErasureSecret.from_environ(call.platform.env)  # before keys are read, and before Spark starts
     signing_key(call.platform.env)
     require_usable(configured)
+    require_known(configured, exclude)
     store = ErasureStore(call.platform)
     if keys is not None and request_id is not None:
         raise CleantailError("--keys makes a request, and --request names one: name one of the two")
@@ -154,6 +155,19 @@ def erase(
     if tell_waiting(configured, rounds, call.output, "erase") or any(result.waits for result in results):
         return HeldError.exit_code
     return 0 if not problems and all(result.certificate for result in results) else 1
+
+
+def require_known(topic: Topic, exclude: Sequence[str]) -> None:
+    """Raise CleantailError for a name to exclude that the topic's tables do not have: a certificate would list it."""
+    from cleantail.lake.catalogs import kept_catalog, load_table, side_tables
+
+    tables = [load_table(kept_catalog(topic.platform), topic), *side_tables(topic).values()] if exclude else []
+    known = {"source", "versions"}.union(*(table.metadata.refs for table in tables if table is not None))
+    if unknown := sorted({*exclude} - (known - {"main"})):
+        raise CleantailError(
+            f"--exclude {unknown[0]}: no table of topic {topic.topic} has a branch or tag of this name. Allowed are "
+            f"these: {', '.join(sorted(known - {'main'}))}"
+        )
 
 
 def read_keys(source: str, encoding: str) -> list[bytes]:

@@ -195,18 +195,19 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
         manifests = {name: content for name, content in read.items() if isinstance(content, _List)}
         entries = {name: content for name, content in read.items() if isinstance(content, _Manifest)}
         outside = {m for of_list in manifests.values() for m in of_list.manifests} - read.keys()
-        entries |= {
-            m: c
-            for m, c in zip(outside, threads.map(store.manifest_of, outside), strict=True)
-            if isinstance(c, _Manifest)
-        }
+        others = dict(zip(outside, threads.map(store.manifest_of, outside), strict=True))
+        entries |= {name: content for name, content in others.items() if isinstance(content, _Manifest)}
+        manifest_names = [m for name in lists.values() if name in manifests for m in manifests[name].manifests]
+        if lacking := sorted({*lists.values()} - manifests.keys()) + sorted({*manifest_names} - entries.keys()):
+            # without it nobody knows which files the snapshot has, so that none may be deleted
+            raise TableError(f"table {store.table}: {lacking[0]}, which its metadata name, is missing or damaged")
         ids = {number for column in paths for number in _ids(document, column)}
         files = {m: tuple(e.entry(ids, store) for e in content.entries) for m, content in entries.items()}
         live = {e.name for of_manifest in files.values() for e in of_manifest if e.live}
         parquet = sorted({n for n in {*store.objects, *live} if n.endswith(".parquet")}) if keys is not None else []
         found = dict(zip(parquet, threads.map(lambda n: store.keys_in(n, columns, keys), parquet), strict=True))
     unread = {n for n, content in read.items() if content is None and n in store.objects}
-    unread |= {n for n, holding in found.items() if holding is None and n in store.objects}
+    unread |= {n for n, holding in found.items() if holding is None}
     unread |= {n for n in store.objects if not n.endswith((".avro", ".parquet", *NO_KEYS))}
     readable = [holding for holding in found.values() if holding is not None]
     named = {store.name_of(n) for n in _named_besides(document)} | {e.name for of in files.values() for e in of}
@@ -255,7 +256,7 @@ class _Store:
     """The objects of one table, by their names."""
 
     def __init__(self, table: Table) -> None:
-        self._io, self._table = table.io, ".".join(table.name()[-2:])
+        self._io, self.table = table.io, ".".join(table.name()[-2:])
         self.location = table.location().rstrip("/")
         listed = list(files_below(table.io, self.location))
         root = self._root([file.path for file in listed])
@@ -305,16 +306,14 @@ class _Store:
         return document
 
     def manifest_of(self, name: str) -> _List | _Manifest | None:
-        """Return a manifest list, a manifest, or None if it is neither or does not exist any more."""
+        """Return a manifest list, a manifest, or None if it is neither, is damaged, or does not exist."""
         import fastavro
 
         try:
             reader = fastavro.reader(BytesIO(self.content_of(name)))
             rows: list[Any] = list(reader)
-        except FileNotFoundError:
+        except Exception:  # any error of a store or of a damaged file, which may quote it
             return None
-        except Exception as e:
-            raise TableError(f"table {self._table}: {name} cannot be read: {type(e).__name__}") from None
         kind = str(reader.writer_schema["name"]).rpartition(".")[2]  # type: ignore[index, call-overload]
         if kind == "manifest_file":
             return _List(tuple(self.name_of(row["manifest_path"]) for row in rows))
@@ -323,18 +322,23 @@ class _Store:
         return _Manifest(tuple(_raw(row["status"], row["data_file"]) for row in rows))
 
     def keys_in(self, name: str, columns: Sequence[KeyColumn], keys: ErasedKeys | None) -> Holding | None:
-        """Return how many records of a Parquet file have an erased key. None if it has no column for a key, or if
-        another process has just deleted the file."""
+        """Return how many records of a Parquet file have an erased key. None if it cannot be read, or has no column for
+        a key."""
+        assert keys is not None, "the keys of a scan of the metadata alone"
+        try:
+            return self._keys_in(name, columns, keys)
+        except FileNotFoundError:  # another process has just deleted it
+            return Holding(0, 0)
+        except Exception:  # any error of a store or of a damaged file, which may quote a record
+            return None
+
+    def _keys_in(self, name: str, columns: Sequence[KeyColumn], keys: ErasedKeys) -> Holding | None:
         import polars as pl
 
-        assert keys is not None, "the keys of a scan of the metadata alone"
         path = self.path_of(name)
         local = path.startswith(("/", "file:"))
-        try:
-            source: Any = _without_scheme(path) if local else self.content_of(name)
-            there = pl.scan_parquet(source if local else BytesIO(source), glob=False).collect_schema()
-        except FileNotFoundError:
-            return Holding(0, 0)
+        source: Any = _without_scheme(path) if local else self.content_of(name)
+        there = pl.scan_parquet(source if local else BytesIO(source), glob=False).collect_schema()
         if set(there.names()) == POSITION_COLUMNS:
             return Holding(0, 0)
         parts = [next((n for n in column.names if _leads_to(there, n)), None) for column in columns]

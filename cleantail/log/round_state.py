@@ -116,6 +116,14 @@ def after_reconciliation(state: PartitionState, work: PartitionWork, now_ms: int
     )
 
 
-def after_erasure(state: PartitionState, now_ms: int) -> PartitionState:
-    """Return the state after an erasure. The ledger may count tombstones that it removed, until the next expiry."""
-    return replace(state, last_round_ms=now_ms, quarantine=None if _is_of(state, ERASE) else state.quarantine)
+def after_erasure(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
+    """Return the state after an erasure, which may remove the log's last records: the state keeps where the log ended.
+
+    The ledger may count tombstones that it removed, until the next expiry.
+    """
+    return replace(
+        state,
+        log_end_offset=max(state.log_end_offset or 0, work.log_end_offset),
+        last_round_ms=now_ms,
+        quarantine=None if _is_of(state, ERASE) else state.quarantine,
+    )

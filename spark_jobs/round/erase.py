@@ -33,7 +33,6 @@ from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog, side_tables
 from cleantail.lake.neighbours import GC_ENABLED, may_delete_files
 from cleantail.log.quarantine import kept_until_ms
-from cleantail.log.round_state import ERASE
 from cleantail.retries import ROUNDS
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.commit_summaries import OPERATION
@@ -298,7 +297,7 @@ def _rewrite(table: TopicTable, place: Place, scan: TableScan, keys: ErasedKeys 
         made = _written(table, iceberg, place, files, keys)
         replacements = [Replacement(number, old, new) for number, (old, new) in sorted(made.items())]
         try:
-            replace_and_forget(table.jvm, place.load, replacements, base, {OPERATION: ERASE})
+            replace_and_forget(table.jvm, place.load, replacements, base, {OPERATION: "erase files"})
         except ConflictError:
             delete_files(table, [str(file.location()) for one in replacements for file in one.new])
             raise
@@ -325,6 +324,9 @@ def _written(
     """Write the live records of each file into new ones. No new file remains after an error."""
     try:
         tasks = [replace(rewrite_task(table, iceberg, [file]), in_order=False, without=keys) for file in files]
+    except ConflictError:
+        several = "a delete file has rows of several data files (CALL system.rewrite_position_delete_files splits it)"
+        raise TableError(_refused(place, several)) from None
     except RefusedError as e:
         raise TableError(_refused(place, str(e))) from None
     if keys is not None:

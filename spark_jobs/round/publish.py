@@ -208,7 +208,7 @@ def _next_states(
             elif checked.kind == RECONCILE:
                 after[work.partition] = after_reconciliation(state, work, unit.now_ms)
             elif checked.kind == ERASE:
-                after[work.partition] = after_erasure(state, unit.now_ms)
+                after[work.partition] = after_erasure(state, work, unit.now_ms)
             else:
                 after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
     return after

@@ -176,3 +176,20 @@ def test_checksums_and_the_hint_of_hadoop_are_passed(table):
     (file.parent / f".{file.name}.crc").write_bytes(b"crc\0" + bytes(4 + 4 * chunks))
     (folder(table) / "metadata" / "version-hint.text").write_text("3\n")
     assert scan_table(table, KEYS, ("key",)).problems() == []
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1half"], ids=["empty", "half"])
+def test_a_damaged_file_of_no_snapshot_prevents_a_proof_by_its_name(table, content):
+    table.append(rows(b"gone"))
+    (folder(table) / "data" / "part.parquet").write_bytes(content)
+    (folder(table) / "metadata" / "half.avro").write_bytes(content)
+    scan = scan_table(table, KEYS, ("key",))
+    assert scan.unread == ("data/part.parquet", "metadata/half.avro") and len(scan.holding) == 1
+
+
+def test_a_damaged_manifest_of_a_snapshot_is_an_error_because_its_files_are_unknown(table):
+    table.append(rows(b"gone"))
+    manifest = table.current_snapshot().manifests(table.io)[0].manifest_path.removeprefix("file://")
+    Path(manifest).write_bytes(b"half")
+    with pytest.raises(TableError, match="is missing or damaged"):
+        scan_table(table, KEYS, ("key",))

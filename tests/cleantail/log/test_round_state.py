@@ -5,7 +5,14 @@ from dataclasses import replace
 import pytest
 
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine, Reconciled
-from cleantail.log.round_state import after_expiry, after_reconciliation, after_round, late_spans, proof_due
+from cleantail.log.round_state import (
+    after_erasure,
+    after_expiry,
+    after_reconciliation,
+    after_round,
+    late_spans,
+    proof_due,
+)
 from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork
 
@@ -219,3 +226,11 @@ def test_a_reconciliation_of_a_log_in_good_order_leaves_it_so():
 def test_a_compaction_leaves_what_was_reconciled():
     before = PartitionState(reconciled=Reconciled(20, 500))
     assert after_round(before, WORK, SWEPT, 7, 600).reconciled == Reconciled(20, 500)
+
+
+@pytest.mark.parametrize(
+    ("before", "end"), [(None, WORK.log_end_offset), (10**6, 10**6)], ids=["first", "higher before"]
+)
+def test_an_erasure_keeps_where_the_log_ended_though_its_last_records_go(before, end):
+    state = after_erasure(PartitionState(checkpoint=3, log_end_offset=before), WORK, 600)
+    assert (state.log_end_offset, state.checkpoint, state.last_round_ms) == (end, 3, 600)

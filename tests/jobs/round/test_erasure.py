@@ -89,13 +89,17 @@ def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were
     workshop.ok(
         "ingest", topic, "--file", workshop.file("b.jsonl", [record(6, f"{GONE}-0", VALUE), record(7, KEPT, "z")])
     )
-    before = workshop.read(topic)
+    before, ends = (
+        workshop.read(topic),
+        [log["log_end_offset"] for log in workshop.json("status", topic)["topics"][topic]],
+    )
     assert len(holding(workshop, topic, GONE, VALUE)) >= 4  # data files and manifests
     code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
     assert code == 0, err + out
     assert holding(workshop, topic, GONE, VALUE) == {}
     after = workshop.read(topic)
     assert after == [r for r in before if not str(r["key"]).startswith(GONE)]
+    assert [log["log_end_offset"] for log in workshop.json("status", topic)["topics"][topic]] == ends == [8, 6]
     [request] = json.loads(out)["requests"]
     content = verified(request["certificate"].encode(), public_key(workshop))
     assert content["steps"]["proven"]["found"] == 0
@@ -127,6 +131,9 @@ def test_a_tag_of_somebody_else_is_refused_by_its_name_or_excluded_and_a_failed_
     spark.sql(f"ALTER TABLE {table.name} CREATE TAG `audit`")
     spark.sql(f"ALTER TABLE {table.name} CREATE BRANCH `failed_20270115T080000_000_1_u0_1800000000`")
     before = workshop.read(topic)
+    for name in ("main", "audti"):
+        code, _, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", more=("--exclude", name))
+        assert (code, "Allowed are" in err) == (2, True)
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0")
     assert (code, "audit" in out, "--exclude" in out) == (1, True, True)
     assert "audit" in workshop.json("erasures", topic)["requests"][0]["reason"]
