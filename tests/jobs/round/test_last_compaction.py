@@ -68,13 +68,12 @@ def test_a_scrape_has_every_metric_of_a_topic_after_its_rounds(workshop):
     content.cache.summaries([workshop.find(topic)], 30)
     content.cache.totals(30)
     found = {s.metric.name: s.value for s in samples_of(content, [topic], NOW + HOUR, {}, {}) if topic in s.labels}
-    of_airflow, of_accidents = (
-        {"time-since-last-run-ms", "last-run-failed"},
-        {"checks-failed", "bytes-put-back", "bytes-taken-again"},
-    )
+    of_airflow = {"time-since-last-run-ms", "last-run-failed"}
+    of_accidents = {"checks-failed", "bytes-put-back", "bytes-taken-again"}
     of_sources = {"source-lag-offsets", "source-lag-snapshots", "source-lag-secs"}
+    of_erasures = {"erasures-open", "erasures-overdue", "erasure-deadline-left-secs"}
     of_topics = {metric.name for metric in METRICS if "topic" in metric.labels}
-    assert of_topics - set(found) == of_airflow | of_accidents | of_sources
+    assert of_topics - set(found) == of_airflow | of_accidents | of_sources | of_erasures
     seen = last(workshop, topic)
     assert found["round-messages-read"] == seen.messages_read and found["round-bytes-read"] == seen.bytes_read > 0
     sizes_now = [
