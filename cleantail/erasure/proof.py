@@ -4,7 +4,8 @@ An erasure scans a table twice. The first scan is the inventory: which files mus
 none is left. Neither uses a reader of the rounds:
 
 1. The store lists the objects. The catalog gives the location of the metadata, and nothing else.
-2. Polars reads the key columns of each Parquet file, also of records that delete files hide.
+2. Polars reads the key columns of each Parquet file, also of records that delete files hide. Of an object in a bucket,
+   only these columns are downloaded.
 3. fastavro reads manifests and their lists. A manifest repeats bounds of keys. So it must go too if it names a file
    with an erased key, or a file that is no longer there: nobody can read of which keys its bounds are.
 4. Metadata, Puffin files and delete files by position have no keys. Any other object is *unread*, and prevents a
@@ -22,8 +23,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
-from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from io import SEEK_END, BytesIO
+from tempfile import TemporaryFile
+from typing import IO, TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.records.topic_columns import joined_parts, key_bytes
@@ -37,6 +39,10 @@ if TYPE_CHECKING:
 
 READ_THREADS = 8
 BATCH_RECORDS = 1 << 20
+PORTION_BYTES = 8 << 20
+"""Maximum of a download in memory."""
+FOOTER_BYTES = 8
+"""The end of a Parquet file: the length of its footer, and PAR1."""
 ENTRY_DELETED, POSITION_DELETES = 2, 1
 POSITION_COLUMNS = {"file_path", "pos"}
 """Columns of a delete file by position. One with a third column, the deleted row, is not passed."""
@@ -333,27 +339,63 @@ class _Store:
             return None
 
     def _keys_in(self, name: str, columns: Sequence[KeyColumn], keys: ErasedKeys) -> Holding | None:
-        import polars as pl
-
         path = self.path_of(name)
-        local = path.startswith(("/", "file:"))
-        source: Any = _without_scheme(path) if local else self.content_of(name)
-        there = pl.scan_parquet(source if local else BytesIO(source), glob=False).collect_schema()
-        if set(there.names()) == POSITION_COLUMNS:
-            return Holding(0, 0)
-        parts = [next((n for n in column.names if _leads_to(there, n)), None) for column in columns]
-        if not parts or None in parts:
-            return None
-        frame = pl.scan_parquet(source if local else BytesIO(source), glob=False)
-        chosen = frame.select(_field(str(n)).alias(str(at)) for at, n in enumerate(parts))
-        records = int(frame.select(pl.len()).collect().item())
-        erased, met = 0, set[int]()
-        for at in range(0, records, BATCH_RECORDS):
-            batch = chosen.slice(at, BATCH_RECORDS).collect().to_arrow(compat_level=pl.CompatLevel.oldest())
-            entries = keys.entries(_keys(batch.combine_chunks(), columns))
-            erased += int((entries >= 0).sum())
-            met.update(entries[entries >= 0].tolist())
-        return Holding(records, erased, frozenset(met))
+        if _is_local(path):
+            return _found_in(_without_scheme(path), columns, keys)
+        with self._io.new_input(path).open() as stream, TemporaryFile() as copy:
+            _download(stream, copy, {name for column in columns for name in column.names})
+            return _found_in(f"/dev/fd/{copy.fileno()}", columns, keys)
+
+
+def _is_local(path: str) -> bool:
+    return path.startswith(("/", "file:"))
+
+
+def _download(stream: Any, copy: IO[bytes], names: Collection[str]) -> None:
+    """Copy the ends of a Parquet file and the chunks of these columns to the same places; the rest stays a hole.
+
+    The copy has no name in a folder, so that it ends with its process. An engine that reads a hole fails: zeros are no
+    page."""
+    import pyarrow.parquet as pq
+
+    size = stream.seek(0, SEEK_END) or stream.tell()
+    stream.seek(max(size - FOOTER_BYTES, 0))
+    length = FOOTER_BYTES + int.from_bytes(stream.read(FOOTER_BYTES)[:4], "little")
+    footer = pq.read_metadata(stream)
+    ranges = [(0, FOOTER_BYTES), (max(size - length, 0), length)]
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        for column in (group.column(at) for at in range(group.num_columns)):
+            if column.path_in_schema in names:
+                starts = (column.dictionary_page_offset, column.data_page_offset)
+                ranges.append((min(start for start in starts if start), column.total_compressed_size))
+    for start, length in ranges:
+        for at in range(start, min(start + length, size), PORTION_BYTES):
+            stream.seek(at)
+            copy.seek(at)
+            copy.write(stream.read(min(PORTION_BYTES, start + length - at)))
+    copy.flush()
+
+
+def _found_in(source: str, columns: Sequence[KeyColumn], keys: ErasedKeys) -> Holding | None:
+    import polars as pl
+
+    frame = pl.scan_parquet(source, glob=False)
+    there = frame.collect_schema()
+    if set(there.names()) == POSITION_COLUMNS:
+        return Holding(0, 0)
+    parts = [next((n for n in column.names if _leads_to(there, n)), None) for column in columns]
+    if not parts or None in parts:
+        return None
+    chosen = frame.select(_field(str(n)).alias(str(at)) for at, n in enumerate(parts))
+    records = int(frame.select(pl.len()).collect().item())
+    erased, met = 0, set[int]()
+    for at in range(0, records, BATCH_RECORDS):
+        batch = chosen.slice(at, BATCH_RECORDS).collect().to_arrow(compat_level=pl.CompatLevel.oldest())
+        entries = keys.entries(_keys(batch.combine_chunks(), columns))
+        erased += int((entries >= 0).sum())
+        met.update(entries[entries >= 0].tolist())
+    return Holding(records, erased, frozenset(met))
 
 
 def _raw(status: int, file: Mapping[str, Any]) -> _RawEntry:

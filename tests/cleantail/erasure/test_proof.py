@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pyarrow as pa
@@ -9,11 +10,13 @@ import pyarrow.parquet as pq
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
+from pyiceberg.io.pyarrow import PyArrowFile
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType, StructType
 
+from cleantail.erasure import proof
 from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
 from cleantail.erasure.proof import scan_table
 from cleantail.errors import TableError
@@ -193,3 +196,63 @@ def test_a_damaged_manifest_of_a_snapshot_is_an_error_because_its_files_are_unkn
     Path(manifest).write_bytes(b"half")
     with pytest.raises(TableError, match="is missing or damaged"):
         scan_table(table, KEYS, ("key",))
+
+
+class Counted:
+    """An object of a store. The sizes of all reads are kept."""
+
+    closed = False
+    read_bytes: list[int] = []
+
+    def __init__(self, stream):
+        self._stream, self.seek, self.tell = stream, stream.seek, stream.tell
+
+    def read(self, *size):
+        content = self._stream.read(*size)
+        self.read_bytes.append(len(content))
+        return content
+
+    def close(self):
+        self._stream.close()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+@pytest.fixture
+def far(monkeypatch):
+    """Parquet files are as far as in a bucket. Returns the sizes of reads."""
+    opened = PyArrowFile.open
+    monkeypatch.setattr(proof, "_is_local", lambda path: False)
+    monkeypatch.setattr(
+        PyArrowFile, "open", lambda f, *a: Counted(opened(f, *a)) if f.location.endswith(".parquet") else opened(f, *a)
+    )
+    monkeypatch.setattr(Counted, "read_bytes", sizes := [])
+    return sizes
+
+
+def test_of_an_object_in_a_bucket_only_the_key_column_is_downloaded_in_portions(table, far, monkeypatch):
+    monkeypatch.setattr(proof, "PORTION_BYTES", 1_000)
+    with table.update_schema() as update:
+        update.add_column("value", BinaryType())
+    values = pa.array([os.urandom(1_000) for _ in range(3_000)], pa.binary())
+    table.append(rows(*(b"stays", None, b"gone") * 1_000).append_column("value", values))
+    [size] = [file.stat().st_size for file in folder(table).rglob("*.parquet")]
+    [holding] = scan_table(table, KEYS, ("key",)).holding.values()
+    assert (holding.records, holding.erased) == (3_000, 1_000)
+    assert size > 3_000_000 and 0 < sum(far) < 150_000 and max(far) <= 65_536
+
+
+def test_a_damaged_object_in_a_bucket_prevents_a_proof_by_its_name(table, far):
+    table.append(rows(b"gone"))
+    data = folder(table) / "data"
+    [file] = data.rglob("*.parquet")
+    content = file.read_bytes()
+    (data / "cut.parquet").write_bytes(content[: len(content) // 2])
+    (data / "empty.parquet").write_bytes(b"")
+    (data / "whole.parquet").write_bytes(content)
+    scan = scan_table(table, KEYS, ("key",))
+    assert scan.unread == ("data/cut.parquet", "data/empty.parquet") and len(scan.holding) == 2
