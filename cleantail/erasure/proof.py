@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from io import SEEK_END, BytesIO
+from itertools import product
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
@@ -50,12 +51,8 @@ NO_KEYS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", ".crc", "
 """Ends of the names of objects that have no keys. Iceberg's sketches in Puffin files are of hashes."""
 
 
-@dataclass(frozen=True, slots=True)
-class KeyColumn:
-    """A column of the key: every name that it ever had in the table, and Iceberg's name of its type."""
-
-    names: tuple[str, ...]
-    kind: str
+KeyColumn = tuple[tuple[int, str, str], ...]
+"""A column of the key: (field id, name, type in Iceberg) of every field that ever had its name, or its id."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +340,7 @@ class _Store:
         if _is_local(path):
             return _found_in(_without_scheme(path), columns, keys)
         with self._io.new_input(path).open() as stream, TemporaryFile() as copy:
-            _download(stream, copy, {name for column in columns for name in column.names})
+            _download(stream, copy, columns)
             return _found_in(f"/dev/fd/{copy.fileno()}", columns, keys)
 
 
@@ -351,7 +348,7 @@ def _is_local(path: str) -> bool:
     return path.startswith(("/", "file:"))
 
 
-def _download(stream: Any, copy: IO[bytes], names: Collection[str]) -> None:
+def _download(stream: Any, copy: IO[bytes], columns: Sequence[KeyColumn]) -> None:
     """Copy the ends of a Parquet file and the chunks of these columns to the same places; the rest stays a hole.
 
     The copy has no name in a folder, so that it ends with its process. An engine that reads a hole fails: zeros are no
@@ -362,6 +359,8 @@ def _download(stream: Any, copy: IO[bytes], names: Collection[str]) -> None:
     stream.seek(max(size - FOOTER_BYTES, 0))
     length = FOOTER_BYTES + int.from_bytes(stream.read(FOOTER_BYTES)[:4], "little")
     footer = pq.read_metadata(stream)
+    ids = _paths_by_id(footer.schema.to_arrow_schema())
+    names = {path for column in columns for number, name, _ in column for path in (name, ids.get(number))}
     ranges = [(0, FOOTER_BYTES), (max(size - length, 0), length)]
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
@@ -378,24 +377,53 @@ def _download(stream: Any, copy: IO[bytes], names: Collection[str]) -> None:
 
 
 def _found_in(source: str, columns: Sequence[KeyColumn], keys: ErasedKeys) -> Holding | None:
+    import numpy as np
     import polars as pl
+    import pyarrow.parquet as pq
 
     frame = pl.scan_parquet(source, glob=False)
     there = frame.collect_schema()
     if set(there.names()) == POSITION_COLUMNS:
         return Holding(0, 0)
-    parts = [next((n for n in column.names if _leads_to(there, n)), None) for column in columns]
-    if not parts or None in parts:
+    ids = _paths_by_id(pq.read_schema(source))
+    # every field of the file that may be the key, in any schema: more than one after a change of names
+    parts = [_candidates(column, there, ids) for column in columns]
+    if not all(parts) or not parts:
         return None
-    chosen = frame.select(_field(str(n)).alias(str(at)) for at, n in enumerate(parts))
+    names = sorted({name for part in parts for name, _ in part})
+    chosen = frame.select(_field(name).alias(name) for name in names)
     records = int(frame.select(pl.len()).collect().item())
     erased, met = 0, set[int]()
     for at in range(0, records, BATCH_RECORDS):
         batch = chosen.slice(at, BATCH_RECORDS).collect().to_arrow(compat_level=pl.CompatLevel.oldest())
-        entries = keys.entries(_keys(batch.combine_chunks(), columns))
-        erased += int((entries >= 0).sum())
-        met.update(entries[entries >= 0].tolist())
+        found = np.zeros(batch.num_rows, bool)
+        for key in product(*parts):
+            entries = keys.entries(_keys(batch, key))
+            found |= entries >= 0
+            met.update(entries[entries >= 0].tolist())
+        erased += int(found.sum())
     return Holding(records, erased, frozenset(met))
+
+
+def _candidates(column: KeyColumn, there: Mapping[str, Any], ids: Mapping[int, str]) -> list[tuple[str, str]]:
+    """Return (name in the file, type) of each field that may be this column: by its id, or by its name if the file has
+    none of the ids."""
+    by_id = {ids[number]: kind for number, _, kind in column if number in ids}
+    by_name = {name: kind for _, name, kind in column}
+    return [(name, kind) for name, kind in (by_id or by_name).items() if _leads_to(there, name)]
+
+
+def _paths_by_id(schema: pa.Schema) -> dict[int, str]:
+    """Return field id -> path of the columns of a Parquet file that have an id. Polars does not read ids."""
+
+    def walk(fields: Iterable[pa.Field], prefix: str) -> Iterator[tuple[int, str]]:
+        for each in fields:
+            if number := (each.metadata or {}).get(b"PARQUET:field_id"):
+                yield int(number), prefix + each.name
+            if hasattr(each.type, "fields"):
+                yield from walk(each.type.fields, f"{prefix}{each.name}.")
+
+    return dict(walk(schema, ""))
 
 
 def _raw(status: int, file: Mapping[str, Any]) -> _RawEntry:
@@ -426,24 +454,13 @@ def _field(name: str) -> Any:
     return expression
 
 
-def _keys(batch: pa.Table, columns: Sequence[KeyColumn]) -> pa.Array:
-    import pyarrow as pa
-
-    arrays = [batch.column(at) for at in range(batch.num_columns)]
-    plain = [a.combine_chunks() if isinstance(a, pa.ChunkedArray) else a for a in arrays]
-    parts = [key_bytes(array, column.kind) for array, column in zip(plain, columns, strict=True)]
+def _keys(batch: pa.Table, key: Sequence[tuple[str, str]]) -> pa.Array:
+    parts = [key_bytes(batch.column(name).combine_chunks(), kind) for name, kind in key]
     return parts[0] if len(parts) == 1 else joined_parts(parts)
 
 
 def key_columns(document: Mapping[str, Any], paths: Sequence[str]) -> list[KeyColumn]:
-    """Return the columns of the key, each with all names that its field id has in any schema of the metadata."""
-    columns = []
-    for path in paths:
-        ids = _ids(document, path)
-        named = [(name, kind) for number, name, kind in _fields(document) if number in ids]
-        names = tuple(dict.fromkeys([path, *(name for name, _ in named)]))
-        columns.append(KeyColumn(names, named[-1][1] if named else "binary"))
-    return columns
+    return [tuple(f for f in _fields(document) if f[0] in _ids(document, path)) for path in paths]
 
 
 def _ids(document: Mapping[str, Any], path: str) -> set[int]:

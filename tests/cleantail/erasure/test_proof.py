@@ -107,6 +107,22 @@ def test_a_file_that_was_written_before_the_column_was_renamed_is_read_by_its_ol
     assert len(scan_table(table, KEYS, ("id",)).holding) == 1
 
 
+@pytest.mark.parametrize("place", ["near", "far"])
+def test_a_column_that_took_the_name_of_another_is_found_in_old_files_by_its_id(catalog, place, request):
+    schema = Schema(NestedField(1, "b", BinaryType()), NestedField(2, "a", LongType()))
+    table = catalog.create_table("n.r", schema)
+    table.append(pa.table({"b": pa.array([b"gone", b"stays"]), "a": pa.array([1, 2], pa.int64())}))
+    with table.update_schema() as update:
+        update.delete_column("a")
+    with table.update_schema() as update:
+        update.rename_column("b", "a")
+    if place == "far":
+        request.getfixturevalue("far")
+    scan = scan_table(table, KEYS, ("a",))
+    [holding] = scan.holding.values()
+    assert (holding.erased, scan.unread) == (1, ())
+
+
 def test_a_key_in_a_struct_and_one_of_several_parts_are_read_as_rounds_read_them(catalog):
     inner = StructType(NestedField(3, "id", StringType()), NestedField(4, "n", LongType()))
     table = catalog.create_table("n.s", Schema(NestedField(1, "offset", LongType()), NestedField(2, "k", inner)))
