@@ -50,10 +50,13 @@ class ObjectVersions:
 
 
 def object_versions(table: Table) -> ObjectVersions | None:
-    """Return what the bucket keeps. None if the table is not in S3: other stores are listed as they are."""
+    """Return what the bucket keeps. None for local files, which have no older versions. Only S3 is asked."""
     location = urlsplit(table.location())
-    if location.scheme not in ("s3", "s3a", "s3n"):
+    if location.scheme in ("", "file"):
         return None
+    if location.scheme not in ("s3", "s3a", "s3n"):
+        kept = "older versions, soft-deleted objects and snapshots"
+        return ObjectVersions(unseen=f"{kept} of the store ({location.scheme}): Cleantail cannot list them there")
     properties = {name: str(value) for name, value in table.io.properties.items() if value is not None}
     if not all(properties.get(name) for name in LOGIN):
         return ObjectVersions(unseen="older versions in the bucket: its login has no access key to list them with")

@@ -75,3 +75,14 @@ def test_a_store_that_refuses_the_listing_or_a_login_without_a_key_is_named(buck
 
 def test_other_stores_have_no_versions_to_list():
     assert object_versions(SimpleNamespace(location=lambda: "file:///w/t", io=None)) is None
+
+
+@pytest.mark.parametrize("location", ["gs://lake/w/t", "abfss://lake@a.dfs.core.windows.net/w/t", "hdfs://name/w/t"])
+def test_a_store_that_is_not_asked_for_older_versions_is_no_store_without_them(location):
+    found = object_versions(SimpleNamespace(location=lambda: location))
+    assert found.problem.startswith("older versions, soft-deleted objects") and "cannot list" in found.problem
+
+
+@pytest.mark.parametrize("location", ["/data/w/t", "file:///data/w/t"])
+def test_local_files_have_no_older_versions(location):
+    assert object_versions(SimpleNamespace(location=lambda: location)) is None
