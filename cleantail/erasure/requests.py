@@ -28,6 +28,8 @@ FAILED: Final = "failed"
 LIFTED: Final = "lifted"
 TOMBSTONED: Final = "tombstoned"
 """Tombstones were written to the topic in Kafka. No step: the state stays what it is."""
+PUBLISHING: Final = "publishing"
+"""A round that hides records is about to be published. No step: a later run sees in the table whether it was."""
 EXCLUDED: Final = "excluded"
 """A person excluded more names after the request. No step either."""
 STEPS: Final = (REQUESTED, APPROVED, HIDDEN, REWRITTEN, REMOVED, PROVEN, CERTIFIED)
@@ -104,7 +106,7 @@ class ErasureRequest:
         for final in ENDS:
             if self.first(final):
                 return final
-        return next(e.event for e in reversed(self.events) if e.event not in (LIFTED, TOMBSTONED, EXCLUDED))
+        return next(e.event for e in reversed(self.events) if e.event not in (LIFTED, TOMBSTONED, PUBLISHING, EXCLUDED))
 
     @property
     def is_open(self) -> bool:

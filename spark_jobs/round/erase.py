@@ -28,14 +28,15 @@ from cleantail.config.topic_table import KEY
 from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.erasure.object_versions import ObjectVersions, object_versions
 from cleantail.erasure.proof import NO_KEYS, TableScan, engine, scan_table
+from cleantail.erasure.requests import PUBLISHING
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog, side_tables
 from cleantail.lake.neighbours import GC_ENABLED, may_delete_files
 from cleantail.log.quarantine import kept_until_ms
 from cleantail.retries import ROUNDS
-from cleantail.rounds.checked_round import RoundResult
-from cleantail.rounds.commit_summaries import OPERATION
+from cleantail.rounds.checked_round import CheckedRound, RoundResult
+from cleantail.rounds.commit_summaries import OPERATION, ROUND
 from spark_jobs.engine.rewrite_task import rewrite_all
 from spark_jobs.engine.table_files import new_data_files
 from spark_jobs.engine.tasks import run_tasks
@@ -43,7 +44,7 @@ from spark_jobs.engine.written_files import RefusedError
 from spark_jobs.iceberg.commits import Load, Replacement, replace_and_forget
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.file_removal import delete_unreached, forget_snapshots
-from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.iceberg_reads import history, iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import PlannedFile, planned_files
 from spark_jobs.iceberg.tables import TopicTable, created_at_s
@@ -109,6 +110,12 @@ class Done:
         done.branches |= {name: list(names) for name, names in removed.get("branches", {}).items()}
         return done
 
+    def count(self, hidden: Mapping[str, Any]) -> None:
+        """Add a published round, as _to_hide returns it."""
+        for log, records in hidden["records"].items():
+            self.hidden[log] = self.hidden.get(log, 0) + records
+        self.rounds.append(hidden["round"])
+
     @property
     def as_hidden(self) -> dict[str, Any]:
         of_keys = {"keys_found": self.keys_found}
@@ -167,6 +174,8 @@ def erase_keys(
     if not run.table.exists():
         raise CleantailError(f"topic {run.table.topic.topic} has no table yet; nothing was erased")
     done, places, left = Done.of(before), places_of(run.table), dict[Place, list[str]]()
+    _count_killed(run.table, done, before.get(PUBLISHING))
+    run = replace(run, publishing=lambda checked: note(PUBLISHING, _to_hide(checked.round, checked)))
     since_ms = {place: _require_own(run.table, place) for place in places}
     for number in range(PASSES):
         run.progress("searching for the keys" if number == 0 else "searching again")
@@ -263,14 +272,26 @@ def _hide(run: Run, keys: ErasedKeys, scans: Mapping[Place, TableScan], done: Do
         result = erase_round(run, keys, int(time.time() * 1000))
         if result.holds and result.checked:
             return drop_if_waiting(run, result)
-        for measure in result.measures:
-            if measure.partition in result.published and (records := measure.deleted.get("erased")):
-                log = str(measure.partition)
-                done.hidden[log] = done.hidden.get(log, 0) + records
-        done.rounds += [result.round] if result.round and result.published else []
+        if result.round and result.published:
+            done.count(_to_hide(result.round, result))
         if not result.ok:
             return result
     return None
+
+
+def _to_hide(name: str, made: CheckedRound | RoundResult) -> dict[str, Any]:
+    """Return the name of a round, and how many records it hides in each log that is published."""
+    logs = made.green if isinstance(made, CheckedRound) else made.published
+    counts = {str(m.partition): m.deleted.get("erased", 0) for m in made.measures if m.partition in logs}
+    return {"round": name, "records": {log: records for log, records in counts.items() if records}}
+
+
+def _count_killed(table: TopicTable, done: Done, hidden: Mapping[str, Any] | None) -> None:
+    """Count the round that an earlier run published if it was killed before it recorded that."""
+    if hidden is None or hidden["round"] in done.rounds:
+        return
+    if any(c.is_round and c.summary.get(ROUND) == hidden["round"] for c in history(table.load())):
+        done.count(hidden)
 
 
 def _failures(result: RoundResult) -> tuple[str, ...]:

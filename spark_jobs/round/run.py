@@ -207,11 +207,13 @@ class Run:
     """Settings that all rounds of a run share.
 
     approved_by  user who approved all results of the run in advance, or None
+    publishing   called with each checked round right before its commit
     """
 
     table: TopicTable
     progress: Progress = silent
     approved_by: str | None = None
+    publishing: Callable[[CheckedRound], None] = lambda _: None
 
 
 def compact_round(run: Run, plan: EvaluatedTopic, checked: CheckedRound | None = None) -> RoundResult:
@@ -287,6 +289,7 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
         if checked.holds and run.approved_by is None:
             return RoundResult.of_check(checked, checked=checked)
         run.progress("publishing")
+        run.publishing(checked)
         try:
             return publish_round(run.table, checked, run.approved_by)
         except ConflictError as error:

@@ -231,6 +231,19 @@ def test_a_run_that_is_killed_at_any_commit_is_ended_by_the_next(workshop, monke
     assert workshop.read(topic) == kept
 
 
+def test_records_that_a_killed_run_has_hidden_are_in_the_certificate(workshop, monkeypatch):
+    topic = workshop.topic("erased-uncounted")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    real = erasing._hide
+    with monkeypatch.context() as patch:
+        patch.setattr(erasing, "_hide", lambda *arguments: (real(*arguments), (_ for _ in ()).throw(Killed)))
+        with pytest.raises(Killed):
+            erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    [request] = json.loads(workshop.ok("erase", topic, "--json"))["requests"]
+    hidden = verified(request["certificate"].encode(), public_key(workshop))["steps"]["hidden"]
+    assert (hidden["records"], len({*hidden["rounds"]})) == ({"0": 3, "1": 3}, 2)  # the second round hides nothing more
+
+
 def test_a_run_that_is_killed_before_it_deletes_files_deletes_them_the_next_time(workshop, monkeypatch):
     topic = workshop.topic("erased-undeleted")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
