@@ -23,6 +23,7 @@ from pyspark import SparkConf, SparkContext
 from pyspark.errors import PySparkRuntimeError
 from pyspark.java_gateway import launch_gateway
 
+from cleantail.erasure.erased_keys import ERASURE_KEY
 from cleantail.errors import OutsideError, printable
 from cleantail.home.driver_process import of_driver
 
@@ -108,8 +109,9 @@ def not_started(lines: Sequence[bytes]) -> str:
 @contextmanager
 def _environment_of_driver() -> Iterator[None]:
     """Remove variables that the JVM must not inherit from the environment while it starts. PySpark passes it a copy of
-    the whole environment."""
-    withheld = {name: os.environ[name] for name in os.environ.keys() - of_driver(os.environ).keys()}
+    the whole environment, which the Python workers of this machine inherit from it. Marks are made in this process."""
+    passed = of_driver(os.environ).keys() - {ERASURE_KEY}
+    withheld = {name: text for name, text in os.environ.items() if name not in passed}
     for name in withheld:
         del os.environ[name]
     try:
