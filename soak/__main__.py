@@ -29,7 +29,8 @@ def main(argv: list[str]) -> int:
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started and mounted ends with us
     try:
         platform = yaml.safe_load(arguments.platform.read_text())["platform"] if arguments.platform else None
-        with running_site(say, arguments.machines, not arguments.no_kafka, arguments.sql, platform) as site:
+        kinds = not arguments.no_kafka, arguments.sql, platform, [each.absolute() for each in arguments.version]
+        with running_site(say, arguments.machines, *kinds) as site:
             return Soak(site, arguments).run()
     except (NotStarted, BrokerError) as error:
         say(f"error: {error}")
@@ -52,6 +53,9 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     )
     parser.add_argument("--sql", action="store_true", help="a catalog in Postgres, in place of a REST server")
     parser.add_argument("--no-kafka", action="store_true", help="no broker, and no history from Kafka")
+    parser.add_argument(
+        "--version", type=Path, action="append", default=[], metavar="DIR", help="a checkout to up- or downgrade to"
+    )
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="play these; may be repeated")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a saved history")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="make a saved history that fails shorter")
@@ -133,10 +137,8 @@ class Soak:
         self.played += 1
         self.acts += player.acts
         self.commands += player.commands
-        result = "FINDING" if found else "ok"
-        say(
-            f"{topic}: {result}, {len(history.acts)} acts, {player.commands} commands, {time.monotonic() - began:.0f} s"
-        )
+        result, seconds = "FINDING" if found else "ok", time.monotonic() - began
+        say(f"{topic}: {result}, {len(history.acts)} acts, {player.commands} commands, {seconds:.0f} s")
         return found
 
     def _save(self, name: str, history: History, found: str) -> None:

@@ -51,7 +51,7 @@ ANSWERS: dict[str, tuple[int, int | None]] = {
 None: the catalog's last). A request that is `late` is delivered after its answer."""
 PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")
 """Faults of the machine that sent the request: it is killed whole, it loses its driver only, or it stands still."""
-DISK = ("full disk", "full home", "lost vectors", "cut vectors", "lost data", "cut data")
+DISK = ("full disk", "full home", "read-only home", "lost vectors", "cut vectors", "lost data", "cut data")
 """Faults of the disk from this request on, until the command ends."""
 
 

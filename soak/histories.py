@@ -200,7 +200,7 @@ class _Drawing:
 
     def outside(self) -> Act:
         """Return an act of another engine, or of the broker."""
-        kinds = ["rewrite", "expiry", "manifests", "file registered twice", "rollback by others", "restart"]
+        kinds = ["rewrite", "expiry", "manifests", "file registered twice", "rollback by others", "upgrade"]
         if self.source == KAFKA:
             kinds += ["broker restarts", "partition added", "topic made again"]
         kind = self.rng.choice(kinds)

@@ -13,7 +13,9 @@ It reads the table with PyIceberg and the files of the warehouse with the file s
 
 from __future__ import annotations
 
+import os
 import shutil
+import time
 import urllib.parse
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -21,10 +23,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import EqualTo
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.types import LongType, NestedField
 
 from soak.histories import Record
 
@@ -92,9 +98,8 @@ class Truth:
                 found.append(f"tombstone {record} went before its horizon")
         for partition, point in (clean or {}).items():
             keys = Counter(row.key for row in rows if row.partition == partition and row.offset < point)
-            found += [
-                f"partition {partition}: key {k} is there {n} times below {point}" for k, n in keys.items() if n > 1
-            ]
+            twice = {key: n for key, n in keys.items() if n > 1}
+            found += [f"partition {partition}: key {k} is there {n} times below {point}" for k, n in twice.items()]
         if settled:
             winners = self.winners()
             for row in rows:
@@ -178,6 +183,23 @@ def unknown_files(table: Table) -> list[str]:
     # the server of the catalog writes a file of checksums next to each of its own
     known |= {str(Path(path).with_name(f".{Path(path).name}.crc")) for path in known}
     return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
+
+
+def make_stranger(table: Table, database: Path) -> list[Path]:
+    """Make a table of an unknown catalog in the folder of `table`, and return its files. All of them are old, but
+    not older than `table`."""
+    root = Path(_plain(table.location()))
+    catalog = SqlCatalog("strangers", uri=f"sqlite:///{database}", warehouse=f"file://{root}")
+    catalog.create_namespace_if_not_exists("strangers")
+    made = catalog.create_table(
+        "strangers.theirs", Schema(NestedField(1, "offset", LongType())), location=f"file://{root}/data/strangers"
+    )
+    made.append(pa.table({"offset": [1]}))
+    files = [file for file in Path(_plain(made.location())).rglob("*") if file.is_file()]
+    for day, some in ((9, root.glob("metadata/*")), (8, files)):
+        for file in some:
+            os.utime(file, (time.time() - day * 86_400,) * 2)
+    return files
 
 
 def _plain(location: str) -> str:

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from pyiceberg.table import Table
+
 from soak import oracle
 from soak.gateway import ANSWERS, DISK
-from soak.histories import DAY, HOUR, KAFKA, Act, History, Record
+from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
-from soak.site import DIED, NAMESPACE, Done, Site, now_ms
+from soak.site import DIED, NAMESPACE, ROOT, Done, Site, now_ms
 
 CONFLICT, OUTSIDE, WRONG = 3, 4, 2
 REFUSED = (WRONG,)
@@ -23,6 +26,9 @@ SEVERE = ("away", "late")
 FORMAT = "cleantail.format"
 FILES_OF_COMMAND = 4
 """How many files that no snapshot knows a command may leave, on average: those of staged rounds and of broken tries."""
+BACKUP = "backup_of_another_user"
+TAKING = ("ingest", "read")
+"""Acts that take records."""
 ENGINES = ("sql", "register twice", "roll back a round")
 """What other engines do: it may fail, as they are not ours."""
 CRASH = ("Traceback (most recent call last)", "its message may quote a record", "is a bug")
@@ -104,7 +110,7 @@ class Player:
             is_one = of.fault is not None and of.fault.how in ANSWERS and of.fault.how not in SEVERE and not others
             codes = set(of.codes) if is_one else {*of.codes, CONFLICT, OUTSIDE, DIED, *([WRONG] if on_disk else [])}
             self.judge(each, codes)
-            if of.do in ("ingest", "read") and each.code:
+            if of.do in TAKING and each.code:
                 self.again(of)
 
     def head(self) -> int | None:
@@ -144,7 +150,7 @@ class Player:
             done = machine.run(self.argv(act), label=act.do)
         with self.lock:
             self.broken += done.code != 0
-            if act.do in ("ingest", "read") and done.code == 0:
+            if act.do in TAKING and done.code == 0:
                 truth.acknowledge(records)
             hit = f" [{machine.door.hit}, {act.fault.how}]" if act.fault and machine.door.hit else ""
             self.log.append(f"{machine.name}: {' '.join(done.argv)[:150]} -> {done.code}{hit}")
@@ -164,11 +170,8 @@ class Player:
                 end = max([offset for partition, offset in self.truth.acked if partition == 0], default=-1) + 1
                 return ["reader", "set", self.topic, "index", "--partition", 0, "--offset", end]
             case "rewrite":
-                options = "map('rewrite-all', 'true')"
-                return [
-                    "sql",
-                    f"CALL cleantail.system.rewrite_data_files(table => '{self.name}', options => {options})",
-                ]
+                call = f"rewrite_data_files(table => '{self.name}', options => map('rewrite-all', 'true'))"
+                return ["sql", f"CALL cleantail.system.{call}"]
             case "expiry":
                 call = f"expire_snapshots(table => '{self.name}', older_than => now(), retain_last => 1)"
                 return ["sql", f"CALL cleantail.system.{call}"]
@@ -185,7 +188,7 @@ class Player:
     def elsewhere(self) -> dict[str, Callable[[Act], None]]:
         """Acts that are not commands."""
         return {
-            "restart": lambda act: self.site.machines[act.machine].kill(),
+            "upgrade": lambda act: self.site.machines[act.machine].upgrade(),
             "configure": self.configure,
             "produce": self.produce,
             "broker restarts": lambda _: self.broker.restart(),
@@ -206,7 +209,7 @@ class Player:
         """Write the topic's YAML, with these configs from now on. `cleaner` among them is the platform's."""
         self.configs |= act.configs
         cleaner = self.configs.get("cleaner")
-        topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if k != "cleaner"}}
+        topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if "." in k}}
         topic["table"] = f"{NAMESPACE}.{self.table}"
         if self.history.source == KAFKA:
             topic["source"] = {"kafka": {"bootstrap.servers": self.broker.address}}
@@ -273,14 +276,8 @@ class Player:
         return file
 
     def line(self, r: Record) -> str:
-        line = {
-            "partition": r.partition,
-            "offset": r.offset,
-            "ts": self.base_ms + r.at,
-            "key": r.key,
-            "payload": r.value,
-        }
-        return json.dumps(line) + "\n"
+        place = {"partition": r.partition, "offset": r.offset, "ts": self.base_ms + r.at}
+        return json.dumps({**place, "key": r.key, "payload": r.value}) + "\n"
 
     # ---- comparison
 
@@ -318,6 +315,9 @@ class Player:
 
     def _settle(self) -> None:
         truth = self.truth
+        for machine in self.site.machines:
+            while machine.roots[0] != ROOT:
+                machine.upgrade()
         if any(act.do == "reader" for act in self.history.acts):
             self.must("reader", "remove", self.topic, "index")
         if self.history.source == KAFKA:
@@ -350,6 +350,11 @@ class Player:
 
         A reclaim removes such files a day after they were written, by the clock of the machine: so they are counted.
         """
+        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
+        assert table is not None
+        if current := table.current_snapshot():
+            self.must("sql", f"ALTER TABLE cleantail.{self.name} CREATE TAG {BACKUP}")
+        self._refused_to_another_topic()
         for days in (60, 61):
             end = max((offset for partition, offset in self.truth.sent if partition == 0), default=-1) + 1
             last = (Record(0, end, -HOUR, "last", f"after {days} days"),)
@@ -357,6 +362,8 @@ class Player:
             for act in acts if self.history.source == KAFKA else [Act("ingest", file=1000 + days, records=last)]:
                 self.plain(act)
             self.must("compact", self.topic, "--force", "--now", now_ms() + days * DAY)
+            if days == 61 and self.site.is_own:
+                self._refused_next_to_another(table)
             self.must("reclaim", self.topic, "--now", now_ms() + days * DAY, allow_clock=True)
         self.compare(settled=True)
         table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
@@ -365,8 +372,59 @@ class Player:
         if len(unknown) > FILES_OF_COMMAND * self.commands:
             raise Finding(f"{len(unknown)} files that no snapshot knows after {self.commands} commands: {unknown[:10]}")
         # a later run drops the branch of a killed one after a day, by the clock of the machine
-        if len(refs := set(table.refs()) - {"main"}) > self.broken:
+        if len(refs := set(table.refs()) - {"main", BACKUP}) > self.broken:
             raise Finding(f"{self.broken} runs did not end well, and more branches are left: {refs}")
+        if current and BACKUP not in table.refs():
+            raise Finding(f"the tag {BACKUP} of another user was dropped")
+        self._watched(now_ms() + 61 * DAY)
+
+    def _refused_next_to_another(self, table: Table) -> None:
+        """A reclaim deletes nothing while a table that no catalog of ours knows lies in the folder."""
+        there = oracle.make_stranger(table, self.site.folder / f"{self.topic}.db")
+        self._refused("reclaim", self.topic, "--now", now_ms() + 61 * DAY, allow_clock=True)
+        if not all(file.exists() for file in there):
+            raise Finding(f"reclaim deleted files of another table: {[str(f) for f in there if not f.exists()]}")
+        shutil.rmtree(there[0].parents[1])
+
+    def _refused_to_another_topic(self) -> None:
+        """A topic whose YAML names the table of another topic changes nothing."""
+        machine, other = self.site.machines[0], f"{self.topic}_other"
+        machine.forget(self.topic)
+        machine.configure(other, {"table": f"{NAMESPACE}.{self.table}", "config": {"segment.ms": 1}}, {})
+        before = self.head()
+        for command in (("compact", other, "--force"), ("reclaim", other)):
+            self._refused(*command)
+        machine.forget(other)
+        self.configure(Act("configure"))
+        if self.head() != before:
+            raise Finding("another topic changed the table")
+
+    def _refused(self, *argv: object, allow_clock: bool = False) -> None:
+        done = self.site.machines[0].run(argv, None, allow_clock)
+        if done.code != WRONG:
+            raise Finding(f"this must be refused, because something belongs to another owner: {done}")
+
+    def _watched(self, at_ms: int) -> None:
+        """Compare what pages, metrics and alerts say of the settled topic with the records."""
+        said = json.loads(self.must("watch", self.topic, at_ms).out)
+        metrics = {tuple(labels): value for *labels, value in said["metrics"]}
+        rows, acked = self.rows(), self.truth.acked
+        for p in {partition for partition, _ in acked}:
+            end = 1 + max(offset for partition, offset in acked if partition == p)
+            wanted = {
+                "log-records": sum(row.partition == p for row in rows),
+                "tombstones-pending": 0,
+                "log-quarantined": 0,
+                "log-first-dirty-offset": metrics.get(("log-end-offset", str(p))),
+                **({"log-end-offset": end} if self.history.source == FILES else {}),
+            }
+            wrong = {
+                name: metrics.get((name, str(p))) for name in wanted if metrics.get((name, str(p))) != wanted[name]
+            }
+            if wrong:
+                raise Finding(f"metrics of partition {p} are {wrong} in place of {wanted}")
+        if said["state"] != "clean" or said["alarms"]:
+            raise Finding(f"the page says {said['state']}, and alerts {said['alarms']}, of a topic that is clean")
 
     def forget(self) -> None:
         """Remove the topic. Its tables of an own site go too: a long soak would fill the disk."""

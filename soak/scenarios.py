@@ -194,11 +194,11 @@ def vectors_of_rewritten_files() -> History:
 
 
 def restart_of_everything() -> History:
-    """S16: catalog and machines restart in the middle of a round; a table of a later version is refused by name."""
+    """S16: catalog and machines restart or are upgraded in a round; a table of a later version is refused by name."""
     later = Act("table of a later version")
     return _history(
-        ingest(1, "a=1 b a=2"), compact(1000, 0, "publish", "stop before", Act("catalog restarts"), Act("restart", 1)),
-        Act("restart", 0), compact(2000, 0, "stage", "kill after"), later, compact(9000),
+        ingest(1, "a=1 b a=2"), compact(1000, 0, "publish", "stop before", Act("catalog restarts"), Act("upgrade", 1)),
+        Act("upgrade", 0), compact(2000, 0, "stage", "kill after"), later, compact(9000),
     )  # fmt: skip
 
 

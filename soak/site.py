@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import psutil
 from pyiceberg.catalog import Catalog
@@ -82,6 +82,7 @@ class Machine:
     def __init__(
         self, name: str, folder: Path, gateway: Gateway | Wire, platform: Mapping[str, Any], login: Mapping[str, str]
     ) -> None:
+        self.roots = [ROOT]
         self.name, self.home, self.config = name, folder / f"home-{name}", folder / f"config-{name}"
         self.warehouse, self._login = folder / WAREHOUSE, login
         self.stopped = threading.Event()
@@ -108,7 +109,8 @@ class Machine:
 
     def forget(self, topic: str) -> None:
         for allow in (False, True):
-            (self.config_of(allow) / "topics" / f"{topic}.yaml").unlink(missing_ok=True)
+            for file in (self.config_of(allow) / "topics").glob(f"{topic}*.yaml"):
+                file.unlink()
 
     def run(
         self, argv: Sequence[object], fault: Fault | None = None, allow_clock: bool = False, label: str | None = None
@@ -119,7 +121,9 @@ class Machine:
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
         self.door.begin(label or words[0], fault)
-        config = [] if " " in words[0] or words[0] == "sql" else ["--config", str(self.config_of(allow_clock))]
+        config = (
+            [] if " " in words[0] or words[0] in ("sql", "watch") else ["--config", str(self.config_of(allow_clock))]
+        )
         timer = threading.Timer(COMMAND_WITHIN_S, self._give_up)
         timer.start()
         self._stuck = False
@@ -144,13 +148,14 @@ class Machine:
                 **kept,
                 **self._login,
                 "CLEANTAIL_HOME": str(self.home),
+                "AIRFLOW_HOME": str(self.home / "airflow"),
                 "CLEANTAIL_JARS": str(jars_of("CLEANTAIL_JARS", "jars")),
                 "CLEANTAIL_CONFIG": str(self.config),
-                "PYTHONPATH": os.pathsep.join([str(ROOT), str(ROOT / "plugins")]),
+                "PYTHONPATH": os.pathsep.join(map(str, (self.roots[0], self.roots[0] / "plugins"))),
             }
             log = self.home.with_suffix(".log").open("ab")
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "soak.worker"],
+                [sys.executable, "-P", str(ROOT / "soak" / "worker.py")],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -168,6 +173,11 @@ class Machine:
         self._stuck = True
         self.kill()
 
+    def upgrade(self) -> None:
+        """End the process. The next command starts one of the other version, if the site has one."""
+        self.kill()
+        self.roots.append(self.roots.pop(0))
+
     # ---- faults
 
     def _act(self, how: str) -> None:
@@ -183,6 +193,8 @@ class Machine:
             self._fill(self.warehouse)
         elif how == "full home":
             self._fill(self.home)
+        elif how == "read-only home":
+            self._protect()
         else:
             self._damage(*how.split(" "))
 
@@ -211,6 +223,13 @@ class Machine:
         self.stopped.clear()
         self._signal(signal.SIGCONT)
         self.door.released.set()
+
+    def _protect(self) -> None:
+        """Mount the home on itself, read-only, until the command ends. Files that are open stay writable."""
+        home = str(self.home)
+        command = ["mount", "-o", "bind,ro", home, home]
+        if subprocess.run(command, capture_output=True, check=False).returncode == 0:
+            self._undo.append(lambda: subprocess.run(["umount", "-l", home], check=False))
 
     def _fill(self, place: Path) -> None:
         """Fill the file system of a folder."""
@@ -242,10 +261,6 @@ class Machine:
             self._undo.pop()()
 
 
-class Progress(Protocol):
-    def __call__(self, text: str) -> None: ...
-
-
 @dataclass
 class Site:
     """The running site. `catalog`: how the oracle opens the catalog itself. `is_own`: the catalog and its warehouse
@@ -266,12 +281,17 @@ class Site:
 
 @contextlib.contextmanager
 def running_site(
-    say: Progress, machines: int = 2, kafka: bool = True, sql: bool = False, platform: Mapping[str, Any] | None = None
+    say: Callable[[str], None],
+    machines: int = 2,
+    kafka: bool = True,
+    sql: bool = False,
+    platform: Mapping[str, Any] | None = None,
+    versions: Sequence[Path] = (),
 ) -> Iterator[Site]:
     """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError.
 
     `sql`: start a catalog in Postgres instead of a REST server. `platform`: use the REST catalog of this staging
-    platform instead. Its tables stay.
+    platform instead. Its tables stay. `versions`: checkouts of other versions, to which an upgrade goes.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
@@ -309,6 +329,7 @@ def running_site(
         stack.callback(gateway.close)
         made = [Machine(str(n), folder, gateway, used, login) for n in range(machines)]
         for machine in made:
+            machine.roots += versions
             stack.callback(machine.kill)
         broker = None
         if kafka:

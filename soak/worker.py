@@ -1,7 +1,8 @@
 """What runs on a machine: commands of `cleantail`, one after another, in one process with one warm Spark application.
 
 Reads a JSON list of arguments per line, and answers with exit code, stdout and stderr. The first argument may also
-be one of ENGINES: what another engine does, plain Spark on the same catalog.
+be one of ENGINES: what another engine does, plain Spark on the same catalog. `watch`
+prints what the page, the metrics and the alerts of a topic say at a time (Unix ms).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import json
 import os
 import sys
 import traceback
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -28,7 +30,10 @@ def main() -> None:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
                 engine = ENGINES.get(argv[0])
-                code = _outside(engine, argv[1]) if engine else cleantail(argv)
+                if argv[0] == "watch":
+                    code = _watch(argv[1], int(argv[2]))
+                else:
+                    code = _outside(engine, argv[1]) if engine else cleantail(argv)
             except SystemExit as e:
                 code = e.code if isinstance(e.code, int) else 2
             except BaseException:
@@ -46,6 +51,29 @@ def _outside(action: Callable[[Any, str], None], what: str) -> int:
     except Exception as e:
         print(str(e)[:2000], file=sys.stderr)
         return 9
+    return 0
+
+
+def _watch(name: str, now_ms: int) -> int:
+    from cleantail.config.topic import Topic
+    from cleantail.watch.alarms import log_alarms
+    from cleantail.watch.log_metrics import log_samples, total_samples
+    from cleantail_airflow.page.page_content import PageContent
+    from cleantail_airflow.page.page_values import row_of
+
+    content = PageContent(Path(os.environ["CLEANTAIL_CONFIG"]))
+    topic = content.configured.topics[name][1]
+    assert isinstance(topic, Topic)
+    table = content.summaries([topic], 60.0)[name]
+    assert table is not None
+    logs = table.states(topic, now_ms)
+    samples = [*log_samples(name, logs, topic.config, now_ms), *total_samples(content.totals(60.0) or Counter())]
+    said = {
+        "state": row_of(name, topic, table, now_ms).state.value,
+        "alarms": [str(alarm) for alarm in log_alarms(logs, table.readers, topic.config, now_ms)],
+        "metrics": [[each.metric.name, *each.labels[1:], each.value] for each in samples if each.labels[0] == name],
+    }
+    print(json.dumps(said))
     return 0
 
 
