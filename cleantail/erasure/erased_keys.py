@@ -228,4 +228,4 @@ class ErasedKeys:
         return {name: value for name, value in self.__dict__.items() if name != "_seen"}
 
     def __repr__(self) -> str:
-        return f"ErasedKeys({self.topic!r}, {len(self)} keys)"
+        return f"ErasedKeys({self.topic!r}, keys: {len(self)})"

@@ -339,7 +339,7 @@ class _Store:
         path = self.path_of(name)
         if _is_local(path):
             return _found_in(_without_scheme(path), columns, keys)
-        with self._io.new_input(path).open() as stream, TemporaryFile() as copy:
+        with self._io.new_input(path).open() as stream, TemporaryFile("w+b") as copy:
             _download(stream, copy, columns)
             return _found_in(f"/dev/fd/{copy.fileno()}", columns, keys)
 

@@ -394,7 +394,7 @@ def _refused(place: Place, reason: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Forgotten:
+class Unreached:
     """Snapshots to expire, branches to drop with their snapshots, and the names that the table had before."""
 
     snapshots: tuple[int, ...]
@@ -402,7 +402,7 @@ class Forgotten:
     known: frozenset[str]
 
 
-def _to_forget(place: Place, scan: TableScan, excluded: Collection[str], done: Done, since_ms: int | None) -> Forgotten:
+def _to_forget(place: Place, scan: TableScan, excluded: Collection[str], done: Done, since_ms: int | None) -> Unreached:
     """Return what must go so that no snapshot reaches a file of the scan with the keys, or bounds of them. Adds the
     names of those files to `done`."""
     now = replace(place.scan(None), holding=scan.holding)
@@ -420,10 +420,10 @@ def _to_forget(place: Place, scan: TableScan, excluded: Collection[str], done: D
         known |= {n for n in tainted_files - reached if since_ms <= now.written_ms.get(n, before_ms) < before_ms}
     done.files[place.name] = sorted(known)
     were_reached = now.reached(snapshots) | scan.reached()
-    return Forgotten(snapshots, refs, frozenset(known | {n for n in were_reached if not n.endswith(NO_KEYS[:2])}))
+    return Unreached(snapshots, refs, frozenset(known | {n for n in were_reached if not n.endswith(NO_KEYS[:2])}))
 
 
-def _remove(table: TopicTable, place: Place, forgotten: Forgotten, done: Done) -> None:
+def _remove(table: TopicTable, place: Place, forgotten: Unreached, done: Done) -> None:
     if forgotten.snapshots or forgotten.refs:
         forget_snapshots(place.load, forgotten.snapshots, forgotten.refs)
     now = place.scan(None)

@@ -61,7 +61,7 @@ def test_without_requests_there_is_nothing_to_list(run):
 def test_requests_are_listed_with_state_and_deadline_and_an_overdue_one_fails(run, topic):
     _, request = ask(topic, APPROVED, FAILED)
     code, out, err = run("erasures", "--now", NOW + DAY)
-    assert code == 0 and request.id in out and "2025-12-24 16:00:00" in out and "marker" not in out
+    assert code == 0 and request.id in out and "2025-12-24" in out and "marker" not in out
     assert err == f"error: orders, {request.id}: tag audit reaches old files\n"
     code, out, err = run("erasures", "orders", "--now", NOW + 31 * DAY, "--json")
     (row,) = json.loads(out)["requests"]

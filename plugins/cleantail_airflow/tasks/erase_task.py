@@ -63,7 +63,7 @@ class EraseOperator(BaseOperator):
         """Return the exit code of the command, and the ids of the certified requests. Logs what else it prints."""
         command = [sys.executable, "-m", "cleantail_cli", "erase", topic.topic, "--json", "--config", self.config_dir]
         self._process = subprocess.Popen(
-            command, env=_environment(topic), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, env=_environment(topic), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
         )
         assert self._process.stdout is not None
         requests: list[str] = []

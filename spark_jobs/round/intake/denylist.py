@@ -60,10 +60,10 @@ class Denylist:
             require_denylist(table, properties, self.version)
         require_denylist(table, texts(table.load().properties()), self.version)
 
-    def without_erased(self, frame: DataFrame) -> tuple[DataFrame, LeftBehind]:
+    def without_erased(self, frame: DataFrame) -> tuple[DataFrame, SideRows]:
         """Return the frame without records of erased keys, and where their number is found after it was read."""
         if self.keys is None:
-            return frame, LeftBehind()
+            return frame, SideRows()
         counts = frame.sparkSession.sparkContext.accumulator({}, _Counts())
         keys, name = self.keys, uuid.uuid4().hex
 
@@ -76,10 +76,10 @@ class Denylist:
             if found and context is not None:
                 counts.add({(name, context.partitionId()): found})
 
-        return frame.mapInArrow(left, frame.schema), LeftBehind(counts)
+        return frame.mapInArrow(left, frame.schema), SideRows(counts)
 
 
-class LeftBehind:
+class SideRows:
     """The number of records that a frame left out."""
 
     def __init__(self, counts: Accumulator[dict[tuple[str, int], Erased]] | None = None) -> None:

@@ -36,7 +36,7 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import TopicTable, span_condition
 from spark_jobs.round.evidence import append_once
-from spark_jobs.round.intake.denylist import Denylist, Erased, LeftBehind, left_out_by, merged
+from spark_jobs.round.intake.denylist import Denylist, Erased, SideRows, left_out_by, merged
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 from spark_jobs.round.intake.record_files import WrittenLog, data_files, delete_written
 
@@ -273,7 +273,7 @@ class NewRecords:
         return cls(tuple(data_files(table, logs)), ranges, all(log.once for log in logs), tuple(logs), erased)
 
     @classmethod
-    def of_branch(cls, table: TopicTable, branch: str, behind: LeftBehind, once: bool = False) -> NewRecords:
+    def of_branch(cls, table: TopicTable, branch: str, behind: SideRows, once: bool = False) -> NewRecords:
         """Return the records of the branch's last commit, by Spark, and those that its frame left `behind`."""
         iceberg = table.load()
         files = tuple(added_data_files(iceberg, branch))

@@ -43,7 +43,7 @@ from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import DELETED, TopicTable, branch_name, span_condition
 from spark_jobs.round.evidence import append_once
-from spark_jobs.round.intake.denylist import Denylist, LeftBehind, left_out_by
+from spark_jobs.round.intake.denylist import Denylist, SideRows, left_out_by
 from spark_jobs.round.intake.new_records import (
     NO_RECORDS,
     NewRecords,
@@ -156,7 +156,7 @@ def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> N
     head = table.load().snapshot(branch)
     if before is not None and int(before.snapshotId()) == int(head.snapshotId()):
         return NO_RECORDS
-    return NewRecords.of_branch(table, branch, LeftBehind(), once=True)
+    return NewRecords.of_branch(table, branch, SideRows(), once=True)
 
 
 def _there(table: TopicTable, overlaps: Ranges) -> DataFrame:

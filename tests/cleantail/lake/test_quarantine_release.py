@@ -300,6 +300,7 @@ def test_a_round_forgets_the_words_it_went_by_and_none_that_came_meanwhile(held)
 
 def test_a_catalog_that_fails_after_the_commit_fails_no_round(held, monkeypatch, caplog):
     release(held.topic, 0, "ann", 1)
+    caplog.clear()
     read = current_releases(open_catalog(held.platform), held.topic)
 
     def fail(*_):

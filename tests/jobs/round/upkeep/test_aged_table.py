@@ -14,6 +14,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.log.partition_state import PROPERTY_FORGOTTEN, PROPERTY_INGESTED, UNTIMED
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from spark_jobs import run_station
+from spark_jobs.round.intake.denylist import Denylist
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA
 from spark_jobs.round.intake.record_files import LogWriter, data_files, file_target, log_path
 
@@ -43,7 +44,7 @@ def run(workshop, topic, now_ms):
 def grown(table):
     """Add the commits of 500 runs: a file and its mark, a branch that was dropped, and a publication, each with a
     summary of its round. One transaction makes all of them, and the metadata are those of the early version."""
-    target, iceberg = file_target(table), table.load()
+    target, iceberg = file_target(table, Denylist(None)), table.load()
     written = []
     for n in range(RUNS):
         writer = LogWriter({}, target, 0, log_path(table).format(0))
