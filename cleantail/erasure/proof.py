@@ -157,7 +157,7 @@ class TableScan:
 
 
 def _named(names: Sequence[str], most: int = 3) -> str:
-    more = f" and {len(names) - most} more files" if len(names) > most else ""
+    more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
