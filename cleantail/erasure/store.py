@@ -91,7 +91,7 @@ class ErasureStore:
         if not unique:
             raise CleantailError("no key is named: nothing was requested")
         if len(unique) > MOST_KEYS:
-            raise CleantailError(f"{len(unique)} keys are too many for one request: at most {MOST_KEYS}")
+            raise CleantailError(f"too many keys for one request: {len(unique)}, at most {MOST_KEYS}")
         import numpy as np
         import pyarrow as pa
 

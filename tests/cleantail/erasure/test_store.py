@@ -129,7 +129,9 @@ def test_a_request_is_due_soon_in_its_last_fifth_and_overdue_at_its_deadline(sto
     assert days == {23: (False, False), 24: (True, False), 29: (True, False), 30: (False, True)}
 
 
-@pytest.mark.parametrize(("keys", "problem"), [((), "no key is named"), ((b"1", b"2"), "2 keys are too many")])
+@pytest.mark.parametrize(
+    ("keys", "problem"), [((), "no key is named"), ((b"1", b"2"), "too many keys for one request: 2")]
+)
 def test_requests_of_no_key_or_of_too_many_are_refused(store, monkeypatch, keys, problem):
     monkeypatch.setattr("cleantail.erasure.store.MOST_KEYS", 1)
     with pytest.raises(CleantailError, match=problem):
