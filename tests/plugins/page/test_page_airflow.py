@@ -116,7 +116,7 @@ def test_list_and_page_have_the_first_line_of_a_failed_tasks_error(browser: Any,
 
 def test_outcome_alone_was_not_killed(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
     run_row("orders", RUN, "failed", ("outcome", -1))
-    assert re.search(r"its last run failed \d+ min ago in task outcome<", shown_of(browser, clean, TOPICS))
+    assert re.search(r"its last run failed \d+ min ago in task outcome\. <a", shown_of(browser, clean, TOPICS))
 
 
 def test_a_failed_run_without_a_failed_task_leads_to_the_run(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
