@@ -102,12 +102,12 @@ class Erasures:
                 request.state,
                 request.keys,
                 request.requested_by,
-                instant(request.deadline_ms) if request.is_open else "-",
+                instant(request.deadline_ms)[:10] if request.is_open else "-",
                 "yes" if request.denies else "no",
             )
             for request in self.requests
         ]
-        page.table(("topic", "request", "state", "keys", "requested by", "deadline (UTC)", "kept out"), rows)
+        page.table(("topic", "request", "state", "keys", "by", "deadline", "kept out"), rows)
         for request in self.requests:
             if request.state == FAILED and (failed := request.last(FAILED)):
                 page.error(f"{request.topic}, {request.id}: {failed.details.get('reason', 'failed')}")

@@ -24,6 +24,8 @@ PIPE_COLUMNS = 100
 FEWEST_COLUMNS = 40
 VERDICTS = {"passed": "green", "failed": "red", "(broken)": "red"}
 """Table cells that are shown in colour -> the colour."""
+COPIED = frozenset({"request", "snapshot"})
+"""Columns of ids, which people copy: they are as wide as the ids, and other columns fold."""
 _OWN_WORDS = re.compile(r"\n(error|warning):", re.IGNORECASE)
 """Finds a line that begins like Cleantail's own errors and warnings."""
 
@@ -121,7 +123,7 @@ class ConsoleOutput(Output):
             padding=(0, int(head_width <= line_width())),
         )
         for name in columns:
-            table.add_column(name, overflow="fold")
+            table.add_column(name, overflow="fold", no_wrap=name in COPIED)
         for row in rows:
             texts = [printable(str(cell)) for cell in row]
             table.add_row(*(Text(text, VERDICTS.get(text, "")) for text in texts))

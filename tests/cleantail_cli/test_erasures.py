@@ -58,7 +58,8 @@ def test_without_requests_there_is_nothing_to_list(run):
     assert run("erasures", "orders", "--json") == (0, '{"requests": []}\n', "")
 
 
-def test_requests_are_listed_with_state_and_deadline_and_an_overdue_one_fails(run, topic):
+def test_requests_are_listed_with_state_and_deadline_and_an_overdue_one_fails(run, topic, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")  # the id is whole, so that people can copy it
     _, request = ask(topic, APPROVED, FAILED)
     code, out, err = run("erasures", "--now", NOW + DAY)
     assert code == 0 and request.id in out and "2025-12-24" in out and "marker" not in out
