@@ -33,8 +33,8 @@ def main() -> int:
             # after the environment's own, which take precedence
             "PYTHONPATH": os.pathsep.join([str(ROOT), f"{folder}/packages"]),
         }
-        files = ["tests/jobs/iceberg/test_catalogs.py", "tests/jobs/quality/test_data_docs_store.py"]
-        command = [sys.executable, "-m", "pytest", "--durations=10", *files]
+        files = ("iceberg/test_catalogs.py", "quality/test_data_docs_store.py", "round/test_erasure_in_bucket.py")
+        command = [sys.executable, "-m", "pytest", "--durations=10", *(f"tests/jobs/{file}" for file in files)]
         return subprocess.run(command, cwd=ROOT, env=env, check=False).returncode
 
 

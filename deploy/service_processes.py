@@ -155,10 +155,14 @@ def _private_file(file: Path, text: str, own: Mapping[str, Any]) -> Iterator[Pat
 
 
 def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[str, str]) -> None:
-    """Start versitygw. Objects are plain files under `directory`. It refuses wrong credentials."""
+    """Start versitygw. Objects are plain files under `directory`, their older versions beside it. It refuses wrong
+    credentials."""
     access_key, secret_key = secrets["CLEANTAIL_S3_ACCESS_KEY_ID"], secrets["CLEANTAIL_S3_SECRET_ACCESS_KEY"]
     env = {"PATH": os.defpath, "ROOT_ACCESS_KEY_ID": access_key, "ROOT_SECRET_ACCESS_KEY": secret_key}
-    command = [_versitygw(), "--port", f"{LOOPBACK}:{port}", "--quiet", "posix", str(directory)]
+    versions = directory.with_name(f"{directory.name}-versions")  # of buckets that keep them
+    versions.mkdir(mode=0o700)
+    places = ["posix", "--versioning-dir", str(versions), str(directory)]
+    command = [_versitygw(), "--port", f"{LOOPBACK}:{port}", "--quiet", *places]
     processes.start("versitygw", command, lambda: listens(port), env)
 
 

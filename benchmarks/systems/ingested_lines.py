@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from benchmarks.harness.dataset import dropped
@@ -22,7 +22,6 @@ from benchmarks.systems.spark_costs import Meter
 TOPIC = "bench_lines"
 PARTITIONS = 4
 WRITTEN = 10_000
-INGESTING = "ingesting"
 
 
 def write_lines(file: Path, lines: int) -> None:
@@ -70,37 +69,42 @@ def _parsed(file: Path, start: int, end: int) -> int:
     return count
 
 
-def measure_lines(lake: Lake, file: Path, lines: int, repetitions: int, erased: int = 0) -> Measured:
-    """Measures ingesting the file into a new table. Its digest is taken each time: it is a new file.
+def measure_lines(
+    lake: Lake, file: Path, lines: int, repetitions: int, erased: Mapping[str, int]
+) -> Mapping[str, Measured]:
+    """Measures ingesting the file into new tables, in turn. Its digest is taken each time: it is a new file.
 
-    `erased`: so many other keys are on the topic's denylist, from now on."""
+    `erased`: name of a row -> so many other keys are on the denylist of its topic, which the lines do not name."""
     from spark_jobs.round.intake.ingest import ingest_files
 
-    _platform, watch = lake.platform, Stopwatch()
-    lake.write_topic(TOPIC, {})
-    if erased:
-        _erase(lake, erased)
-    topic, spark = lake.topic(TOPIC), lake.session()
+    watch, topics = Stopwatch(), {name: f"{TOPIC}_{keys}" for name, keys in erased.items()}
+    os.environ["CLEANTAIL_ERASURE_KEY"] = base64.b64encode(bytes(32)).decode()
+    for name, topic in topics.items():
+        lake.write_topic(topic, {})
+        if erased[name]:
+            _erase(lake, topic, erased[name])
+    spark = lake.session()
     meter = Meter(spark)
     for number in range(repetitions + 1):
-        say(f"Cleantail from a file, {f'{erased:,} keys erased, ' if erased else ''}{number} of {repetitions}")
-        os.utime(file)  # so that its digest is not remembered
-        with watch(INGESTING):
-            result = ingest_files(spark, topic, [file], "text", lambda _: None)
-        require_records(result.records, lines, "Cleantail, from a file")
-        table = lake.table(TOPIC)
-        require_records(table.current().count(), lines, "the table of the file")
-        dropped(table)
-    return Measured(Times.of(watch.seconds[INGESTING]), meter.peak_memory_bytes())
+        for name, topic in topics.items():
+            say(f"{name}, {number} of {repetitions}")
+            os.utime(file)  # so that its digest is not remembered
+            with watch(name):
+                result = ingest_files(spark, lake.topic(topic), [file], "text", lambda _: None, any_topic=True)
+            require_records(result.records, lines, name)
+            table = lake.table(topic)
+            require_records(table.current().count(), lines, f"the table of: {name}")
+            dropped(table)
+    memory = meter.peak_memory_bytes()
+    return {name: Measured(Times.of(seconds), memory) for name, seconds in watch.seconds.items()}
 
 
-def _erase(lake: Lake, keys: int) -> None:
+def _erase(lake: Lake, topic: str, keys: int) -> None:
     """Puts so many keys, of which the file has none, on the topic's denylist."""
     from cleantail.erasure.requests import APPROVED, ErasureEvent
     from cleantail.erasure.store import ErasureStore
 
-    os.environ["CLEANTAIL_ERASURE_KEY"] = base64.b64encode(bytes(32)).decode()
     store = ErasureStore(lake.platform.with_env(os.environ))
     absent = (f"gone-{number:0{KEY_DIGITS}}".encode() for number in range(keys))
-    request = store.request(TOPIC, absent, by="the benchmark", now_ms=0, deadline_ms=1)
-    store.append(ErasureEvent(TOPIC, request.id, APPROVED, 0, "the benchmark"))
+    request = store.request(topic, absent, by="the benchmark", now_ms=0, deadline_ms=1)
+    store.append(ErasureEvent(topic, request.id, APPROVED, 0, "the benchmark"))

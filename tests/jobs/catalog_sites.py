@@ -47,7 +47,7 @@ class Site:
     has_views: bool = True
 
 
-def _lacks(*needs: tuple[bool, str]) -> None:
+def lacks(*needs: tuple[bool, str]) -> None:
     missing = [text for there, text in needs if not there]
     if missing and os.environ.get(REQUIRED):
         pytest.fail(f"missing: {', '.join(missing)}")
@@ -83,11 +83,11 @@ def _site(kind: str, folder: Path):
                 kind
             ](processes, folder)
         except NotStarted as error:
-            _lacks((False, str(error).partition("\n")[0]))
+            lacks((False, str(error).partition("\n")[0]))
 
 
 def _rest(processes: Processes, folder: Path):
-    _lacks((any(rest_jars().glob("*.jar")), f"bin/fetch-jars {rest_jars()} rest"))
+    lacks((any(rest_jars().glob("*.jar")), f"bin/fetch-jars {rest_jars()} rest"))
     properties = {"uri": f"jdbc:sqlite:{folder / 'rest.db'}", "warehouse": f"file://{folder / 'warehouse'}"}
     behind = services.start_rest(processes, free_port(), rest_jars(), properties)
     with door(behind, f"{ID}:{SECRET}", lives_s=20) as before:
@@ -102,7 +102,7 @@ def _rest(processes: Processes, folder: Path):
 def _rest_s3(processes: Processes, folder: Path):
     """The store's credentials are the catalog's own, which gives them with each table: the environment has none."""
     bundle = jars("iceberg-aws-bundle")
-    _lacks(
+    lacks(
         (any(rest_jars().glob("*.jar")), f"bin/fetch-jars {rest_jars()} rest"),
         (bool(bundle), "the AWS bundle: bin/fetch-jars … with-all"),
     )
@@ -134,10 +134,22 @@ def s3_gateway(folder: Path):
     """Yields the address of an S3 gateway, whose bucket `lake` is `folder/s3/lake`; it lets in who has STORE_LOGIN. One
     that would have to be built first is required by `make test-services` alone."""
     if not os.environ.get(REQUIRED):
-        _lacks((built_versitygw() is not None, "versitygw, which make test-services builds"))
+        lacks((built_versitygw() is not None, "versitygw, which make test-services builds"))
     (folder / "logs").mkdir()
     with Processes(folder / "logs") as processes:
         yield _s3(processes, folder)
+
+
+def bucket_client(endpoint: str) -> Any:
+    """An S3 client that is not one of ours."""
+    lacks(_package("boto3"))
+    import boto3
+
+    login = {
+        "aws_access_key_id": STORE_LOGIN["CLEANTAIL_S3_ACCESS_KEY_ID"],
+        "aws_secret_access_key": STORE_LOGIN["CLEANTAIL_S3_SECRET_ACCESS_KEY"],
+    }
+    return boto3.client("s3", endpoint_url=endpoint, region_name="us-east-1", **login)
 
 
 def _s3(processes: Processes, folder: Path) -> str:
@@ -161,7 +173,7 @@ def _postgres(processes: Processes, folder: Path):
 
 
 def _mysql(processes: Processes, folder: Path):
-    _lacks((bool(jars("mysql-connector")), "MySQL's driver: bin/fetch-jars … with-all"), _package("pymysql"))
+    lacks((bool(jars("mysql-connector")), "MySQL's driver: bin/fetch-jars … with-all"), _package("pymysql"))
     (folder / "mysql").mkdir()
     uri = services.start_mysql(processes, folder / "mysql", free_port(), SECRET)
     catalog = {"type": "mysql", "uri": uri, "warehouse": f"file:{folder / 'warehouse'}"}
@@ -170,7 +182,7 @@ def _mysql(processes: Processes, folder: Path):
 
 def _glue(processes: Processes, folder: Path):
     """Glue has AWS's own chain for its login; here that is the environment, also that of the JVM, which is running."""
-    _lacks(
+    lacks(
         (bool(jars("iceberg-aws-bundle")), "the AWS bundle: bin/fetch-jars … with-all"),
         _package("boto3"),
         _package("moto"),
