@@ -113,6 +113,10 @@ class TableScan:
             return {name}
         return {e.name for e in entries if e.bounded and (e.name in self.holding or e.name not in self.objects)}
 
+    def is_gone(self, name: str) -> bool:
+        """Return whether a file below the location does not exist. Nothing is known of a file outside of it."""
+        return name not in self.objects and not _is_outside(name)
+
     def manifests_of(self, snapshot_id: int) -> tuple[str, ...]:
         return self.manifests.get(self.lists.get(snapshot_id, ""), ())
 
@@ -278,7 +282,7 @@ class _Store:
         return inner if inner != _without_scheme(path) else path
 
     def path_of(self, name: str) -> str:
-        return name if name not in self.objects and (":" in name or name.startswith("/")) else f"{self.location}/{name}"
+        return name if name not in self.objects and _is_outside(name) else f"{self.location}/{name}"
 
     def content_of(self, name: str) -> bytes:
         with self._io.new_input(self.path_of(name)).open() as stream:
@@ -342,6 +346,11 @@ class _Store:
         with self._io.new_input(path).open() as stream, TemporaryFile("w+b") as copy:
             _download(stream, copy, columns)
             return _found_in(f"/dev/fd/{copy.fileno()}", columns, keys)
+
+
+def _is_outside(name: str) -> bool:
+    """Return whether a name of a file is a whole path, because it is not below the location."""
+    return ":" in name or name.startswith("/")
 
 
 def _is_local(path: str) -> bool:

@@ -413,8 +413,13 @@ def _to_forget(place: Place, scan: TableScan, excluded: Collection[str], done: D
     snapshots = tuple(sorted(tainted - heads))
     tainted_files, reached = scan.tainted | now.tainted, scan.reached() | now.reached()
     known = {*done.files.get(place.name, ()), *(tainted_files & reached)}
-    # left by a commit that was never sent: no other commit can need a manifest that names files which are gone
-    known |= {name for name in now.tainted - reached if known.issuperset(now.tainting(name))}
+    # left by a commit that was never sent: no other commit can need a manifest that names files which are gone. It was
+    # there at an earlier listing, and so were its files, unless they were deleted before
+    known |= {
+        name
+        for name in (now.tainted & scan.entries.keys()) - reached
+        if all(file in known or now.is_gone(file) for file in now.tainting(name))
+    }
     if since_ms is not None:  # of a killed run: no commit is open for so long
         before_ms = int(time.time() * 1000) - MIN_ORPHAN_AGE_MS
         known |= {n for n in tainted_files - reached if since_ms <= now.written_ms.get(n, before_ms) < before_ms}

@@ -184,6 +184,27 @@ def test_a_file_of_no_snapshot_prevents_a_proof_while_it_is_young_and_goes_when_
     assert not orphan.exists() and holding(workshop, topic, GONE, VALUE) == {}
 
 
+def test_a_commit_of_ours_that_another_writer_overtook_leaves_nothing_that_prevents_a_proof(
+    workshop, monkeypatch, table_of
+):
+    topic = workshop.topic("erased-overtaken")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    table, stage, overtaken = table_of(topic), commits._forget_removed, []
+
+    def then_another_writer_commits(*arguments):
+        stage(*arguments)
+        if not overtaken:
+            base = table.load().currentSnapshot().snapshotId()
+            table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")
+            table.call("expire_snapshots", f"snapshot_ids => array({base}L)")
+            overtaken.append(base)
+
+    monkeypatch.setattr(commits, "_forget_removed", then_another_writer_commits)
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert overtaken and code == 0, err + out
+    assert holding(workshop, topic, GONE, VALUE) == {}
+
+
 def test_an_object_that_no_reader_knows_prevents_a_proof(workshop, monkeypatch, table_of):
     topic = workshop.topic("erased-unread")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
