@@ -27,7 +27,7 @@ SPARK, OURS = "DELETE, rewrite_data_files, expire_snapshots, remove_orphan_files
 WHOLE, HIDING, REWRITING, REMOVING, PROVING = "whole", "hiding", "rewriting", "removing", "proving"
 SCATTERED, CLUSTERED = "every file", "one file of each log"
 FILE_RECORDS = 100_000
-"""Records of a file, where the keys are in few of many files."""
+"""About how many records a file has."""
 STEPS = {
     "searching for the keys": HIDING,
     "rewriting files": REWRITING,
@@ -74,27 +74,20 @@ class Case:
         return (f"key-{number:0{KEY_DIGITS}d}".encode() for number in numbers)
 
 
-def cases(records: int) -> list[Case]:
-    """Returns one table with the keys in every file, and tables of a quarter and of all records with them in few."""
-    few = [
-        Case(replace(Shape(size, 0.2), files=max(size // FILE_RECORDS, 1)), CLUSTERED)
-        for size in (records // 4, records)
-    ]
-    return [Case(Shape(records, 0.2), SCATTERED), *few]
-
-
 def run(options: Options) -> Table:
     rows: list[tuple[Value, ...]] = []
-    for case in cases(options.records):
-        measured: dict[str, Mapping[str, Times]] = {}
-        in_fresh_process(_built, options.lake, case.shape)
-        for name, way in ((SPARK, _by_spark), (OURS, _by_erase)):
-            with _as_before(options.lake):
-                measured[name] = in_fresh_process(
-                    measure_erasure, options.lake, case, options.repetitions, f"{name}, {case.keys_in}", way
-                )
-        rows += _rows(case, measured)
-        options.forget(case.shape)
+    for records, places in ((options.records // 4, (CLUSTERED,)), (options.records, (CLUSTERED, SCATTERED))):
+        shape = replace(Shape(records, 0.2), files=max(records // FILE_RECORDS, 1))
+        in_fresh_process(_built, options.lake, shape)
+        for case in (Case(shape, place) for place in places):
+            measured: dict[str, Mapping[str, Times]] = {}
+            for name, way in ((SPARK, _by_spark), (OURS, _by_erase)):
+                with _as_before(options.lake):
+                    measured[name] = in_fresh_process(
+                        measure_erasure, options.lake, case, options.repetitions, f"{name}, {case.keys_in}", way
+                    )
+            rows += _rows(case, measured)
+        options.forget(shape)
     return Table("erasure", f"Erasing {KEYS:,} keys", COLUMNS, tuple(rows), (*NOTES, options.text))
 
 
