@@ -25,7 +25,7 @@ from differential.spark_cluster import ClusterError
 MODULES = {
     "rounds": (
         *("compare", "first_clean", "growth", "engine", "large", "standalone"),
-        *("reclaim", "erasure", "reading", "restore", "ingestion", "readers"),
+        *("reclaim", "erasure", "reading", "restore", "ingestion", "denylist", "readers"),
     ),
     "topics": (
         "groups",

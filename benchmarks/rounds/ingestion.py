@@ -16,10 +16,9 @@ from benchmarks.systems.ingested_lines import measure_lines, measure_parser, wri
 from benchmarks.systems.kafka_cleaner import JVM
 from differential.broker import kafka_jars, running_broker
 
-KAFKA_RECORDS, LINES, ERASED = 3_000_000, 1_000_000, 1_000_000
+KAFKA_RECORDS, LINES = 3_000_000, 1_000_000
 CONSUMER, READING = "bare consumer", "Cleantail, from Kafka"
 PARSER, INGESTION = "bare parser: json.loads", "Cleantail, from a file"
-WITH_ERASED = f"the same, with {ERASED:,} erased keys on the topic's denylist"
 COLUMNS = (
     Column("records", "count"),
     Column("system", "text"),
@@ -40,8 +39,6 @@ NOTES = (
     "Cleantail's time is that of the whole ingestion into a new table, in a session that runs: what was read is "
     "compared, counted and committed. Cold is the first ingestion of its process. Peak memory is VmHWM of the JVM and "
     "of all its Python processes, added up, over all repetitions.",
-    "The ingestions of lines with and without erased keys are made in turn, in one process: the first one is cold for "
-    "both, and they have one peak of memory. The lines have none of the erased keys.",
 )
 
 
@@ -79,7 +76,7 @@ def _from_lines(options: Options, lines: int) -> Mapping[str, Measured]:
 def _measured_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Mapping[str, Measured]:
     return {
         PARSER: measure_parser(file, lines, lake.cores, repetitions),
-        **in_fresh_process(measure_lines, lake, file, lines, repetitions, {INGESTION: 0, WITH_ERASED: ERASED}),
+        **in_fresh_process(measure_lines, lake, file, lines, repetitions, {INGESTION: 0}),
     }
 
 

@@ -1,0 +1,50 @@
+"""What a topic's denylist of erased keys costs an ingestion: without an entry, and with a million."""
+
+from __future__ import annotations
+
+from benchmarks.harness.fresh_process import in_fresh_process
+from benchmarks.harness.options import Options
+from benchmarks.harness.report import Column, Table, ratio
+from benchmarks.systems.ingested_lines import measure_lines, write_lines
+
+LINES, ERASED = 1_000_000, 1_000_000
+ROWS = {"no key is erased": 0, f"{ERASED:,} erased keys": ERASED}
+COLUMNS = (
+    Column("lines", "count"),
+    Column("the topic's denylist", "text"),
+    Column("cold, s"),
+    Column("warm, s"),
+    Column("warm, fastest to slowest", "text"),
+    Column("to an empty one, warm", "ratio"),
+    Column("lines a second, warm", "count"),
+    Column("of it: reading the denylist, s"),
+)
+NOTES = (
+    "One file of kcat -J, values of 256 characters that do not compress, into a new table, in a session that runs. The "
+    "lines have none of the erased keys.",
+    "Both topics are of one platform, and are ingested in turn in one process.",
+)
+
+
+def run(options: Options) -> Table:
+    lines, file = min(options.records, LINES), options.lake.directory / "lines.jsonl"
+    in_fresh_process(write_lines, file, lines)
+    try:
+        measured = in_fresh_process(measure_lines, options.lake, file, lines, options.repetitions, ROWS)
+    finally:
+        file.unlink()
+    empty = next(iter(measured.values())).times.warm
+    rows = [
+        (
+            lines,
+            name,
+            each.times.cold,
+            each.times.warm,
+            each.times.spread,
+            ratio(each.times.warm, empty),
+            lines / each.times.warm,
+            each.denylist.warm,
+        )
+        for name, each in measured.items()
+    ]
+    return Table("denylist", "Ingestion with erased keys", COLUMNS, tuple(rows), (*NOTES, options.text))
