@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cleantail.log.log_state import KeylessRecords, kept_log_start, log_figures
-from cleantail.log.partition_state import Horizon, PartitionState, Rewritten
+from cleantail.log.partition_state import Horizon, LeftOut, PartitionState, Rewritten
 from cleantail.log.segments import NO_TIMESTAMP_MS
 from cleantail.log.source_position import Forgotten, Gap, SourcePosition
 from cleantail.log.triggers import decide
@@ -548,3 +548,12 @@ def test_the_newest_gaps_of_the_log_are_warnings():
     log = resolved(blocks(20), source=read_to(30, gaps=gaps))
     assert [gap.from_offset for gap in log.gaps] == [0, 2, 4, 6, 8]
     assert [text.split(" were")[0] for text in log.warnings] == [f"partition 0: offsets {n} to {n}" for n in (4, 6, 8)]
+
+
+# ---- records that were left out
+
+
+def test_records_that_the_table_cannot_hold_are_warnings_and_erased_ones_are_none():
+    lost = LeftOut(0, 5, 5, 1, "timestamp", "drop", 9)
+    log = resolved([data_file(0, 9)], state=PartitionState(left_out=(lost, replace(lost, reason="erased"))))
+    assert (log.gaps, log.warnings) == ((lost,), (lost.text,))
