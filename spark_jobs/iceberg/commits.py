@@ -18,6 +18,7 @@ A crash leaves the old state or the new one. Appends to `main` meanwhile neither
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -59,6 +60,7 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.jvm.static_members import static
 
+logger = logging.getLogger("cleantail.commits")
 T = TypeVar("T")
 Load = Callable[[], Any]
 """Loads an Iceberg `Table` from the catalog."""
@@ -588,15 +590,71 @@ def stage_deletes(
     """
 
     def stage(iceberg: Any, transaction: Any) -> None:
-        _create_branch(iceberg, transaction, branch, base_snapshot_id)
-        rest = _register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
-        delta = transaction.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
-        _add(delta, rest)
-        with_summary(delta, summary).commit()
+        _stage_branch(jvm, iceberg, transaction, branch, base_snapshot_id, change, summary)
         if properties:
             _set(transaction, properties)
 
     send(to, stage)
+
+
+def _stage_branch(
+    jvm: Any,
+    iceberg: Any,
+    transaction: Any,
+    branch: str,
+    base_snapshot_id: int,
+    change: BranchChange,
+    summary: Mapping[str, str],
+) -> None:
+    _create_branch(iceberg, transaction, branch, base_snapshot_id)
+    rest = _register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
+    delta = transaction.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
+    _add(delta, rest)
+    with_summary(delta, summary).commit()
+
+
+def with_uncommitted(
+    table: Committed, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
+) -> Any:
+    """Return the table as stage_deletes would leave it, and commit nothing: only this process has the branch.
+
+    Its manifests are written. Raises ConflictError."""
+    iceberg, jvm = table.load(), table.jvm
+    try:
+        transaction = iceberg.newTransaction()
+        _stage_branch(jvm, iceberg, transaction, branch, base_snapshot_id, change, summary)
+        metadata = transaction.currentMetadata()
+    except IllegalArgumentException as e:
+        raise void(e) from None
+    except Py4JJavaError as e:
+        raise conflict(e) from None
+    operations = jvm.org.apache.iceberg.StaticTableOperations(metadata, iceberg.io())
+    return jvm.org.apache.iceberg.BaseTable(operations, iceberg.name())
+
+
+def commit_branch(table: Committed, uncommitted: Any, branch: str) -> None:
+    """Commit the branch of a table of with_uncommitted, with its very snapshot. Raises ConflictError if another commit
+    came first: Iceberg takes no snapshot with a sequence number that it has given away."""
+    head = uncommitted.snapshot(branch)
+
+    def stage(_: Any, transaction: Any) -> None:
+        operations = transaction.table().operations()
+        now = operations.current()
+        builder = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now)
+        operations.commit(now, builder.setBranchSnapshot(head, branch).build())
+
+    send(table, stage)
+
+
+def delete_uncommitted(uncommitted: Any, branch: str) -> None:
+    """Delete the manifests that only the branch of a table of with_uncommitted has. Other files stay for `reclaim`."""
+    head, io = uncommitted.snapshot(branch), uncommitted.io()
+    try:
+        own = [manifest for manifest in each(head.allManifests(io)) if manifest.snapshotId() == head.snapshotId()]
+        for path in (*(str(manifest.path()) for manifest in own), str(head.manifestListLocation())):
+            io.deleteFile(path)
+    except Py4JJavaError as e:
+        logger.warning("files of a round stay until reclaim removes orphans: %s", java_message(e))
 
 
 def publish_deletes(
@@ -608,11 +666,13 @@ def publish_deletes(
     summary: Mapping[str, str],
     branches: Iterable[str] = (),
     before: Mapping[str, str] | None = None,
+    schema_ids: Iterable[int] = (),
 ) -> int:
     """Replay the delete files of the partitions onto `main`, drop their branches, and return the new snapshot's id.
 
     `before`: the table's properties from which the new ones were made. If one of these has changed, another driver
-    has published, perhaps this very round: a driver that counts as dead may still run.
+    has published, perhaps this very round: a driver that counts as dead may still run. `schema_ids`: of the heads of
+    the branches.
 
     A delete file of an adopted table may cover several logs: there the partitions are all or none. A round that
     removes nothing also makes a snapshot, whose summary allows an undo.
@@ -635,7 +695,7 @@ def publish_deletes(
             raise ConflictError(
                 "the snapshot that the round read was rolled back or has expired, so its result is void"
             )
-        _require_columns(table, transaction.table(), branches)
+        _require_columns(table, transaction.table(), schema_ids)
         since = base_snapshot_id
         if by_position or change.kept:
             now = _same_deletes_since(table.jvm, iceberg, base_snapshot_id, change)
@@ -652,13 +712,12 @@ def publish_deletes(
     return _snapshot_of(send(table, stage, overtaken if by_position else conflict))
 
 
-def _require_columns(table: Committed, iceberg: Any, branches: Iterable[str]) -> None:
+def _require_columns(table: Committed, iceberg: Any, schema_ids: Iterable[int]) -> None:
     """Raise TableError unless each mapped column still has the name and the field id that it had when the round was
-    staged: the snapshot of the branch has that schema."""
+    staged, by the schemas of its snapshots."""
     mapped = table.topic.columns.paths if table.topic.columns else {name: name for name in COLUMNS}
     now, schemas = iceberg.schema(), iceberg.schemas()
-    heads = (iceberg.snapshot(branch) for branch in branches)
-    for staged in (schemas.get(head.schemaId()) for head in heads if head is not None):
+    for staged in map(schemas.get, schema_ids):
         for name, path in mapped.items() if staged is not None else ():
             before, field = staged.findField(path), now.findField(path)
             if before is None or (field is not None and field.fieldId() == before.fieldId()):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import Any, Protocol, cast
 
 from pyroaring import BitMap64
 from pyspark.errors import UnsupportedOperationException
@@ -25,7 +25,7 @@ from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBST
 from cleantail.errors import TableError
 from cleantail.lake.records.log_records import require_parquet
 from cleantail.log.adopted_table import Lineage, expressions, offset_range, spans_of_metrics
-from spark_jobs.iceberg.commits import Committed, create_branch, stage_deletes
+from spark_jobs.iceberg.commits import Committed, create_branch
 from spark_jobs.iceberg.delete_files import file_hash, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import (
     NO_PATH,
@@ -176,6 +176,19 @@ RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
 
+class Staged(Committed, Protocol):
+    """A topic's table on which a round is staged (spark_jobs.iceberg.tables)."""
+
+    def stage_deletes(
+        self,
+        branch: str,
+        base_snapshot_id: int,
+        change: BranchChange,
+        summary: Mapping[str, str],
+        properties: Mapping[str, str],
+    ) -> None: ...
+
+
 class SnapshotFiles:
     """The data files of a snapshot, by the hash of their names. Raises TableError if two have the same hash.
 
@@ -320,14 +333,14 @@ class SnapshotFiles:
 
     def delete_positions(
         self,
-        table: Committed,
+        table: Staged,
         branch: str,
         positions: RemovedPositions,
         once: Iterable[LogFile] = (),
         summary: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        """Create the branch at this snapshot of the table, and delete the positions there, in one commit.
+        """Create the branch at this snapshot of the table, and delete the positions there, in one commit at most.
 
         The commit also leaves one registration of each file in `once`, and sets the table's `properties`. A `summary`
         is committed even if nothing else changes. Raises ConflictError, and leaves no branch, if the table has changed
@@ -337,7 +350,7 @@ class SnapshotFiles:
         if not (change.added or change.kept or summary or properties):
             create_branch(table, branch, self.snapshot_id)
             return
-        stage_deletes(self._jvm, table, branch, self.snapshot_id, change, summary or {}, properties or {})
+        table.stage_deletes(branch, self.snapshot_id, change, summary or {}, properties or {})
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
         """Write delete files of the positions and of those that were deleted before.

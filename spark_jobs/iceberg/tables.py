@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -36,15 +36,26 @@ from cleantail.lake.storage_locations import OwnFolders
 from cleantail.log.work_units import ROUND_BRANCH, PartitionWork
 from spark_jobs.iceberg.commits import (
     change_properties,
+    commit_branch,
     create_branch,
+    delete_uncommitted,
     drop_branches,
     java_message,
     publish_branch,
     repeat,
+    stage_deletes,
+    with_uncommitted,
     write_onto,
 )
 from spark_jobs.iceberg.file_columns import KindsMet, kinds_met
-from spark_jobs.iceberg.iceberg_reads import added_data_files, files_with_deletes, iceberg_table, partitions_of, texts
+from spark_jobs.iceberg.iceberg_reads import (
+    BranchChange,
+    added_data_files,
+    files_with_deletes,
+    iceberg_table,
+    partitions_of,
+    texts,
+)
 from spark_jobs.iceberg.jvm.catalog_tables import CatalogTable, NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import as_dict
@@ -113,6 +124,25 @@ STALE_BRANCH_S = 86_400
 """A day: a round may wait long between two of its tasks."""
 
 
+@dataclass(slots=True)
+class Uncommitted:
+    """The branch of a round that only this process has.
+
+    A process that makes, checks and publishes a round commits the branch only if another reader needs it: Spark, or a
+    person after a failed check. Most rounds of such a process are one commit.
+
+    of_run    whether this process takes the rounds of the table to their ends
+    may_wait  whether the branch that is made next may wait for such a reader
+    branch    its name, or empty
+    table     the Iceberg `Table` with the branch, as it was when the round was made
+    """
+
+    of_run: bool = False
+    may_wait: bool = False
+    branch: str = ""
+    table: Any = None
+
+
 @dataclass(frozen=True, slots=True)
 class TopicTable:
     """A topic's Iceberg table in the session's catalog. `name` is quoted, so that a keyword can be a topic.
@@ -123,13 +153,15 @@ class TopicTable:
     topic: Topic
     in_catalog: CatalogTable
     met: KindsMet
+    uncommitted: Uncommitted = field(default_factory=Uncommitted, compare=False)
 
     @classmethod
-    def of(cls, spark: SparkSession, topic: Topic) -> TopicTable:
+    def of(cls, spark: SparkSession, topic: Topic, uncommitted: Uncommitted | None = None) -> TopicTable:
+        """`uncommitted`: what the objects of one run share about the table."""
         catalog, path = topic.platform.catalog.name, tuple(topic.table.split("."))
         name = ".".join(f"`{part}`" for part in (catalog, *path))
         in_catalog = CatalogTable(spark, catalog, path)
-        return cls(spark, name, topic, in_catalog, kinds_met(spark.sparkContext))
+        return cls(spark, name, topic, in_catalog, kinds_met(spark.sparkContext), uncommitted or Uncommitted())
 
     @property
     def platform(self) -> Platform:
@@ -183,7 +215,47 @@ class TopicTable:
         """Return the records that readers see, in the columns of a topic table."""
         return self._as_topic_table(self.spark.table(self.name))
 
+    def as_staged(self) -> Any:
+        """Return the Iceberg `Table` with the branch of this process's round: as it was when the round was made, or as
+        it is now if the branch is committed."""
+        return self.uncommitted.table or self.load()
+
+    def commit_staged(self) -> None:
+        """Commit the branch that only this process has. Raises ConflictError if another commit came first."""
+        staged, self.uncommitted.table = self.uncommitted.table, None
+        if staged is not None:
+            commit_branch(self, staged, self.uncommitted.branch)
+
+    def begin_round(self, may_wait: bool) -> None:
+        """Forget an earlier round that was given up. `may_wait`: the round has one branch, which may wait."""
+        self.forget_staged()
+        self.uncommitted.may_wait = may_wait and self.uncommitted.of_run
+
+    def forget_staged(self) -> None:
+        """Delete the branch that only this process has, after its round has ended."""
+        staged, self.uncommitted.table = self.uncommitted.table, None
+        if staged is not None:
+            delete_uncommitted(staged, self.uncommitted.branch)
+
+    def stage_deletes(
+        self,
+        branch: str,
+        base_snapshot_id: int,
+        change: BranchChange,
+        summary: Mapping[str, str],
+        properties: Mapping[str, str],
+    ) -> None:
+        """Make the change on a new branch at the base, and set the properties. The branch is committed at once, unless
+        it may wait."""
+        waits = self.uncommitted
+        if waits.may_wait and not (change.kept or properties):
+            waits.table = with_uncommitted(self, branch, base_snapshot_id, change, summary)
+            waits.branch = branch
+        else:
+            stage_deletes(self.jvm, self, branch, base_snapshot_id, change, summary, properties)
+
     def at_branch(self, branch: str) -> DataFrame:
+        self.commit_staged()
         return self._as_topic_table(self.spark.table(f"{self.name}.`branch_{branch}`"))
 
     def at_snapshot(self, snapshot_id: int) -> DataFrame:
@@ -247,7 +319,11 @@ class TopicTable:
 
     def drop_branches(self, branches: Iterable[str]) -> None:
         """Drop the branches that still exist. If the catalog fails, log a warning: a later run drops them."""
-        if names := list(branches):
+        names = list(branches)
+        if self.uncommitted.table is not None and self.uncommitted.branch in names:
+            names.remove(self.uncommitted.branch)
+            self.forget_staged()
+        if names:
             try:
                 drop_branches(self, names)
             except CleantailError as e:
@@ -264,7 +340,7 @@ class TopicTable:
     def head_of(self, branch: str, iceberg: Any = None) -> int:
         """Return the branch's head: the current one, or that of the loaded table `iceberg`. Raises ConflictError if it
         was dropped."""
-        snapshot = (iceberg or self.load()).snapshot(branch)
+        snapshot = (iceberg or self.as_staged()).snapshot(branch)
         if snapshot is None:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
         return int(snapshot.snapshotId())

@@ -58,6 +58,8 @@ def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
         return {}
     kept: dict[int, str] = {}
     red = failed_logs(checked).keys() - keyless_logs(checked.units).keys() - misread_logs(checked.units).keys()
+    if red:
+        table.commit_staged()
     for unit in checked.units:
         failed = [w.partition for w in unit.partitions if w.partition in red]
         if failed and table.load().refs().containsKey(unit.branch):
@@ -138,7 +140,10 @@ MERGED = "merge"
 
 def with_sample(table: TopicTable, checked: CheckedRound) -> CheckedRound:
     """Add a sample of the removed records if the round needs approval."""
-    return replace(checked, sample=tuple(sample_of(table, checked.units, checked.green))) if checked.holds else checked
+    if not checked.holds:
+        return checked
+    table.commit_staged()
+    return replace(checked, sample=tuple(sample_of(table, checked.units, checked.green)))
 
 
 def sample_of(table: TopicTable, units: Sequence[StagedUnit], partitions: Collection[int]) -> list[RemovedRecord]:

@@ -95,7 +95,7 @@ def measured_round(
     table: TopicTable, round_id: str, units: Sequence[StagedUnit], kind: str, measure: Measure | None
 ) -> MeasuredRound:
     """Measure a round: step 1 of a check. Raises ConflictError if a branch was dropped."""
-    iceberg = table.load()
+    iceberg = table.as_staged()
     units = tuple(replace(unit, head_snapshot_id=table.head_of(unit.branch, iceberg)) for unit in units)
     rules = rules_of(table.topic, kind)
     with ThreadPoolExecutor(1) as pool:

@@ -146,7 +146,7 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None) 
     if checked.kind == EXPIRE:
         remember(table, checked.units, green)
     # 2. compare the branches with those that were checked
-    as_checked = table.load()  # not before: the side tables read the branches
+    as_checked = table.as_staged()  # not before: the side tables read the branches
     _require_as_checked(table, as_checked, checked)
     # 3. keep failed branches
     kept = keep_failed(table, checked)
@@ -162,6 +162,7 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None) 
         drop_unnamed(table, kept.values())
         raise
     # 5. record the outcome
+    table.forget_staged()
     forget_answered(table, releases, after)
     append_answer(table, checked, PUBLISHED, approved_note(_required_approver(checked, approved_by)))
     _tidy(table, replaced(before, after))
@@ -244,6 +245,7 @@ def _commit(
         summary,
         {unit.branch for unit in checked.units},
         as_read,
+        {iceberg.snapshot(unit.branch).schemaId() for unit in checked.units} - {None},
     )
 
 

@@ -321,6 +321,7 @@ def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
         ERASE: "erasing keys of",
     }[kind]
     staged = []
+    run.table.begin_round(may_wait=len(planned.units) == 1 and kind in (COMPACT, EXPIRE))
     for unit in planned.units:
         of_all = f"unit {unit.unit + 1} of {len(planned.units)}"
         run.progress(f"{doing} {counted(len(unit.partitions), 'partition')} ({of_all})")

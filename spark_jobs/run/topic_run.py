@@ -61,7 +61,7 @@ from cleantail.rounds.stations import (
 )
 from spark_jobs.convert import convert_deletes
 from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.tables import TopicTable, Uncommitted
 from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
 from spark_jobs.round.intake.ingest import ingest_files
@@ -168,16 +168,20 @@ class TopicRun:
     by_person: bool = False
     approved_by: str | None = None
     outcome: TopicOutcome = field(init=False)
+    uncommitted: Uncommitted = field(init=False)
     measured: MeasuredRound | None = None
     plan: EvaluatedTopic | None = None
     lost_cores: bool = False
 
     def __post_init__(self) -> None:
         self.outcome = TopicOutcome(self.topic.topic)
+        # a topic's own checks and people read the branch; the files of adopted tables go by expiry alone
+        needed = self.topic.checks or self.topic.waits_for_people or self.topic.columns is not None
+        self.uncommitted = Uncommitted(of_run=not needed)
 
     @property
     def table(self) -> TopicTable:
-        return TopicTable.of(self.spark, self.topic)
+        return TopicTable.of(self.spark, self.topic, self.uncommitted)
 
     def look_back(self) -> TopicOutcome | None:
         """Return the outcome of the earlier try that died during the topic, or None if none died. Raises

@@ -1,0 +1,93 @@
+"""A process that takes a round to its end commits its branch only if another reader needs it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+
+from cleantail.log.partition_state import states_of_properties
+from cleantail.rounds.pack_results import PackRequest
+from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.run import topic_run
+from spark_jobs.run.topic_run import TopicRun
+from tests.jobs.round.test_rounds import NOW, branches, offsets, record
+
+
+def commits_of(table):
+    """The number in the name of the metadata file grows by one with each commit."""
+    location = table.load().operations().current().metadataFileLocation()
+    return int(str(location).rpartition("/")[2].partition("-")[0])
+
+
+def files_without_snapshot(table):
+    """The names of manifests and their lists that no snapshot of the table has."""
+    iceberg = table.load()
+    io, folder = iceberg.io(), Path(str(iceberg.location()).removeprefix("file:")) / "metadata"
+    lists = [
+        (s.manifestListLocation(), *(m.path() for m in each(s.allManifests(io)))) for s in each(iceberg.snapshots())
+    ]
+    named = {str(path).rpartition("/")[2] for paths in lists for path in paths}
+    return {path.name for path in folder.glob("*.avro")} - named
+
+
+def ingested(workshop, topic, first, count=3):
+    records = [record(first + n, "k", f"v{first + n}") for n in range(count)]
+    workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}-{first}.jsonl", records))
+
+
+def compacted(workshop, topic):
+    """Two rounds: the first of a kind of file also records that two readers agree on it."""
+    for first in (0, 3):
+        ingested(workshop, topic, first)
+        workshop.ok("compact", topic, "--now", NOW, "--force")
+    ingested(workshop, topic, 6)
+    return topic
+
+
+def test_a_round_is_one_commit_and_leaves_no_manifest_that_no_snapshot_has(workshop, table_of):
+    table = table_of(compacted(workshop, topic := workshop.topic("one-commit")))
+    before, unnamed = commits_of(table), files_without_snapshot(table)
+    workshop.ok("compact", topic, "--now", NOW + 1, "--force")
+    assert (commits_of(table) - before, branches(table), offsets(workshop.read(topic))) == (1, [], [8])
+    assert files_without_snapshot(table) == unnamed
+
+
+def test_an_append_of_another_while_a_round_is_checked_does_not_stop_it(workshop, table_of, monkeypatch):
+    topic = compacted(workshop, workshop.topic("append-meanwhile"))
+    measured = topic_run.measured_round
+
+    def and_append(*arguments):
+        assert branches(table_of(topic)) == []
+        ingested(workshop, topic, 10)
+        return measured(*arguments)
+
+    run = TopicRun(SparkSession.active(), workshop.find(topic), PackRequest((topic,), NOW + 1, force=True))
+    monkeypatch.setattr(topic_run, "measured_round", and_append)
+    run.prepare()
+    assert run.measured is not None
+    run.finish()
+    assert run.outcome.published and branches(table_of(topic)) == []
+    assert offsets(workshop.read(topic)) == [8, 10, 11, 12]
+
+
+def test_a_failed_log_of_such_a_round_keeps_its_branch(workshop, table_of, monkeypatch):
+    topic = compacted(workshop, workshop.topic("red-uncommitted"))
+    monkeypatch.setattr("spark_jobs.engine.measures.with_branch_deletes", lambda task, deletes: task)  # as if none
+    code, _, _ = workshop.run("compact", topic, "--now", NOW + 1, "--force")
+    table = table_of(topic)
+    [state] = states_of_properties(texts(table.load().properties()), topic).values()
+    assert code == 1 and branches(table) == [state.quarantine.branch]
+    assert offsets(r.asDict() for r in table.at_branch(state.quarantine.branch).collect()) == [8]
+    assert offsets(workshop.read(topic)) == [5, 6, 7, 8]
+
+
+def test_a_full_proof_reads_the_branch_of_such_a_round(workshop, table_of):
+    topic = workshop.topic("proven-uncommitted", {"cleantail.full.proof.interval.ms": 1000})
+    table = table_of(compacted(workshop, topic))
+    before = commits_of(table)
+    workshop.ok("compact", topic, "--now", NOW + 5000, "--force")
+    [state] = states_of_properties(texts(table.load().properties()), topic).values()
+    assert (commits_of(table) - before, state.proven_ms, branches(table)) == (2, NOW + 5000, [])
+    assert offsets(workshop.read(topic)) == [8]
