@@ -256,7 +256,7 @@ class KafkaConfigs(Configs):
     )
     cleantail_snapshot_retention_ms: int = config(
         "cleantail.snapshot.retention.ms",
-        432_000_000,
+        172_800_000,
         "How long old snapshots of the table stay readable. They expire together, at most a tenth of this time later.",
         low=0,
     )

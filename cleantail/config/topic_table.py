@@ -79,10 +79,20 @@ FILE_FORMAT = "write.format.default"
 RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
 """Table properties of retries. Iceberg's default of four tries is too few if reclaim rewrites several files at once."""
 
-SMALL_METADATA = {"write.metadata.compression-codec": "gzip", "write.metadata.previous-versions-max": "20"}
-"""Table properties of metadata files. Every commit writes one, with all kept snapshots: gzip packs them to a tenth."""
-EARLIER_METADATA = {"write.metadata.compression-codec": None, "write.metadata.previous-versions-max": "100"}
-"""What tables of earlier versions have instead."""
+SMALL_METADATA = {
+    "write.metadata.compression-codec": "gzip",
+    "write.metadata.previous-versions-max": "10",
+    "commit.manifest.min-count-to-merge": "2",
+}
+"""Table properties of metadata. Every commit writes a metadata file with all kept snapshots: gzip packs them to a
+tenth. A manifest is 9 KB even if it names one file, and every read of the table opens all of them: so each commit
+merges the small ones."""
+EARLIER_METADATA = {
+    "write.metadata.compression-codec": (None,),
+    "write.metadata.previous-versions-max": ("100", "20"),
+    "commit.manifest.min-count-to-merge": ("20",),
+}
+"""The values that earlier versions have set instead."""
 
 
 def require_known_format(table: str, properties: Mapping[str, str | None]) -> None:
@@ -114,7 +124,6 @@ def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
         "write.metadata.metrics.column.headers": "none",
         "write.metadata.delete-after-commit.enabled": "true",
         **SMALL_METADATA,
-        "commit.manifest.min-count-to-merge": "20",  # every read of the table opens all manifests; a round adds two
     } | RETRIES
 
 

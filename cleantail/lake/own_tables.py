@@ -13,6 +13,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import FILE_FORMAT, PROPERTY_FORMAT, STATE_FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import kept_catalog
+from cleantail.lake.storage_locations import keep_first_metadata
 from cleantail.retries import settled
 
 if TYPE_CHECKING:
@@ -30,6 +31,7 @@ PROPERTIES = {
     "commit.manifest-merge.enabled": "true",
     "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, at some milliseconds each
     "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
     PROPERTY_FORMAT: str(STATE_FORMAT),
 }
 SNAPSHOTS_KEPT = 5
@@ -47,6 +49,7 @@ def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | N
             settled(lambda: catalog.create_namespace_if_not_exists(namespace))
             properties, full_name = FORMAT | PROPERTIES, f"{namespace}.{name}"
             table = settled(lambda: catalog.create_table_if_not_exists(full_name, schema, properties=properties))
+            keep_first_metadata(table)
 
     def complete() -> None:
         lacks = {name: value for name, value in PROPERTIES.items() if name not in table.properties}

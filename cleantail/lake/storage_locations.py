@@ -14,7 +14,8 @@ A table of another catalog is in none of our listings. Its metadata files show t
 3. A file that was written before the table's own oldest file is not the table's.
 4. Two machines may create a topic's table at the same moment. The catalog refuses one, whose first metadata file may
    stay. It names the same location and topic, and no snapshot, so it owns no file. It blocks nothing, and stays:
-   another catalog could know it, and would need it.
+   another catalog could know it, and would need it. Cleantail writes such a file for each table whose metadata it alone
+   writes (keep_first_metadata).
 
 Only the store's listing and the files themselves count: times in the table's metadata are written by its owner.
 """
@@ -22,6 +23,7 @@ Only the store's listing and the files themselves count: times in the table's me
 from __future__ import annotations
 
 import json
+import logging
 import os
 import posixpath
 import re
@@ -42,6 +44,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table
 
 
+logger = logging.getLogger("cleantail.storage_locations")
 READ_THREADS = 16
 DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 METADATA_FILE = re.compile(r"\.metadata\.json(\.gz)?$")
@@ -90,6 +93,35 @@ def require_safe_commits(table: Table) -> None:
 def deletes_old_metadata(value: str | None) -> bool:
     """Return whether this value of the property lets each commit delete the oldest files of the metadata log."""
     return (value or "").strip().lower() == "true"
+
+
+OWNER = (PROPERTY_TOPIC, PROPERTY_SIDE_OF, PROPERTY_FORMAT)
+NO_SNAPSHOT = {
+    "current-snapshot-id": -1,
+    "last-sequence-number": 0,
+    "refs": {},
+    **dict.fromkeys(("snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics"), []),
+}
+"""The fields of a metadata file that a table without a snapshot has otherwise."""
+
+
+def keep_first_metadata(table: Table) -> None:
+    """Write a first metadata file of the table, without its snapshots, unless an earlier call has.
+
+    Commits delete old metadata files, and snapshots expire: the table's oldest file would soon be younger than what
+    `reclaim` may remove (rule 3). No commit and no `reclaim` deletes this one. After the table was dropped, it blocks
+    no table that follows in the folder (rule 4). For tables whose metadata only Cleantail writes. A store's error is
+    only logged: then more files stay."""
+    folder = table.metadata_location.rpartition("/")[0]
+    first = table.io.new_output(f"{folder}/00000-first-{table.metadata.table_uuid}.metadata.json")
+    try:
+        if not first.exists():
+            owned = {name: value for name in OWNER if (value := table.properties.get(name)) is not None}
+            document = json.loads(table.metadata.model_dump_json()) | NO_SNAPSHOT | {"properties": owned}
+            with first.create() as stream:
+                stream.write(json.dumps(document).encode())
+    except Exception as e:  # each store has its own errors
+        logger.warning("%s has no first metadata file: %s", ".".join(table.name()[-2:]), type(e).__name__)
 
 
 def oldest_own_file_ms(table: Table) -> int | None:

@@ -59,6 +59,7 @@ from spark_jobs.iceberg.iceberg_reads import (
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.jvm.unneeded_files import delete_unneeded
 
 logger = logging.getLogger("cleantail.commits")
 T = TypeVar("T")
@@ -131,6 +132,7 @@ def send(
                 commit_and_keep(operations, start, metadata)
             else:
                 operations.commit(start, metadata)
+            delete_unneeded(transaction, metadata, iceberg.io())
             return metadata
         except IllegalArgumentException as e:
             error = void(e)
@@ -624,6 +626,7 @@ def with_uncommitted(
         transaction = iceberg.newTransaction()
         _stage_branch(jvm, iceberg, transaction, branch, base_snapshot_id, change, summary)
         metadata = transaction.currentMetadata()
+        delete_unneeded(transaction, metadata, iceberg.io())
     except IllegalArgumentException as e:
         raise void(e) from None
     except Py4JJavaError as e:

@@ -31,8 +31,8 @@ from cleantail.config.topic_table import (
 )
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import whole_number
-from cleantail.lake.catalogs import OWNERS, require_ours
-from cleantail.lake.storage_locations import OwnFolders
+from cleantail.lake.catalogs import OWNERS, kept_catalog, load_table, require_ours
+from cleantail.lake.storage_locations import OwnFolders, keep_first_metadata
 from cleantail.log.work_units import ROUND_BRANCH, PartitionWork
 from spark_jobs.iceberg.commits import (
     change_properties,
@@ -210,6 +210,8 @@ class TopicTable:
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
         properties = table_properties(self.topic.topic, self.topic.config)
         repeat(lambda: self.in_catalog.create(NewTable(columns, PARTITION, OFFSET, properties)))
+        if (created := load_table(kept_catalog(self.platform), self.topic)) is not None:
+            keep_first_metadata(created)
 
     def current(self) -> DataFrame:
         """Return the records that readers see, in the columns of a topic table."""

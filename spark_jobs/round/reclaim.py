@@ -38,7 +38,7 @@ from cleantail.lake.neighbours import (
     require_separate_folder,
 )
 from cleantail.lake.reclaim_plan import kept_number, resolve_reclaim, rewrite_batches
-from cleantail.lake.storage_locations import oldest_own_file_ms, require_safe_commits
+from cleantail.lake.storage_locations import keep_first_metadata, oldest_own_file_ms, require_safe_commits
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.commit_summaries import OPERATION, RECLAIM
 from cleantail.rounds.run_plan import Group
@@ -104,6 +104,7 @@ def _remove_unused(table: TopicTable, name: str) -> None:
     before_ms, load = int(time.time() * 1000) - UNUSED_AFTER_MS, partial(iceberg_table, table.spark, name)
     past_unreadable(load, before_ms, partial(require_own_files, table.spark, name, seen.location()))
     since_ms = oldest_own_file_ms(seen)
+    keep_first_metadata(seen)
     expire_snapshots(table.spark, load, before_ms, seen.location())
     remove_orphans(table.spark, load(), before_ms, seen.location(), since_ms)
 
@@ -139,7 +140,9 @@ def require_own_side(table: TopicTable, seen: Any, name: str) -> int | None:
     require_safe_commits(seen)
     require_inner_files(plain, seen.location(), named_by_metadata(seen))
     require_own_files(table.spark, name, seen.location())
-    return oldest_own_file_ms(seen)
+    since_ms = oldest_own_file_ms(seen)
+    keep_first_metadata(seen)
+    return since_ms
 
 
 def _rewrite_deleted(table: TopicTable, name: str, iceberg: Any) -> None:
@@ -282,10 +285,11 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
 
 
 def _shrink_metadata(table: TopicTable) -> None:
-    """Give a topic table of an earlier version SMALL_METADATA, unless a user has set another value."""
+    """Give a topic table of an earlier version SMALL_METADATA, except for properties that a user has set."""
     there = texts(table.load().properties())
-    if table.topic.columns is None and all(there.get(name) == text for name, text in EARLIER_METADATA.items()):
-        table.set_properties(SMALL_METADATA)
+    earlier = [name for name, values in EARLIER_METADATA.items() if there.get(name) in values]
+    if table.topic.columns is None and earlier:
+        table.set_properties({name: SMALL_METADATA[name] for name in earlier})
 
 
 @dataclass(frozen=True, slots=True)
@@ -321,6 +325,7 @@ def require_own(table: TopicTable) -> OwnFolder:
     if table.topic.columns is None:
         if unseen:
             logger.warning("%s: their folders are not known", unseen)
+        keep_first_metadata(seen)
         return OwnFolder(seen.location(), since_ms)
     if table.topic.config.cleantail_adopted_orphans == "keep":
         kept = "orphan files stay in the folder of an adopted table: cleantail.adopted.orphans is keep"

@@ -19,6 +19,7 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import require_separate_folder
 from cleantail.lake.storage_locations import (
     OwnFolders,
+    keep_first_metadata,
     oldest_own_file_ms,
     only_own_files,
     require_own_files,
@@ -227,3 +228,24 @@ def test_a_metadata_file_that_cannot_be_read_refuses_with_a_sentence(readable):
         require_safe_commits(table)
     hidden.unlink()
     require_safe_commits(table)  # deleted before, as by a commit
+
+
+def test_a_kept_first_metadata_file_shows_since_when_the_folder_is_the_tables_and_blocks_no_later_table(ours, lake):
+    table = ours()
+    with table.transaction() as change:
+        change.set_properties(MADE)
+    keep_first_metadata(table)
+    [first] = local(table.location()).rglob("00000-first-*")
+    os.utime(first, (7, 7))
+    table.append(pa.table({"offset": [1]}))
+    for older in set(local(table.location()).rglob("*.metadata.json")) - {first, local(table.metadata_location)}:
+        older.unlink()  # as commits do
+    keep_first_metadata(table)
+    assert oldest_own_file_ms(table) == 7000
+    for name in lake.list_tables("sinks"):
+        if lake.load_table(name).location() == table.location():
+            lake.drop_table(name)
+    again = lake.create_table("sinks.again", SCHEMA, location=table.location(), properties=MADE)
+    local(table.metadata_location).unlink()
+    again.append(pa.table({"offset": [1]}))
+    assert oldest_own_file_ms(again) > 7000

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -85,6 +87,24 @@ def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, tab
     assert workshop.evidence(topic) == before
     used = set().union(*files_by_topic(workshop).values())
     assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
+
+
+def test_files_older_than_all_kept_metadata_are_removed_too(workshop, table_of, monkeypatch):
+    separate(workshop, "older_evidence")
+    monkeypatch.setattr(reclaim, "MIN_FILES", 2)
+    topic = workshop.topic("many-a-day")
+    for n in range(25):  # a commit deletes the twenty-first metadata file before it
+        evidence.append_reclaim(table_of(topic), n, NOW)
+    folder = Path(urlparse(evidence_table(workshop).location()).path)
+    first, *others = sorted((folder / "metadata").glob("*.metadata.json"))
+    assert first.name.startswith("00000-") and not others[0].name.startswith("00001-")
+    left = folder / "data" / "of-no-snapshot.parquet"
+    shutil.copy(next((folder / "data").rglob("*.parquet")), left)
+    for path, days in ((first, 5), (left, 3)):
+        os.utime(path, (time.time() - days * 86_400,) * 2)
+    reclaim.merge_evidence(table_of(topic))
+    assert not left.exists() and first.exists()
+    assert len(workshop.evidence(topic)) == 25
 
 
 def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop, table_of, monkeypatch):
