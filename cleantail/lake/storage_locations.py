@@ -117,7 +117,8 @@ def keep_first_metadata(table: Table) -> None:
     try:
         if not first.exists():
             owned = {name: value for name in OWNER if (value := table.properties.get(name)) is not None}
-            document = json.loads(table.metadata.model_dump_json()) | NO_SNAPSHOT | {"properties": owned}
+            now = metadata_text(table.io.new_input(table.metadata_location))
+            document = json.loads(now) | NO_SNAPSHOT | {"properties": owned}
             with first.create() as stream:
                 stream.write(json.dumps(document).encode())
     except Exception as e:  # each store has its own errors

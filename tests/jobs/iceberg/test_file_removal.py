@@ -183,6 +183,18 @@ def test_an_orphan_goes_at_the_age_that_the_topic_says(workshop, filled, table_o
     assert (done["orphans_removed"], orphan.exists()) == (int(goes), not goes)
 
 
+def test_an_orphan_older_than_the_metadata_that_commits_have_kept_goes(workshop, filled, table_of):
+    topic = filled("older-orphan", **{"cleantail.reclaim.min.merge.files": 2})
+    table, place = table_of(topic), folder(table_of(topic))
+    table.set_properties({"write.metadata.previous-versions-max": "1"})
+    [first] = [file for file in (place / "metadata").glob("*.metadata.json") if file.name.startswith("00000-")]
+    orphan = old_file(place / "data" / "partition=0" / "orphan.parquet")
+    for file, days in ((first, 5), (orphan, 4)):
+        os.utime(file, (time.time() - days * DAY_MS / 1000,) * 2)
+    assert workshop.json("reclaim", topic, "--now", AHEAD)["orphans_removed"] == 1
+    assert first.exists() and not orphan.exists()
+
+
 def test_by_a_clock_ahead_nothing_expires_where_the_platform_does_not_say_so(workshop, filled, table_of):
     topic = filled("clock-ahead")
     (workshop.config / "defaults.yaml").unlink()

@@ -339,9 +339,7 @@ def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(w
     assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 3)
 
 
-def test_a_run_of_a_small_topic_makes_two_commits_of_its_table_and_one_of_the_evidence(
-    workshop, table_of, landed, run
-):
+def test_a_run_of_a_small_topic_makes_two_commits_of_its_table_and_one_of_the_evidence(workshop, table_of, landed, run):
     topic = landed("pack-commits", config={"cleantail.reclaim.deleted.ratio": 1.0})  # no file is rewritten
     names = f"{workshop.platform().catalog.namespace}.{EVIDENCE}", table_of(topic).topic.table
     run(topic, outcomes="packs/commits-0.jsonl")
