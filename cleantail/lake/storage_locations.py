@@ -105,6 +105,13 @@ NO_SNAPSHOT = {
 """The fields of a metadata file that a table without a snapshot has otherwise."""
 
 
+def stored_bytes(table: Table) -> tuple[int, int]:
+    """Return the bytes of the files below the table's folder: those of its folder `metadata`, and the others."""
+    sizes = [(file.size, "/metadata/" in file.path) for file in files_below(table.io, table.location())]
+    metadata, others = (sum(size for size, inside in sizes if inside is of) for of in (True, False))
+    return metadata, others
+
+
 def keep_first_metadata(table: Table) -> None:
     """Write a first metadata file of the table, without its snapshots, unless an earlier call has.
 

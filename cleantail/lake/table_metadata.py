@@ -44,6 +44,7 @@ from cleantail.rounds.rewritten_history import (
     lost_marks,
     may_be_rewritten,
 )
+from cleantail.rounds.stored_bytes import PROPERTY_STORED, StoredBytes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -106,6 +107,7 @@ class TableFacts:
     readers: tuple[Reader, ...] = ()
     branches: tuple[str, ...] = ()
     last_compaction: LastCompaction | None = None
+    stored: StoredBytes | None = None
     may_delete_files: bool = True
     table_uuid: str = ""
     position: ReadPosition | None = None
@@ -173,6 +175,7 @@ def table_facts(
         readers=readers,
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
         last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
+        stored=StoredBytes.parsed(table.properties.get(PROPERTY_STORED)),
         may_delete_files=may_delete_files(table.properties),
         table_uuid=table_uuid,
         position=position,

@@ -24,6 +24,7 @@ from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, REJ
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.station_results import ReclaimResult
 from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH
+from cleantail.rounds.stored_bytes import StoredBytes
 from cleantail.watch import metrics as m
 from cleantail.watch.metrics import Metric, Sample
 
@@ -109,6 +110,15 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
         Sample(m.MAP_MESSAGES_READ, (topic,), last.map_messages_read),
         Sample(m.INVALID_MESSAGES_READ, (topic,), last.invalid_messages_read),
     ]
+
+
+def stored_samples(stored: Mapping[str, StoredBytes]) -> Iterator[Sample]:
+    """Yield what each topic takes, and what the evidence takes. `stored`: topic -> its last measurement."""
+    for topic, of_topic in stored.items():
+        for part in ("data", "metadata", "data_docs"):
+            yield Sample(m.STORED, (topic, part), getattr(of_topic, part))
+    if stored:
+        yield Sample(m.EVIDENCE_BYTES, (), max(stored.values(), key=lambda found: found.at_ms).evidence)
 
 
 def erasure_samples(topic: str, requests: Sequence[ErasureRequest], now_ms: int) -> Iterator[Sample]:

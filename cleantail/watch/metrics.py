@@ -187,6 +187,15 @@ RECLAIMED_KEPT = _gauge(
     _TOPIC,
     "Bytes that rewrites freed, over the snapshots that are still kept. Falls when a snapshot expires.",
 )
+STORED = _gauge(
+    "stored-bytes",
+    (*_TOPIC, "part"),
+    "Bytes on disks, as the last reclaim that expired snapshots found them, by part: data (below the table's folder), "
+    "metadata (of the table), data_docs (results and pages in CLEANTAIL_HOME). Absent before the first.",
+)
+EVIDENCE_BYTES = _gauge(
+    "evidence-bytes", (), "Data files of the evidence of all topics, as the newest of these measurements found them."
+)
 ERASURES_OPEN = _gauge(
     "erasures-open", _TOPIC, "Requests to erase keys that have no certificate yet. Absent if there never was a request."
 )

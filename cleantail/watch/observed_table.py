@@ -23,6 +23,7 @@ from cleantail.log.source_position import ReadPosition
 from cleantail.rounds.commit_summaries import Saved, SizePoint, last_round_at_ms, saved, size_point
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.rollback_plan import UndoneRound, published_rounds, rollbacks
+from cleantail.rounds.stored_bytes import StoredBytes
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -42,6 +43,7 @@ class TableSummary:
     saved: Saved = Saved(0, 0)
     last_round_at_ms: int | None = None
     last_compaction: LastCompaction | None = None
+    stored: StoredBytes | None = None
     table_uuid: str = ""
     readers: tuple[Reader, ...] = ()
     error: str = ""
@@ -72,6 +74,7 @@ def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> T
         saved=saved(facts.files, points),
         last_round_at_ms=last_round_at_ms(points),
         last_compaction=facts.last_compaction,
+        stored=facts.stored,
         table_uuid=facts.table_uuid,
     )
 

@@ -41,11 +41,14 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
     require_inner_files(name.replace("`", "").partition(".")[2], location, (row["path"] for row in rows))
 
 
-def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, location: str) -> int:
+def expire_snapshots(
+    spark: SparkSession, load: Load, older_than_ms: int, location: str, noted: Mapping[str, str] | None = None
+) -> int:
     """Expire snapshots older than `older_than_ms`, and return their number.
 
     The current snapshot of each branch stays. If the table's `gc.enabled` is false, none expires. `location` is the
-    table's location when it was checked: another user may have moved it since.
+    table's location when it was checked: another user may have moved it since. `noted`: properties that the commit
+    sets, if any snapshot expires.
 
     The commit is ours (spark_jobs.iceberg.commits). Iceberg's action then compares the table as loaded before with
     the current table, and returns the files that only expired snapshots have.
@@ -60,6 +63,10 @@ def expire_snapshots(spark: SparkSession, load: Load, older_than_ms: int, locati
         expiry.cleanExpiredFiles(False).commit()
         if not transaction.currentMetadata().changes().isEmpty():
             require_same_main(_jvm(spark), transaction)
+            update = transaction.updateProperties()
+            for name, value in (noted or {}).items():
+                update.set(name, value)
+            update.commit()
 
     left = {int(snapshot.snapshotId()) for snapshot in each(send(load, stage).snapshots())}
     if gone := there - left:

@@ -335,6 +335,12 @@ def remove_results(topic: Topic, until_ms: int) -> int:
     return removed
 
 
+def stored_results_bytes(topic: Topic) -> int:
+    """Return the bytes of the topic's results and pages in the home."""
+    folder = results_of(topic.platform.home, topic.topic).parent
+    return sum(path.lstat().st_size for path in folder.rglob("*") if path.is_file())
+
+
 LIST = "pages.json"
 _LIST_JSON: Codec[tuple[ListedPage, ...]] = Codec(tuple[ListedPage, ...])
 logger = logging.getLogger("cleantail.expectations")

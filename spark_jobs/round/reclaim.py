@@ -29,7 +29,7 @@ from typing import Any
 from cleantail.config.topic_table import EARLIER_METADATA, EVIDENCE, SMALL_METADATA, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
-from cleantail.lake.catalogs import load_table, open_catalog, side_tables
+from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, side_tables
 from cleantail.lake.evaluate import expiry_ms, read_facts
 from cleantail.lake.neighbours import (
     may_delete_files,
@@ -38,11 +38,18 @@ from cleantail.lake.neighbours import (
     require_separate_folder,
 )
 from cleantail.lake.reclaim_plan import kept_number, resolve_reclaim, rewrite_batches
-from cleantail.lake.storage_locations import keep_first_metadata, oldest_own_file_ms, require_safe_commits
+from cleantail.lake.recorded_rounds import load_evidence
+from cleantail.lake.storage_locations import (
+    keep_first_metadata,
+    oldest_own_file_ms,
+    require_safe_commits,
+    stored_bytes,
+)
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.commit_summaries import OPERATION, RECLAIM
 from cleantail.rounds.run_plan import Group
 from cleantail.rounds.station_results import ReclaimResult, RewrittenFiles
+from cleantail.rounds.stored_bytes import PROPERTY_STORED, StoredBytes
 from spark_jobs.engine.written_files import RefusedError
 from spark_jobs.iceberg.commits import drop_branches, replace_files
 from spark_jobs.iceberg.file_removal import (
@@ -56,7 +63,7 @@ from spark_jobs.iceberg.file_removal import (
 from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable, created_at_s
-from spark_jobs.quality.data_docs import remove_results
+from spark_jobs.quality.data_docs import remove_results, stored_results_bytes
 from spark_jobs.round.evidence import append_reclaim, summarize_days
 from spark_jobs.round.released_logs import note_rewritten
 from spark_jobs.round.staged_rewrites import Plans, Staged, drop_staged, merge_beside, stage
@@ -278,10 +285,21 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
         evidence_rows_summarized=summarize_days(table, until_ms),
         results_removed=remove_results(table.topic, until_ms),
     )
-    expired = expire_snapshots(table.spark, table.load, oldest_ms, folder.location)
+    stored = {PROPERTY_STORED: _stored(table, clock_ms).as_json()}
+    expired = expire_snapshots(table.spark, table.load, oldest_ms, folder.location, stored)
     removed = remove_orphans(table.spark, table.load(), orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
     return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)
+
+
+def _stored(table: TopicTable, at_ms: int) -> StoredBytes:
+    seen = load_table(kept_catalog(table.platform), table.topic)
+    evidence = load_evidence(kept_catalog(table.platform), table.platform)
+    metadata, data = stored_bytes(seen) if seen is not None else (0, 0)
+    snapshot = evidence.current_snapshot() if evidence is not None else None
+    summary = snapshot.summary if snapshot is not None else None
+    of_evidence = int(summary.get("total-files-size") or 0) if summary is not None else 0
+    return StoredBytes(at_ms, data, metadata, stored_results_bytes(table.topic), of_evidence)
 
 
 def _shrink_metadata(table: TopicTable) -> None:

@@ -39,6 +39,7 @@ from cleantail.watch.log_metrics import (
     lag_samples,
     log_samples,
     saved_samples,
+    stored_samples,
     total_samples,
 )
 from cleantail.watch.metrics import (
@@ -112,7 +113,8 @@ def samples_of(
     runs = [Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name, dag in ended]
     # the evidence also has topics whose file was deleted
     counted = Counter({key: n for key, n in (totals or {}).items() if key[1][0] in read})
-    return [*gauges, *behind, *erasures, *_of_states(states), *runs, *total_samples(counted)]
+    stored = {name: table.stored for name in read if (table := tables[name]) is not None and table.stored is not None}
+    return [*gauges, *stored_samples(stored), *behind, *erasures, *_of_states(states), *runs, *total_samples(counted)]
 
 
 def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample]:

@@ -13,12 +13,14 @@ from cleantail.rounds.check_results import CHECK_RESULTS_JSON
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON, RoundResult, UnitCounts, Verdict
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.publications import LastCompaction
+from cleantail.rounds.stored_bytes import StoredBytes
 from cleantail.watch import metrics as m
 from cleantail.watch.log_metrics import (
     compaction_samples,
     erasure_samples,
     job_samples,
     log_samples,
+    stored_samples,
     total_samples,
     totals_of,
 )
@@ -326,6 +328,23 @@ EARLIER = '{"clean_ms": 5, "buffer_percent": 178.0, "records_in": 9, "records_ou
 def test_what_is_no_last_compaction_is_none(text):
     assert LastCompaction.parsed(text) is None
     assert compaction_samples("orders", LastCompaction.parsed(text)) == []
+
+
+def test_a_topic_has_its_own_bytes_and_the_evidence_those_of_the_newest_measurement():
+    measured = {"orders": StoredBytes(2, 10, 20, 30, 40), "users": StoredBytes(1, 1, 2, 3, 4)}
+    found = {(s.metric.name, *s.labels): s.value for s in stored_samples(measured)}
+    assert found == {
+        ("stored-bytes", "orders", "data"): 10,
+        ("stored-bytes", "orders", "metadata"): 20,
+        ("stored-bytes", "orders", "data_docs"): 30,
+        ("stored-bytes", "users", "data"): 1,
+        ("stored-bytes", "users", "metadata"): 2,
+        ("stored-bytes", "users", "data_docs"): 3,
+        ("evidence-bytes",): 40,
+    }
+    assert list(stored_samples({})) == []
+    text = measured["orders"].as_json()
+    assert (StoredBytes.parsed(text), StoredBytes.parsed("{}")) == (measured["orders"], None)
 
 
 def test_a_compaction_of_nothing_kept_nothing():

@@ -15,6 +15,7 @@ from pyiceberg.types import LongType, NestedField
 from cleantail.config.topic_table import table_properties
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.evaluate import read_facts
 from cleantail.lake.storage_locations import oldest_own_file_ms
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -135,6 +136,9 @@ def test_snapshots_expire_with_their_files_and_only_orphans_of_the_tables_own_fo
     before = {file for file in files_below(place / "data") if file.suffix == ".parquet"}
     done = workshop.json("reclaim", topic, "--now", AHEAD)
     assert (done["rewritten_files"], done["orphans_removed"]) == (3, 2)
+    stored = read_facts(workshop.find(topic)).stored
+    assert stored is not None and stored.data > sum(file.stat().st_size for file in others)
+    assert min(stored.metadata, stored.data_docs, stored.evidence) > 1_000
     assert done["expired_snapshots"] > 3
     assert not any(file.exists() for file in orphans) and all(file.exists() for file in others)
     assert len(before & files_below(place)) == 0

@@ -72,8 +72,9 @@ def test_a_scrape_has_every_metric_of_a_topic_after_its_rounds(workshop):
     of_accidents = {"checks-failed", "bytes-put-back", "bytes-taken-again"}
     of_sources = {"source-lag-offsets", "source-lag-snapshots", "source-lag-secs"}
     of_erasures = {"erasures-open", "erasures-overdue", "erasure-deadline-left-secs"}
+    of_expiry = {"stored-bytes"}
     of_topics = {metric.name for metric in METRICS if "topic" in metric.labels}
-    assert of_topics - set(found) == of_airflow | of_accidents | of_sources | of_erasures
+    assert of_topics - set(found) == of_airflow | of_accidents | of_sources | of_erasures | of_expiry
     seen = last(workshop, topic)
     assert found["round-messages-read"] == seen.messages_read and found["round-bytes-read"] == seen.bytes_read > 0
     sizes_now = [
