@@ -33,6 +33,7 @@ from cleantail.home.home_folder import holds_within, open_to_others
 from cleantail_airflow.installation import ROOT
 from embedded_airflow import components
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
+from embedded_airflow.old_logs import DAY_S, delete_old_logs
 
 DEFAULT_PORT = 8080
 HEALTHY_WITHIN_S = 600
@@ -57,7 +58,8 @@ def up(home: Path, port: int) -> None:
     if warning := open_to_others(home.parent):
         print(f"warning: {warning}", file=sys.stderr)
     env = {**os.environ, **environment(port, os.environ)}
-    with (home / "airflow.log").open("w", encoding="utf-8") as log:
+    (home / "airflow.log").unlink(missing_ok=True)
+    with (home / "airflow.log").open("a", encoding="utf-8") as log:  # so that it can be emptied
         command = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), "run", "--port", str(port)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     note = {"pid": process.pid, "port": port, "started": psutil.Process(process.pid).create_time()}
@@ -153,7 +155,11 @@ def run(port: int) -> int:
         components.preload_for_tasks()  # while they start
         _wait_for_api(processes[0], port)
         processes.append(components.start(*SCHEDULER))
+        tidied_s = 0.0
         while not any(map(components.has_ended, processes)):
+            if time.time() - tidied_s > DAY_S:
+                tidied_s = time.time()
+                delete_old_logs(airflow_home(os.environ), tidied_s)
             time.sleep(0.5)
         print("a component ended; stopping the rest", file=sys.stderr, flush=True)
         return 1
