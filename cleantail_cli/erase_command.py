@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import getpass
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, HeldError, OutsideError
+from cleantail.erasure.request_files import take_requests
+from cleantail.erasure.requests import APPROVED, EXCLUDED, ErasureEvent, ErasureRequest, default_deadline_ms
+from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted, instant
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
@@ -23,29 +25,13 @@ from cleantail_cli.parameters import clock
 from cleantail_cli.round_commands import tell_waiting
 
 if TYPE_CHECKING:
-    from cleantail.erasure.erased_keys import ErasedKeys
-    from cleantail.erasure.requests import ErasureRequest
     from cleantail.erasure.store import ErasureStore
     from cleantail_cli.long_work import Progress
-    from spark_jobs.round.erase import Erased
+    from spark_jobs.round.erased_request import Choice, RequestEnd
 
 DAY_MS = 86_400_000
-Note = Callable[[str, Mapping[str, Any]], None]
-"""Records an event of a request: its name, and its details."""
 BOM = b"\xef\xbb\xbf"
 """What some editors write at the beginning of a file in UTF-8."""
-
-
-@dataclass(frozen=True)
-class Choice:
-    """Who runs the command, and what they chose."""
-
-    user: str
-    tombstone: bool
-    approve: bool
-
-
-NO_APPROVAL = "no approval is required"
 
 
 @command(
@@ -100,61 +86,54 @@ def erase(
     --exclude, --tombstone and --approve are for one request. The exit code is 1 if keys of a request are not gone, and
     5 if one waits for approval.
     """
-    from cleantail.erasure.certificate import signing_key
-    from cleantail.erasure.erased_keys import ErasureSecret
-    from cleantail.erasure.proof import require_engine
-    from cleantail.erasure.request_files import take_requests
-    from cleantail.erasure.requests import EXCLUDED, ErasureEvent, default_deadline_ms
     from cleantail.erasure.store import ErasureStore
-    from cleantail.lake.catalogs import require_usable
+    from spark_jobs.round.erased_request import Choice
 
     configured, user = call.topic(topic), getpass.getuser()
-    require_engine()
-    ErasureSecret.from_environ(call.platform.env)  # before keys are read, and before Spark starts
-    signing_key(call.platform.env)
-    require_usable(configured)
-    require_known(configured, exclude)
-    store = ErasureStore(call.platform)
     if keys is not None and request_id is not None:
         raise CleantailError("--keys makes a request, and --request names one: name one of the two")
-    problems: list[str] = []
-    taken: list[ErasureRequest] = []
+    require_ready(configured, exclude)
+    store, taken, problems = ErasureStore(call.platform), list[ErasureRequest](), list[str]()
     if keys is not None:
         now_ms = clock(None)
-        time_ms = deadline_days * DAY_MS if deadline_days else default_deadline_ms(configured.config)
         request_id = store.request(
             configured.topic,
             read_keys(keys, encoding),
             by=requested_by or user,
             now_ms=now_ms,
-            deadline_ms=now_ms + time_ms,
+            deadline_ms=now_ms + (deadline_days * DAY_MS if deadline_days else default_deadline_ms(configured.config)),
             tombstone=tombstone,
         ).id
     else:
         taken, problems = take_requests(store, configured, clock(None))
-    open_requests = [request for request in store.requests(configured.topic) if request.is_open]
-    chosen = [request for request in open_requests if request_id in (None, request.id)]
-    if not chosen:
-        missing = f"open request {request_id}" if request_id else "open request"
-        problems.append(f"topic {configured.topic} has no {missing}; name keys by --keys FILE")
-        raise CleantailError("; ".join(problems))
-    # a request that a program has just left is not the one that the person has seen
-    if (len(chosen) > 1 or (taken and request_id is None)) and (exclude or tombstone or approve):
-        raise CleantailError(
-            "--exclude, --tombstone and --approve are for one request, and several are open, or one was left as a file "
-            f"just now: name one by --request: {', '.join(request.id for request in chosen)}"
-        )
+    chosen = chosen_requests(store, configured, request_id, problems)
+    if exclude or tombstone or approve:
+        require_one(chosen, bool(taken) and request_id is None)
     for request in chosen:
         if more := sorted({*exclude} - {*request.excluded}):
             details = {"exclude": more}
             store.append(ErasureEvent(request.topic, request.id, EXCLUDED, clock(None), user, details))
     with call.output.progress() as progress:
-        results = _erased(configured, store, chosen, progress, Choice(user, tombstone, approve))
-    call.output.show(ErasedTopic(configured, tuple(results), tuple(problems)))
-    rounds = [result.erased.waiting for result in results if result.erased.waiting]
-    if tell_waiting(configured, rounds, call.output, "erase") or any(result.waits for result in results):
+        ends = run_requests(configured, store, chosen, progress, Choice(user, tombstone, approve))
+    call.output.show(ErasedTopic(configured, tuple(ends), tuple(problems)))
+    rounds = [end.erased.waiting for end in ends if end.erased.waiting]
+    if tell_waiting(configured, rounds, call.output, "erase") or any(end.waits for end in ends):
         return HeldError.exit_code
-    return 0 if not problems and all(result.certificate for result in results) else 1
+    return 0 if not problems and all(end.certificate for end in ends) else 1
+
+
+def require_ready(topic: Topic, exclude: Sequence[str]) -> None:
+    """Raise CleantailError if an erasure could not end. Called before keys are read, and before Spark starts."""
+    from cleantail.erasure.certificate import signing_key
+    from cleantail.erasure.erased_keys import ErasureSecret
+    from cleantail.erasure.proof import require_engine
+    from cleantail.lake.catalogs import require_usable
+
+    require_engine()
+    ErasureSecret.from_environ(topic.platform.env)
+    signing_key(topic.platform.env)
+    require_usable(topic)
+    require_known(topic, exclude)
 
 
 def require_known(topic: Topic, exclude: Sequence[str]) -> None:
@@ -167,6 +146,29 @@ def require_known(topic: Topic, exclude: Sequence[str]) -> None:
         raise CleantailError(
             f"--exclude {unknown[0]}: no table of topic {topic.topic} has a branch or tag of this name. Allowed are "
             f"these: {', '.join(sorted(known - {'main'}))}"
+        )
+
+
+def chosen_requests(
+    store: ErasureStore, topic: Topic, request_id: str | None, problems: Sequence[str]
+) -> list[ErasureRequest]:
+    """Return the open requests of the topic, or the one of this id. Raises CleantailError, with the problems of request
+    files, if there is none."""
+    still_open = (request for request in store.requests(topic.topic) if request.is_open)
+    if chosen := [request for request in still_open if request_id in (None, request.id)]:
+        return chosen
+    missing = f"open request {request_id}" if request_id else "open request"
+    none = f"topic {topic.topic} has no {missing}; name keys by --keys FILE"
+    raise CleantailError("; ".join([*problems, none]))
+
+
+def require_one(chosen: Sequence[ErasureRequest], is_new: bool) -> None:
+    """Raise CleantailError if what a person has chosen for one request would be for others too. `is_new`: a program has
+    just left one, so it may not be the one that the person has seen."""
+    if len(chosen) > 1 or is_new:
+        raise CleantailError(
+            "--exclude, --tombstone and --approve are for one request, and several are open, or one was left as a file "
+            f"just now: name one by --request: {', '.join(request.id for request in chosen)}"
         )
 
 
@@ -187,139 +189,32 @@ def read_keys(source: str, encoding: str) -> list[bytes]:
         raise CleantailError(f"--keys {source} has a line that is not base64, which --encoding names") from None
 
 
-@dataclass(frozen=True)
-class Result:
-    """The end of a run of one request. `waits`: for a person's approval. `certificate`: its text, if it has one."""
-
-    request: ErasureRequest
-    erased: Erased
-    certificate: str | None = None
-    waits: bool = False
-
-
-def _erased(
-    topic: Topic,
-    store: ErasureStore,
-    requests: Sequence[ErasureRequest],
-    progress: Progress,
-    choice: Choice,
-) -> list[Result]:
-    from cleantail.erasure.requests import APPROVED
+def run_requests(
+    topic: Topic, store: ErasureStore, requests: Sequence[ErasureRequest], progress: Progress, choice: Choice
+) -> list[RequestEnd]:
+    """Take the requests to their ends, those that wait for approval first: Spark does not start for them alone."""
     from cleantail.home.home_folder import exclusive
     from cleantail.rounds.approval import APPROVE, require_approver
+    from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.gx_validation import preload
     from spark_jobs.round.erase import Erased
+    from spark_jobs.round.erased_request import RequestEnd, RequestRun
 
     if topic.publish == APPROVE and choice.approve:
         require_approver(topic, "an erasure", choice.user)
     asks = topic.publish == APPROVE and not choice.approve
     waiting = [request for request in requests if asks and request.first(APPROVED) is None]
-    results = [Result(request, Erased(), waits=True) for request in waiting]
+    ends = [RequestEnd(request, Erased(), waits=True) for request in waiting]
     if len(waiting) == len(requests):
-        return results
+        return ends
     preload()
     with (
         exclusive(topic.platform.home, f"round-{topic.topic}"),
         spark_session(topic.platform, f"cleantail erase {topic.topic}", progress) as spark,
     ):
-        results += [_one(spark, topic, store, r.id, progress, choice) for r in requests if r not in waiting]
-    return results
-
-
-def _one(spark: Any, topic: Topic, store: ErasureStore, request_id: str, progress: Progress, choice: Choice) -> Result:
-    """Take one request to its end. A run before may have done a part of it, or all.
-
-    An error that a person can mend ends this request only, and is recorded as its reason."""
-    from cleantail.erasure.requests import CERTIFIED, FAILED, ErasureEvent
-    from spark_jobs.round.erase import Erased
-
-    def note(event: str, details: Mapping[str, Any]) -> None:
-        store.append(ErasureEvent(topic.topic, request_id, event, clock(None), choice.user, details))
-
-    request = next(r for r in store.requests(topic.topic) if r.id == request_id)
-    if not request.is_open:  # another process was faster
-        certified = request.first(CERTIFIED)
-        return Result(request, Erased(), certified.certificate if certified else None)
-    try:
-        result = _worked_on(spark, topic, store, request, progress, choice, note)
-    except OutsideError:
-        raise
-    except CleantailError as error:
-        result = Result(request, Erased(problems=(str(error),)))
-    if result.erased.problems:
-        note(FAILED, {"reason": "; ".join(result.erased.problems)})
-    return result
-
-
-def _worked_on(
-    spark: Any,
-    topic: Topic,
-    store: ErasureStore,
-    request: ErasureRequest,
-    progress: Progress,
-    choice: Choice,
-    note: Note,
-) -> Result:
-    from cleantail.erasure.certificate import issue
-    from cleantail.erasure.requests import APPROVED, PROVEN, ErasureEvent
-    from spark_jobs.iceberg.tables import TopicTable
-    from spark_jobs.round.erase import Erased, erase_keys
-    from spark_jobs.round.intake.denylist import note_denylist
-    from spark_jobs.round.run import Run
-
-    table = TopicTable.of(spark, topic)
-    keys = store.erased_keys(topic.topic, request.id)
-    assert keys is not None, "a request has keys"
-    if request.first(APPROVED) is None:
-        by = choice.user if choice.approve else NO_APPROVAL
-        store.append(ErasureEvent(topic.topic, request.id, APPROVED, clock(None), by))
-    if table.exists():
-        note_denylist(table)
-    if request.state != PROVEN:
-        progress("reading the source")
-        source, exclusions = _source(spark, request, topic, keys, note, choice)
-        if source is None:
-            return Result(request, Erased(problems=exclusions))
-        before = {event.event: event.details for event in request.events}
-        run = Run(table, progress, choice.user if choice.approve else None)
-        erased = erase_keys(run, keys, note, before, request.excluded)
-        if erased.proven is None:
-            return Result(request, erased)
-        excluded = [*erased.proven["exclusions"], *exclusions]
-        note(PROVEN, {**erased.proven, "source": source, "exclusions": excluded})
-        request = next(r for r in store.requests(topic.topic) if r.id == request.id)
-    proven = request.last(PROVEN)
-    assert proven is not None, "it was recorded above, or by an earlier run"
-    facts = {"table": topic.table, "source": proven.details["source"]}
-    certificate = issue(store, topic, request, now_ms=clock(None), by=choice.user, facts=facts)
-    return Result(request, Erased(proven=proven.details), certificate)
-
-
-def _source(
-    spark: Any,
-    request: ErasureRequest,
-    topic: Topic,
-    keys: ErasedKeys,
-    note: Note,
-    choice: Choice,
-) -> tuple[Mapping[str, Any] | None, tuple[str, ...]]:
-    """Return what the source has of the keys, and what the certificate excludes. None, and why, if nobody has chosen
-    what to do with the keys in the source."""
-    from cleantail.erasure.requests import TOMBSTONED
-    from cleantail.kafka.client_settings import settings_of_environment
-    from spark_jobs.round.erased_source import SOURCE_EXCLUSION, source_state, write_tombstones
-
-    kafka = topic.source.kafka
-    settings = settings_of_environment(kafka, topic.platform.env) if kafka is not None else None
-    state = source_state(spark.sparkContext, topic, settings, keys)
-    deletes = settings is not None and (choice.tombstone or bool(request.asked.get("tombstone")))
-    if deletes and settings is not None and state.alive:
-        note(TOMBSTONED, write_tombstones(topic, settings, state.alive))
-    if not deletes and state.problem and SOURCE_EXCLUSION not in request.excluded:
-        ways = f"--exclude {SOURCE_EXCLUSION} names it in the certificate"
-        ways += ", and --tombstone deletes them there" if settings is not None else ""
-        return None, (f"{state.problem}; {ways}",)
-    return state.facts, (state.problem,) if state.problem else ()
+        table = TopicTable.of(spark, topic)
+        ends += [RequestRun(table, store, r.id, choice, progress).run() for r in requests if r not in waiting]
+    return ends
 
 
 @dataclass(frozen=True)
@@ -327,7 +222,7 @@ class ErasedTopic:
     """Answer of `erase`: what was found and removed for each request, and its certificate."""
 
     topic: Topic
-    results: tuple[Result, ...]
+    ends: tuple[RequestEnd, ...]
     problems: tuple[str, ...] = ()
 
     def document(self) -> dict[str, Any]:
@@ -335,21 +230,21 @@ class ErasedTopic:
             "topic": self.topic.topic,
             "requests": [
                 {
-                    "id": result.request.id,
-                    "waits": result.waits,
-                    "proven": result.erased.proven,
-                    "problems": list(result.erased.problems),
-                    "certificate": result.certificate,
+                    "id": end.request.id,
+                    "waits": end.waits,
+                    "proven": end.erased.proven,
+                    "problems": list(end.erased.problems),
+                    "certificate": end.certificate,
                 }
-                for result in self.results
+                for end in self.ends
             ],
             "problems": list(self.problems),
         }
 
     def tell(self, page: Page) -> None:
         name = self.topic.topic
-        for result in self.results:
-            request, erased = result.request, result.erased
+        for end in self.ends:
+            request, erased = end.request, end.erased
             page.line(f"{name}: request {request.id}: {counted(request.keys, 'key')}")
             page.line(f"  requested by {request.requested_by}, deadline {instant(request.deadline_ms)} UTC")
             for table, facts in (erased.proven or {}).get("tables", {}).items():
@@ -363,10 +258,10 @@ class ErasedTopic:
                 )
             for problem in erased.problems:
                 page.note(f"not proven: {problem}")
-            if result.waits:
+            if end.waits:
                 page.note("it waits for approval (publish: approve); nothing was erased")
                 page.note(f"cleantail erase {name} --request {request.id} --approve approves it and goes on")
-            if result.certificate:
+            if end.certificate:
                 page.line(f"  certified: cleantail certificate show {request.id} prints it")
         for problem in self.problems:
             page.note(problem)

@@ -331,11 +331,14 @@ class TopicTable:
             except CleantailError as e:
                 logger.warning("branches of %s are left for a later run: %s", self.topic.table, e)
 
-    def drop_stale_branches(self) -> list[str]:
-        """Drop branches of ours that killed runs left long ago, by the real clock, and return their names."""
+    def is_stale(self, branch: str) -> bool:
+        """Return whether a branch is ours and no run can need it any more, by the real clock: a killed one left it."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if self.topic.waits_for_people else 0
-        older_than_s = time.time() - STALE_BRANCH_S - waits_s
-        stale = [name for name in each(self.load().refs().keySet()) if created_at_s(name) < older_than_s]
+        return created_at_s(branch) < time.time() - STALE_BRANCH_S - waits_s
+
+    def drop_stale_branches(self) -> list[str]:
+        """Drop the stale branches, and return their names."""
+        stale = [name for name in each(self.load().refs().keySet()) if self.is_stale(name)]
         self.drop_branches(stale)
         return stale
 

@@ -17,6 +17,7 @@ other may belong to a commit that is about to be sent.
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,12 +29,14 @@ from cleantail.config.topic_table import KEY
 from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.erasure.object_versions import ObjectVersions, object_versions
 from cleantail.erasure.proof import NO_KEYS, TableScan, engine, scan_table
-from cleantail.erasure.requests import PUBLISHING
+from cleantail.erasure.requests import HIDDEN, PUBLISHING, REMOVED, REWRITTEN
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog, side_tables
 from cleantail.lake.neighbours import GC_ENABLED, may_delete_files
 from cleantail.log.quarantine import kept_until_ms
+from cleantail.log.round_state import ERASE
+from cleantail.log.work_units import ROUND_BRANCH
 from cleantail.retries import ROUNDS
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import OPERATION, ROUND
@@ -47,7 +50,8 @@ from spark_jobs.iceberg.file_removal import delete_unreached, forget_snapshots
 from spark_jobs.iceberg.iceberg_reads import history, iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import PlannedFile, planned_files
-from spark_jobs.iceberg.tables import TopicTable, created_at_s
+from spark_jobs.iceberg.tables import RESTORE_PREFIX, TopicTable, created_at_s
+from spark_jobs.round.approvals import BRANCH_LETTERS
 from spark_jobs.round.reclaim import MIN_ORPHAN_AGE_MS, require_own, require_own_side
 from spark_jobs.round.run import Run, drop_if_waiting, erase_round
 from spark_jobs.round.staged_rewrites import delete_files, rewrite_task
@@ -82,6 +86,11 @@ class Place:
         return scan_table(self.seen(), keys, self.paths)
 
 
+Scans = Mapping[Place, TableScan]
+Left = dict[Place, list[str]]
+"""Table -> the files that must still go."""
+
+
 @dataclass(slots=True)
 class Done:
     """What was done so far, over all passes and runs: names of files by the table's name, and counts."""
@@ -99,7 +108,7 @@ class Done:
     def of(cls, details: Mapping[str, Mapping[str, Any]]) -> Done:
         """Continue what earlier runs recorded. `details`: by the name of the event."""
         done = cls()
-        hidden, rewritten, removed = (details.get(event, {}) for event in ("hidden", "rewritten", "removed"))
+        hidden, rewritten, removed = (details.get(event, {}) for event in (HIDDEN, REWRITTEN, REMOVED))
         done.hidden |= dict(hidden.get("records", {}))
         done.rounds += hidden.get("rounds", ())
         done.keys_found = hidden.get("keys_found", 0)
@@ -173,44 +182,78 @@ def erase_keys(
     """
     if not run.table.exists():
         raise CleantailError(f"topic {run.table.topic.topic} has no table yet; nothing was erased")
-    done, places, left = Done.of(before), places_of(run.table), dict[Place, list[str]]()
+    done = Done.of(before)
     _count_killed(run.table, done, before.get(PUBLISHING))
     run = replace(run, publishing=lambda checked: note(PUBLISHING, _to_hide(checked.round, checked)))
-    since_ms = {place: _require_own(run.table, place) for place in places}
-    for number in range(PASSES):
-        run.progress("searching for the keys" if number == 0 else "searching again")
-        scans = {place: place.scan(keys) for place in places}
-        before_pass, left = left, {place: scan.left(excluded) for place, scan in scans.items()}
-        if not any(left.values()) or left == before_pass:
+    since_ms = {place: _require_own(run.table, place) for place in places_of(run.table)}
+    erasure = _Erasure(run, keys, note, excluded, done, since_ms)
+    scans, left = erasure.scanned("searching for the keys"), Left()
+    for _ in range(PASSES):
+        left_before, left = left, {place: scan.left(excluded) for place, scan in scans.items()}
+        if not any(left.values()) or left == left_before:
             break
+        if (ended := erasure.pass_of(scans)) is not None:
+            return ended
+        scans = erasure.scanned("searching again")
+    return erasure.proof_of(scans)
+
+
+@dataclass(frozen=True, slots=True)
+class _Erasure:
+    """The passes of one run. `since_ms`: the topic's tables -> the time of each one's oldest own file."""
+
+    run: Run
+    keys: ErasedKeys
+    note: Note
+    excluded: Collection[str]
+    done: Done
+    since_ms: Mapping[Place, int | None]
+
+    def scanned(self, step: str) -> Scans:
+        self.run.progress(step)
+        return {place: place.scan(self.keys) for place in self.since_ms}
+
+    def pass_of(self, scans: Scans) -> Erased | None:
+        """Do steps 2 to 4 for what the scans have found. Return the end of the run if the round was not published."""
+        self._take_inventory(scans)
+        if (unpublished := _hide(self.run, self.keys, scans, self.done)) is not None:
+            return Erased(waiting=unpublished) if unpublished.holds else Erased(problems=_failures(unpublished))
+        self.note(HIDDEN, self.done.as_hidden)
+        self.run.progress("rewriting files")
+        for place, scan in scans.items():
+            _rewrite(self.run.table, place, scan, None if place.is_topic else self.keys)
+        self._remove(scans)
+        return None
+
+    def _take_inventory(self, scans: Scans) -> None:
+        """Count what holds the keys, before anything is changed. Raises TableError for a branch that must stay."""
         met = {key for scan in scans.values() for holding in scan.holding.values() for key in holding.keys}
-        done.keys_found = max(done.keys_found, len(met))
+        self.done.keys_found = max(self.done.keys_found, len(met))
         for place, scan in scans.items():
-            _require_own_refs(place, scan, excluded)
-            _take_inventory(done, place, scan)
-        waiting = _hide(run, keys, scans, done)
-        if waiting is not None:
-            return Erased(waiting=waiting) if waiting.holds else Erased(problems=_failures(waiting))
-        note("hidden", done.as_hidden)
-        run.progress("rewriting files")
-        for place, scan in scans.items():
-            _rewrite(run.table, place, scan, None if place.is_topic else keys)
-        run.progress("removing files")
-        unreached = {place: _to_forget(place, scan, excluded, done, since_ms[place]) for place, scan in scans.items()}
-        note("rewritten", {"to_remove": done.files})  # before any of them loses its last snapshot
+            _require_free(self.run.table, place, scan, self.excluded)
+            _take_inventory(self.done, place, scan)
+
+    def _remove(self, scans: Scans) -> None:
+        self.run.progress("removing files")
+        unreached = {
+            place: _to_forget(self.run.table, place, scan, self.excluded, self.done, self.since_ms[place])
+            for place, scan in scans.items()
+        }
+        self.note(REWRITTEN, {"to_remove": self.done.files})  # before any of them loses its last snapshot
         for place, forgotten in unreached.items():
-            _remove(run.table, place, forgotten, done)
-        note("removed", done.as_removed)
-    else:
-        scans = {place: place.scan(keys) for place in places}
-    versions = {place: object_versions(place.seen()) for place in places}
-    problems = [text for scan in scans.values() for text in scan.problems(excluded)]
-    if VERSIONS not in excluded:
-        kept = {f"{v.problem}; --exclude {VERSIONS} names them" for v in versions.values() if v and v.problem}
-        problems += sorted(kept)
-    if problems:
-        return Erased(problems=tuple(problems))
-    return Erased(proven={**_proof(scans, versions, excluded), "keys_found": done.keys_found})
+            _remove(self.run.table, place, forgotten, self.done)
+        self.note(REMOVED, self.done.as_removed)
+
+    def proof_of(self, scans: Scans) -> Erased:
+        """Return the proof that these scans give, with what the stores keep besides, or why they give none."""
+        versions = {place: object_versions(place.seen()) for place in scans}
+        problems = [text for scan in scans.values() for text in scan.problems(self.excluded)]
+        if VERSIONS not in self.excluded:
+            kept = {f"{v.problem}; --exclude {VERSIONS} names them" for v in versions.values() if v and v.problem}
+            problems += sorted(kept)
+        if problems:
+            return Erased(problems=tuple(problems))
+        return Erased(proven={**_proof(scans, versions, self.excluded), "keys_found": self.done.keys_found})
 
 
 def _require_own(table: TopicTable, place: Place) -> int | None:
@@ -226,18 +269,17 @@ def _require_own(table: TopicTable, place: Place) -> int | None:
     return require_own_side(table, place.seen(), place.quoted)
 
 
-def _require_own_refs(place: Place, scan: TableScan, excluded: Collection[str]) -> None:
-    tainted, ours = {*scan.tainted_snapshots}, own_branches(place.seen())
-    foreign = sorted(
-        name
-        for name, snapshot_id in scan.refs.items()
-        if snapshot_id in tainted and name not in {"main", *excluded, *ours}
-    )
-    if foreign:
+def _require_free(table: TopicTable, place: Place, scan: TableScan, excluded: Collection[str]) -> None:
+    """Raise TableError for branches and tags that must stay, reach files with the keys, and are not excluded."""
+    seen, tainted = place.seen(), {*scan.tainted_snapshots}
+    reaching = {name for name, snapshot_id in scan.refs.items() if snapshot_id in tainted}
+    if held := sorted(reaching - {"main", *excluded, *droppable(table, seen)}):
+        ours = own_branches(seen)
+        named = ", ".join(f"{name} ({_user_of(name) if name in ours else 'of another owner'})" for name in held)
         raise TableError(
-            f"branches or tags of table {place.name} reach files with the keys, and are not Cleantail's: "
-            f"{', '.join(foreign)}; nothing was erased. Drop them, or exclude each by its name: --exclude "
-            f"{foreign[0]}. The certificate names what was excluded"
+            f"branches or tags of table {place.name} reach files with the keys: {named}; nothing more is erased while "
+            "they are there. Finish the restore, answer the round or wait for its end, drop what is yours, or exclude "
+            f"each by its name: --exclude {held[0]}. The certificate names what was excluded"
         )
 
 
@@ -249,6 +291,20 @@ def own_branches(table: Table) -> set[str]:
         if ref.snapshot_ref_type == "branch"
         and (created_at_s(name) < float("inf") or kept_until_ms(name, 0) is not None)
     }
+
+
+def droppable(table: TopicTable, seen: Table) -> set[str]:
+    """Return Cleantail's branches without those that a restore, or a round of another kind, may still need. Processes
+    of the others start over if their branch is gone. `seen`: the table, or a side table."""
+    return {name for name in own_branches(seen) if table.is_stale(name) or not _user_of(name)}
+
+
+def _user_of(branch: str) -> str:
+    """Return what needs a branch of ours while it is not stale; empty for one that can always be dropped."""
+    if branch.startswith(RESTORE_PREFIX):
+        return "a restore that is not finished"
+    is_erasure = re.fullmatch(rf"{ROUND_BRANCH}.+_{BRANCH_LETTERS[ERASE]}\d+_\d+", branch)
+    return "a round that runs or waits for approval" if branch.startswith(ROUND_BRANCH) and not is_erasure else ""
 
 
 def _take_inventory(done: Done, place: Place, scan: TableScan) -> None:
@@ -263,7 +319,7 @@ def _take_inventory(done: Done, place: Place, scan: TableScan) -> None:
         counts[name] = max(counts.get(name, 0), count)
 
 
-def _hide(run: Run, keys: ErasedKeys, scans: Mapping[Place, TableScan], done: Done) -> RoundResult | None:
+def _hide(run: Run, keys: ErasedKeys, scans: Scans, done: Done) -> RoundResult | None:
     """Publish a round that removes the keys' records. Return its result if it waits for approval or has failed."""
     for place, scan in scans.items():
         current = scan.files_of(scan.snapshot_id) if scan.snapshot_id is not None else set()
@@ -402,12 +458,14 @@ class Unreached:
     known: frozenset[str]
 
 
-def _to_forget(place: Place, scan: TableScan, excluded: Collection[str], done: Done, since_ms: int | None) -> Unreached:
+def _to_forget(
+    table: TopicTable, place: Place, scan: TableScan, excluded: Collection[str], done: Done, since_ms: int | None
+) -> Unreached:
     """Return what must go so that no snapshot reaches a file of the scan with the keys, or bounds of them. Adds the
     names of those files to `done`."""
     now = replace(place.scan(None), holding=scan.holding)
     tainted = {*now.tainted_snapshots}
-    ours = own_branches(place.seen()) - {*excluded}
+    ours = droppable(table, place.seen()) - {*excluded}
     refs = {name: now.refs[name] for name in ours & now.refs.keys() if now.refs[name] in tainted}
     heads = {s for n, s in now.refs.items() if n not in refs}
     snapshots = tuple(sorted(tainted - heads))
@@ -442,9 +500,7 @@ def _remove(table: TopicTable, place: Place, forgotten: Unreached, done: Done) -
     done.snapshots[place.name] = sorted({*done.snapshots.get(place.name, ()), *forgotten.snapshots})
 
 
-def _proof(
-    scans: Mapping[Place, TableScan], versions: Mapping[Place, ObjectVersions | None], excluded: Collection[str]
-) -> dict[str, Any]:
+def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], excluded: Collection[str]) -> dict[str, Any]:
     """Return the details of a proof."""
     kept = sorted(name for name in excluded if any(name in scan.refs for scan in scans.values()))
     older = sorted({v.problem for v in versions.values() if v and v.problem})

@@ -7,7 +7,7 @@ when it was issued. Keys stay in memory: neither logs nor results have one.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,7 @@ from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.errors import CleantailError, SourceError
 from cleantail.human import counted
 from cleantail.kafka import target_client
-from cleantail.kafka.read_plan import Range, ReadPlan, portion_ranges, task_ranges
+from cleantail.kafka.read_plan import BrokerTopic, Range, ReadPlan, portion_ranges, task_ranges
 from cleantail.kafka.source_topic import RangeReader, SourceTopic
 from spark_jobs.engine.tasks import run_described, stored_work
 
@@ -34,71 +34,92 @@ MESSAGE_BYTES = 1_000_000
 """A tombstone has a key and no value. Kafka's own limit of a batch is not below this."""
 LastRecord = tuple[int, bool]
 """(Offset, whether it is a tombstone) of the last record of a key."""
+FoundInTask = tuple[dict[tuple[int, bytes], LastRecord], int]
 
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
     """What a source has of erased keys.
 
-    `facts`: for the certificate. `problem`: why the source still has them, empty if it has none. `alive`: (partition,
-    key) -> tombstones are missing there; never shown."""
+    `facts`: for the certificate. `problem`: why the source still has them, empty if it has none. The rest is of a topic
+    in Kafka, and never shown:
+
+    broker   what it was when it was read first
+    read_to  partition -> the offset up to which it was read
+    last     (partition, key) -> its last record
+    values   number of records with a value
+    """
 
     facts: Mapping[str, Any]
     problem: str = ""
-    alive: tuple[tuple[int, bytes], ...] = ()
+    broker: BrokerTopic | None = None
+    read_to: Mapping[int, int] = field(default_factory=dict)
+    last: Mapping[tuple[int, bytes], LastRecord] = field(default_factory=dict)
+    values: int = 0
 
     def __repr__(self) -> str:
         return f"SourceState({self.problem!r})"
 
+    @property
+    def alive(self) -> tuple[tuple[int, bytes], ...]:
+        """Return (partition, key) of each key without a tombstone there."""
+        return tuple(sorted(place for place, (_, is_tombstone) in self.last.items() if not is_tombstone))
+
 
 def source_state(
-    context: SparkContext, topic: Topic, settings: Mapping[str, str] | None, keys: ErasedKeys
+    context: SparkContext,
+    topic: Topic,
+    settings: Mapping[str, str] | None,
+    keys: ErasedKeys,
+    before: SourceState | None = None,
 ) -> SourceState:
-    """Return what the topic's source has of these keys. Reads a topic in Kafka from its start to its end.
+    """Return what the topic's source has of these keys. Reads a topic in Kafka from its start to its end, or what came
+    after `before`, an earlier result for the same keys.
 
     `settings`: of the Kafka client, if the topic has source.kafka. Raises CleantailError if the brokers cannot be
-    read."""
+    read, or if the topic was recreated since `before`."""
     if topic.source.table is not None:
         name = topic.source.table.name
         return SourceState({"kind": "table", "table": name}, f"table {name}, which the topic is read from, is not ours")
     if topic.source.kafka is None or settings is None:
         return SourceState({"kind": "files"})
-    source = SourceTopic.of(topic, settings)
-    broker = source.describe()
+    source, before = SourceTopic.of(topic, settings), before or SourceState({})
+    broker = source.describe_again(before.broker) if before.broker else source.describe()
     ends = source.ends(broker)
-    starts = {partition: broker.logs[partition].start for partition in ends}
-    plan = ReadPlan(starts, {partition: max(end, starts[partition]) for partition, end in ends.items()})
-    cores = int(context.defaultParallelism)
-    tasks = task_ranges(portion_ranges(plan, plan.offsets, cores), cores) if plan.offsets else []
-    shipped = context.broadcast(keys)
-    try:
-        work = stored_work(partial(_found_in, source.open_reader(), shipped), {})
-        found = run_described(context, work, tasks, f"read the keys of {topic.kafka_topic} in Kafka") if tasks else []
-    finally:
-        shipped.destroy()
-    last: dict[tuple[int, bytes], LastRecord] = {}
-    values = 0
+    starts = {partition: max(broker.logs[partition].start, before.read_to.get(partition, 0)) for partition in ends}
+    read_to = {partition: max(end, starts[partition]) for partition, end in ends.items()}
+    found = _read(context, source, ReadPlan(starts, read_to), keys)
+    last, values = dict(before.last), before.values
     for of_task, values_of_task in found:
         values += values_of_task
         for place, record in of_task.items():
             last[place] = max(last.get(place, record), record)
-    alive = tuple(sorted(place for place, (_, is_tombstone) in last.items() if not is_tombstone))
-    keys_alive = len({key for _, key in alive})
+    state = SourceState({}, "", broker, read_to, last, values)
+    keys_alive = len({key for _, key in state.alive})
     facts = {
         "kind": "kafka",
         "topic": topic.kafka_topic,
         "cluster": broker.cluster_id,
-        "read_to": {str(partition): end for partition, end in sorted(ends.items())},
+        "read_to": {str(partition): end for partition, end in sorted(read_to.items())},
         "keys_alive": keys_alive,
         "keys_with_tombstone": len({key for (_, key), (_, is_tombstone) in last.items() if is_tombstone}),
         "records_with_value": values,
     }
-    if not values:
-        return SourceState(facts)
-    state = f"{counted(keys_alive, 'key')} alive" if alive else "all with a tombstone"
-    return SourceState(
-        facts, f"topic {topic.kafka_topic} in Kafka has {counted(values, 'record')} of these keys ({state})", alive
-    )
+    which = f"{counted(keys_alive, 'key')} alive" if keys_alive else "all with a tombstone"
+    problem = f"topic {topic.kafka_topic} in Kafka has {counted(values, 'record')} of these keys ({which})"
+    return replace(state, facts=facts, problem=problem if values else "")
+
+
+def _read(context: SparkContext, source: SourceTopic, plan: ReadPlan, keys: ErasedKeys) -> list[FoundInTask]:
+    if not plan.offsets:
+        return []
+    cores = int(context.defaultParallelism)
+    tasks, shipped = task_ranges(portion_ranges(plan, plan.offsets, cores), cores), context.broadcast(keys)
+    try:
+        work = stored_work(partial(_found_in, source.open_reader(), shipped), {})
+        return list(run_described(context, work, tasks, f"read the keys of {source.topic.kafka_topic} in Kafka"))
+    finally:
+        shipped.destroy()
 
 
 def _found_in(
@@ -106,7 +127,7 @@ def _found_in(
     keys: Broadcast[ErasedKeys],
     _: Mapping[str, str],
     ranges: Sequence[Range],
-) -> tuple[dict[tuple[int, bytes], LastRecord], int]:
+) -> FoundInTask:
     """Return (partition, key) -> its last record in the ranges, for erased keys, and their records with a value."""
     last, values, reader = dict[tuple[int, bytes], LastRecord](), 0, open_reader()
     try:

@@ -7,6 +7,7 @@ import gzip
 import io
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,9 @@ import pytest
 
 from cleantail.erasure.certificate import public_pem, require_chain, signing_key, verified
 from spark_jobs.iceberg import commits
+from spark_jobs.iceberg.tables import branch_name
 from spark_jobs.round import erase as erasing
+from spark_jobs.round import erased_request
 from tests.jobs.round.test_rounds import NOW, record
 
 GONE, KEPT = "marker-of-an-erased-key", "key-that-stays"
@@ -145,6 +148,30 @@ def test_a_tag_of_somebody_else_is_refused_by_its_name_or_excluded_and_a_failed_
     assert sorted(table.load().refs().keySet()) == ["audit", "main"]
     assert not [r for r in workshop.read(topic) if r["key"] == f"{GONE}-0"]
     assert len([r for r in workshop.read(topic, "--as-of", "audit") if r["key"] == f"{GONE}-0"]) == 3
+
+
+def test_branches_of_a_restore_and_of_a_waiting_round_are_refused_by_name_or_excluded_and_never_dropped(
+    workshop, monkeypatch, table_of
+):
+    topic = workshop.topic("erased-branches")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    table, long_ago = table_of(topic), (int(time.time()) - 30 * 86_400) * 10**9
+    needed = [branch_name("ct_20270115T080000_000_1_u0"), branch_name("re_0123456789abcdef")]
+    ours = [branch_name("ct_20270115T080000_000_1_e0"), branch_name("rw_1"), branch_name("in_0123456789abcdef_1")]
+    for name in (*needed, *ours, f"ct_20261030T080000_000_1_u0_{long_ago}", f"re_0123456789abcdef_{long_ago}"):
+        table.create_branch(name, None)
+    before = workshop.read(topic)
+    code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    [problem] = json.loads(out)["requests"][0]["problems"]
+    assert (code, [name for name in (*needed, *ours) if name in problem]) == (1, needed)
+    assert "a restore that is not finished" in problem and "a round that runs or waits for approval" in problem
+    assert workshop.read(topic) == before
+    out = workshop.ok("erase", topic, "--json", "--exclude", needed[0], "--exclude", needed[1])
+    [request] = json.loads(out)["requests"]
+    content = verified(request["certificate"].encode(), public_key(workshop))
+    assert {f"branch or tag {name}" for name in needed} <= {*content["exclusions"]}
+    assert sorted(table.load().refs().keySet()) == [*needed[:1], "main", *needed[1:]]
+    assert not [r for r in workshop.read(topic) if r["key"] == f"{GONE}-0"]
 
 
 def test_keys_leave_the_side_tables_too(workshop, monkeypatch, spark, table_of):
@@ -281,7 +308,7 @@ def test_requests_are_worked_on_by_themselves_or_together_and_their_certificates
     topic = workshop.topic("erased-twice")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
     with monkeypatch.context() as patch:
-        patch.setattr(erasing, "erase_keys", lambda *_: (_ for _ in ()).throw(Killed))
+        patch.setattr(erased_request, "erase_keys", lambda *_: (_ for _ in ()).throw(Killed))
         for key in (f"{GONE}-0", "a key that no record has"):
             with pytest.raises(Killed):
                 erase(workshop, monkeypatch, topic, key)

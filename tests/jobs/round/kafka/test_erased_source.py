@@ -17,11 +17,11 @@ ERASED = [b"alive", b"again", b"deleted", b"absent", b"both", b""]
 def of_topic(workshop, spark):
     """Returns a function: the state of a topic's source for ERASED, and the settings of its client."""
 
-    def state(name):
+    def state(name, before=None):
         topic = workshop.find(name)
         keys = ErasedKeys.of(name, ErasureSecret(bytes(32)), pa.array(ERASED, pa.binary()))
         settings = settings_of_environment(topic.source.kafka, {}) if topic.source.kafka else None
-        return source_state(spark.sparkContext, topic, settings, keys), topic, settings
+        return source_state(spark.sparkContext, topic, settings, keys, before), topic, settings
 
     return state
 
@@ -58,6 +58,15 @@ def test_tombstones_go_to_the_partitions_that_have_the_records_and_only_once(fil
     after, _, _ = of_topic(filled)
     assert after.alive == () and after.problem.endswith("7 records of these keys (all with a tombstone)")
     assert after.facts["keys_with_tombstone"] == 5
+
+
+def test_a_state_is_read_on_from_where_an_earlier_one_ended(filled, of_topic, kafka):
+    first, topic, settings = of_topic(filled)
+    write_tombstones(topic, settings, first.alive)
+    kafka.send(filled, [(b"again", b"9")], partition=0)
+    whole, (after, _, _) = of_topic(filled)[0], of_topic(filled, first)
+    assert (after.facts, after.problem, after.alive) == (whole.facts, whole.problem, ((0, b"again"),))
+    assert (after.facts["keys_alive"], after.facts["keys_with_tombstone"]) == (1, 4)
 
 
 def test_a_source_without_these_keys_has_no_problem(workshop, kafka, of_topic):
