@@ -286,7 +286,7 @@ class MetadataCache:
         self._is_loaded = False
         self._digests: dict[str, tuple[Topic, str]] = {}
         self._evidence: dict[tuple[str, str], list[Round]] = {}
-        self._erasures: tuple[str, dict[str, list[ErasureRequest]]] = ("", {})
+        self._erasures: tuple[str, float, dict[str, list[ErasureRequest]]] = ("", float("-inf"), {})
         self._properties: dict[str, Mapping[str, str]] = {}
         self._away: tuple[float, OutsideError] | None = None
         self._totals = EvidenceTotals(lambda: load_evidence(self._open(), platform))
@@ -349,16 +349,19 @@ class MetadataCache:
         return rounds
 
     def erasures(self) -> dict[str, list[ErasureRequest]]:
-        """Return topic -> its requests to erase keys, oldest first. Raises CleantailError if they cannot be read."""
+        """Return topic -> its requests to erase keys, oldest first. Raises CleantailError if they cannot be read.
+
+        They are read after an event of one. A catalog that does not list its tables is asked after UNLISTED_LIVE_S."""
         name, locations = f"{self._platform.catalog.namespace}.{ERASURES}", self._current_locations()
-        known, requests = self._erasures
-        if (locations and name not in locations) or (table := load_any(self._open(), name, self._platform)) is None:
-            return {}
-        if table.metadata_location != known:
-            requests = {}
-            for request in requests_of(events_in(table)):
-                requests.setdefault(request.topic, []).append(request)
-            self._erasures = (table.metadata_location, requests)
+        location, (known, asked_s, requests) = locations.get(name, ""), self._erasures
+        is_current = location == known if locations else self._clock() - asked_s < UNLISTED_LIVE_S
+        if is_current:
+            return requests
+        table = load_any(self._open(), name, self._platform) if location or not locations else None
+        requests = {}
+        for request in requests_of(events_in(table)) if table is not None else ():
+            requests.setdefault(request.topic, []).append(request)
+        self._erasures = (table.metadata_location if table is not None else "", self._clock(), requests)
         return requests
 
     def totals(self, within_s: float) -> Totals | None:

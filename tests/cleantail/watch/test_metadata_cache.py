@@ -12,7 +12,7 @@ from cleantail.erasure.store import ErasureStore
 from cleantail.errors import OutsideError
 from cleantail.lake.records.reader_state import set_position
 from cleantail.watch import metadata_cache
-from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, MetadataCache
+from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, UNLISTED_LIVE_S, MetadataCache
 from cleantail.watch.observed_table import ObservedTable
 
 WAIT_S = 20
@@ -56,18 +56,23 @@ def test_a_table_is_read_again_only_after_a_commit(orders_table, reads, clock):
     assert reads == ["orders", "orders"]
 
 
-def test_requests_to_erase_keys_are_read_again_only_after_an_event(orders_table, clock, monkeypatch):
+@pytest.mark.parametrize("lists", [True, False], ids=["the catalog lists its tables", "it does not"])
+def test_requests_to_erase_keys_are_read_again_only_after_an_event(orders_table, clock, monkeypatch, lists):
     monkeypatch.setenv("CLEANTAIL_ERASURE_KEY", base64.b64encode(bytes(32)).decode())
     platform = orders_table.platform.with_env(os.environ)
-    cache, store, reads = MetadataCache(platform, clock), ErasureStore(platform), []
-    real = metadata_cache.events_in
-    monkeypatch.setattr(metadata_cache, "events_in", lambda table: reads.append(table) or real(table))
-    assert cache.erasures() == {}
+    cache, store, loads = MetadataCache(platform, clock), ErasureStore(platform), []
+    real = metadata_cache.load_any
+    monkeypatch.setattr(metadata_cache, "load_any", lambda *arguments: loads.append(arguments) or real(*arguments))
+    if not lists:
+        monkeypatch.setattr(metadata_cache, "metadata_locations", lambda *_: {})
+    assert (cache.erasures(), cache.erasures(), len(loads)) == ({}, {}, 0 if lists else 1)
+    loads.clear()
     request = store.request("orders", [b"k"], by="ana", now_ms=1, deadline_ms=2)
-    clock.now_s += LOCATIONS_LIVE_S
-    assert cache.erasures() == {"orders": [request]} and cache.erasures() and len(reads) == 1
+    clock.now_s += LOCATIONS_LIVE_S if lists else UNLISTED_LIVE_S
+    assert cache.erasures() == {"orders": [request]} and cache.erasures() and len(loads) == 1
     store.append(ErasureEvent("orders", request.id, APPROVED, 2, "ana"))
-    assert [r.state for r in cache.erasures()["orders"]] == [APPROVED] and len(reads) == 2
+    clock.now_s += LOCATIONS_LIVE_S if lists else UNLISTED_LIVE_S
+    assert [r.state for r in cache.erasures()["orders"]] == [APPROVED] and len(loads) == 2
 
 
 def test_a_table_knows_which_rounds_were_undone(orders_table):
