@@ -176,16 +176,18 @@ def _left_if_outside() -> Iterator[None]:
 
 
 def append_left(platform: Platform) -> None:
-    """Append the rows that dead processes have kept in this home. A row that was appended already stays as it is."""
+    """Append the rows that dead processes have kept in this home, in one commit. A row that was appended already stays
+    as it is."""
     folder = platform.home / KEPT_FOLDER
     if not folder.is_dir() or not any(folder.iterdir()):
         return
-    with exclusive(platform.home, KEPT_LOCK), _left_if_outside():
-        for path in folder.glob("*.jsonl"):
-            if (file := _claimed(path)) is not None:
-                with file:
-                    _append_once(platform, [row for line in file if (row := _row(line)) is not None])
-                    path.unlink(missing_ok=True)
+    with exclusive(platform.home, KEPT_LOCK), _left_if_outside(), contextlib.ExitStack() as claims:
+        claimed = [
+            claims.enter_context(file) for path in folder.glob("*.jsonl") if (file := _claimed(path)) is not None
+        ]
+        _append_once(platform, [row for file in claimed for line in file if (row := _row(line)) is not None])
+        for file in claimed:
+            Path(file.name).unlink(missing_ok=True)
 
 
 def _claimed(path: Path) -> IO[str] | None:

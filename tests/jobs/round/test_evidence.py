@@ -161,11 +161,13 @@ def test_rows_that_a_dead_process_kept_are_appended_once_and_those_of_a_live_one
     assert (_version(evidence_table(workshop)), [*folder.iterdir()]) == (1, [])
     row, _ = map(json.loads, kept.split("\n\n"))
     other = json.dumps(row | {"freed_bytes": 3})
-    (folder / "of-a-dead-process.jsonl").write_text(f"{kept}{other}\n\n{other[:50]}")  # it died while it wrote
+    late = json.dumps(row | {"checked_at_ms": 2, "freed_bytes": 5})
+    (folder / "of-a-dead-process.jsonl").write_text(f"{kept}{other}\n\n{late}\n\n{other[:50]}")  # it died in a write
     new = json.dumps(row | {"checked_at_ms": 1, "freed_bytes": 4})
     (folder / "of-another.jsonl").write_text(f"{other[:50]}\n{new}\n")  # its disk was full for a while
     evidence.append_left(platform)
-    assert sorted(row["freed_bytes"] for row in workshop.evidence(table.topic.topic)) == [1, 2, 4]
+    assert sorted(row["freed_bytes"] for row in workshop.evidence(table.topic.topic)) == [1, 2, 4, 5]
+    assert _version(evidence_table(workshop)) == 2  # one commit for both files
     assert [*folder.iterdir()] == []
 
 
