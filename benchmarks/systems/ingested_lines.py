@@ -72,8 +72,10 @@ def _parsed(file: Path, start: int, end: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Ingested(Measured):
-    """`denylist`: how long it takes to read the topic's denylist, which is a part of the times."""
+    """`cpu`: the processor's seconds of all processes. `denylist`: how long it takes to read the topic's denylist, a
+    part of the times."""
 
+    cpu: Times = Times(())
     denylist: Times = Times(())
 
 
@@ -93,13 +95,15 @@ def measure_lines(
         if erased[name]:
             _erase(lake, topic, erased[name])
     spark = lake.session()
-    meter = Meter(spark)
+    meter, cpu = Meter(spark), dict[str, list[float]]()
     for number in range(repetitions + 1):
         for name, topic in topics.items():
             say(f"{name}, {number} of {repetitions}")
             os.utime(file)  # so that its digest is not remembered
+            before = meter.cpu_seconds()
             with whole(name):
                 result = ingest_files(spark, lake.topic(topic), [file], "text", lambda _: None, any_topic=True)
+            cpu.setdefault(name, []).append(meter.cpu_seconds() - before)
             require_records(result.records, lines, name)
             table = lake.table(topic)
             require_records(table.current().count(), lines, f"the table of: {name}")
@@ -109,7 +113,7 @@ def measure_lines(
             dropped(table)
     memory = meter.peak_memory_bytes()
     return {
-        name: Ingested(Times.of(seconds), memory, denylist=Times.of(denylist.seconds[name]))
+        name: Ingested(Times.of(seconds), memory, Times.of(cpu[name]), Times.of(denylist.seconds[name]))
         for name, seconds in whole.seconds.items()
     }
 

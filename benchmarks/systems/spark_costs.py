@@ -49,6 +49,10 @@ class Meter:
         """Returns VmHWM of the JVM, its Python workers and this process, over everything that they did, added up."""
         return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in self._processes())
 
+    def cpu_seconds(self) -> float:
+        """Returns the processor's time of all of them so far. It depends less on what else runs than seconds do."""
+        return sum(map(_cpu_seconds, self._processes()))
+
     def _processes(self) -> list[int]:
         """Returns this process, the JVM, and what has come of the JVM: the daemon of its Python workers, and these."""
         parents = {int(file.parent.name): _number(str(file), "PPid") for file in Path("/proc").glob("[0-9]*/status")}
@@ -95,6 +99,15 @@ class NewFiles:
         """Returns the bytes that have come since."""
         after = NewFiles.before(table)
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
+
+
+def _cpu_seconds(pid: int) -> float:
+    """Returns seconds of a process, and of its children that ended; 0 where there is no such process."""
+    try:
+        numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
+    except OSError:
+        return 0.0
+    return sum(map(int, numbers)) / os.sysconf("SC_CLK_TCK")
 
 
 def _bytes_read(pid: int) -> int:
