@@ -285,21 +285,27 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
         evidence_rows_summarized=summarize_days(table, until_ms),
         results_removed=remove_results(table.topic, until_ms),
     )
-    stored = {PROPERTY_STORED: _stored(table, clock_ms).as_json()}
-    expired = expire_snapshots(table.spark, table.load, oldest_ms, folder.location, stored)
+    expired = expire_snapshots(table.spark, table.load, oldest_ms, folder.location, _stored(table, clock_ms))
     removed = remove_orphans(table.spark, table.load(), orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
     return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)
 
 
-def _stored(table: TopicTable, at_ms: int) -> StoredBytes:
-    seen = load_table(kept_catalog(table.platform), table.topic)
-    evidence = load_evidence(kept_catalog(table.platform), table.platform)
-    metadata, data = stored_bytes(seen) if seen is not None else (0, 0)
-    snapshot = evidence.current_snapshot() if evidence is not None else None
-    summary = snapshot.summary if snapshot is not None else None
-    of_evidence = int(summary.get("total-files-size") or 0) if summary is not None else 0
-    return StoredBytes(at_ms, data, metadata, stored_results_bytes(table.topic), of_evidence)
+def _stored(table: TopicTable, at_ms: int) -> dict[str, str]:
+    """Return the property with the bytes that the topic takes. Empty if they cannot be measured, which is logged: a
+    metric must not stop a reclaim."""
+    try:
+        catalog = kept_catalog(table.platform)
+        seen, evidence = load_table(catalog, table.topic), load_evidence(catalog, table.platform)
+        metadata, data = stored_bytes(seen) if seen is not None else (0, 0)
+        snapshot = evidence.current_snapshot() if evidence is not None else None
+        summary = snapshot.summary if snapshot is not None else None
+        of_evidence = int(summary.get("total-files-size") or 0) if summary is not None else 0
+        found = StoredBytes(at_ms, data, metadata, stored_results_bytes(table.topic), of_evidence)
+    except Exception as e:  # each store has its own errors
+        logger.warning("what %s takes is not measured: %s", table.topic.table, type(e).__name__)
+        return {}
+    return {PROPERTY_STORED: found.as_json()}
 
 
 def _shrink_metadata(table: TopicTable) -> None:
