@@ -1,12 +1,11 @@
 """What runs add to Airflow's database, and that `airflow db clean`, as docs/operations.md says, takes it away again.
 
-`CLEANTAIL_RUNS=20 pytest -s tests/dags/test_database_growth.py` prints rows and bytes of a run, by table. The jobs are
+`pytest -s tests/dags/test_database_growth.py` prints rows and bytes of a run, by table. The jobs are
 stubs: rows of Airflow do not depend on what a job reads.
 """
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -19,7 +18,7 @@ from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, p
 from tests.dags.test_group_dag import due, group, outcome  # noqa: F401
 
 pytestmark = pytest.mark.airflow
-RUNS = int(os.environ.get("CLEANTAIL_RUNS", "2"))
+RUNS = 2
 OF_RUNS = {"dag_run", "task_instance", "xcom", "rendered_task_instance_fields"}
 
 
