@@ -43,20 +43,20 @@ def run(workshop, topic, now_ms):
 
 def grown(table):
     """Add the commits of 500 runs: a file and its mark, a branch that was dropped, and a publication, each with a
-    summary of its round. One transaction makes all of them, and the metadata are those of the early version."""
+    summary of its round. One transaction makes all of them, and the metadata are those of the early version, whose
+    appends merged manifests as soon as there were 20."""
     target, iceberg = file_target(table, Denylist(None)), table.load()
-    written = []
+    prefix, written = log_path(table).format(0), []
     for n in range(RUNS):
-        writer = LogWriter({}, target, 0, log_path(table).format(0))
+        writer = LogWriter({}, target, 0, f"{prefix}-{n}")
         record = {"partition": 0, "offset": 10 + n, "timestamp": 1, "key": b"k", "value": b"v", "headers": []}
         rows = [{name: record.get(name, 0) for name in ARROW_SCHEMA.names}]
         writer.add(pa.RecordBatch.from_pylist(rows, ARROW_SCHEMA))
         written.append(writer.close())
     transaction = iceberg.newTransaction()
     for n, file in enumerate(data_files(table, written)):
-        transaction.newFastAppend().appendFile(file).set("cleantail.operation", "ingest").commit()
+        transaction.newAppend().appendFile(file).set("cleantail.operation", "ingest").commit()
         branch = f"ct_{n}_0_u0"
-        transaction.manageSnapshots().createBranch(branch, transaction.table().currentSnapshot().snapshotId()).commit()
         transaction.newFastAppend().toBranch(branch).set("cleantail.unit", "x" * 900).commit()
         transaction.newFastAppend().set("cleantail.before", "x" * 900).commit()
         transaction.manageSnapshots().removeBranch(branch).commit()
