@@ -17,12 +17,18 @@ from pathlib import Path
 
 import pytest
 
+from cleantail.lake.spark_settings import SMALL_RUN
 from differential.broker import ROOT, SHORT_LIFE
 from differential.spark_cluster import processes_of, spark_cluster
 from tests.conftest import DEEP
 from tests.jobs.round.test_rounds import NOW, offsets, record
 
 pytestmark = pytest.mark.integration
+SHORT_RUN = {
+    **SMALL_RUN,
+    "spark.executor.memory": "512m",
+    "spark.executor.extraJavaOptions": " ".join(SHORT_LIFE),
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,9 +46,7 @@ def master(directory):
 def command(workshop, master, python, *argv, archive=None, executors=2):
     """Runs a command in a process of its own on so many executors of the cluster, whose workers have this Python, or that
     of an archive."""
-    conf = {"spark.pyspark.python": str(python), "spark.cores.max": executors}
-    conf |= {"spark.executor.memory": "512m", "spark.executor.cores": 1}
-    conf |= dict.fromkeys(("spark.executor.extraJavaOptions", "spark.driver.extraJavaOptions"), " ".join(SHORT_LIFE))
+    conf = {**SHORT_RUN, "spark.pyspark.python": str(python), "spark.cores.max": executors, "spark.executor.cores": 1}
     if archive is not None:
         conf |= {"spark.archives": f"{archive}#environment", "spark.pyspark.driver.python": sys.executable}
     spark = {"master": master, "insecure": True, "conf": conf}
@@ -165,8 +169,7 @@ def test_a_driver_whose_master_forgot_it_fails_with_what_it_saw_and_its_next_try
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
     result = tmp_path / "result.json"
     env = {name: value for name, value in os.environ.items() if not name.startswith("PYSPARK_")}
-    conf = {"spark.pyspark.python": sys.executable, "spark.executor.memory": "512m", "spark.cores.max": 1}
-    conf |= dict.fromkeys(("spark.executor.extraJavaOptions", "spark.driver.extraJavaOptions"), " ".join(SHORT_LIFE))
+    conf = {**SHORT_RUN, "spark.pyspark.python": sys.executable, "spark.cores.max": 1}
     platform = {"spark": {"master": master, "insecure": True, "conf": conf}}
     platform["cleaner"] = {"cleantail.executors.lost.ms": 10_000}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": platform}))
