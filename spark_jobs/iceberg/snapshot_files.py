@@ -176,7 +176,7 @@ RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
 
-class Staging(Committed, Protocol):
+class StagingTable(Committed, Protocol):
     """A topic's table on which a round is staged (spark_jobs.iceberg.tables)."""
 
     def stage_deletes(
@@ -333,7 +333,7 @@ class SnapshotFiles:
 
     def delete_positions(
         self,
-        table: Staging,
+        table: StagingTable,
         branch: str,
         positions: RemovedPositions,
         once: Iterable[LogFile] = (),
