@@ -23,10 +23,12 @@ def delete_unneeded(transaction: Any, metadata: Any, io: Any) -> None:
 
     A file that cannot be deleted stays for `reclaim`."""
     client = transaction._gateway_client
+    if (deleted_files := _deleted_files(client)) is None:
+        return
     arguments = JavaClass("java.util.ArrayList", client)()
     arguments.add(transaction)
     try:
-        unneeded = {str(path) for path in each(_deleted_files(client).invokeWithArguments(arguments))}
+        unneeded = {str(path) for path in each(deleted_files.invokeWithArguments(arguments))}
         if not unneeded:
             return
         for update in each(metadata.changes()):
@@ -42,8 +44,10 @@ def delete_unneeded(transaction: Any, metadata: Any, io: Any) -> None:
 
 @cache
 def _deleted_files(client: Any) -> Any:
-    """Return a handle of the method that returns the paths. It is not public."""
+    """Return a handle of the method that returns the paths, or None if this Iceberg has none. It is not public."""
     kind = JavaClass(TRANSACTION, client)._java_lang_class
-    method = next(m for m in kind.getDeclaredMethods() if str(m.getName()) == "deletedFiles")
+    method = next((m for m in kind.getDeclaredMethods() if str(m.getName()) == "deletedFiles"), None)
+    if method is None:
+        return None
     method.setAccessible(True)
     return of_class(client, "java.lang.invoke.MethodHandles", "publicLookup")().unreflect(method)
