@@ -12,8 +12,9 @@ import yaml
 from pydantic import ValidationError
 
 from cleantail.adopt import adoption
-from cleantail.adopt.adoption import required
+from cleantail.adopt.adoption import ForeignTable, Layout, guess_layout, required
 from cleantail.adopt.equality_deletes import CONVERTED_JSON, Converted
+from cleantail.adopt.inspect_table import fitting, inspect
 from cleantail.config.claims import Claim, problem_of_new
 from cleantail.config.loading import claims_of, load_topic, scan_topics
 from cleantail.config.platform import Platform
@@ -22,6 +23,12 @@ from cleantail.config.topic_table import COLUMNS, ORDER, Columns, Deleted, colum
 from cleantail.errors import CleantailError, ConfigError, TableError
 from cleantail.human import counted
 from cleantail.kafka.import_config import validated, write_file
+from cleantail.lake import neighbours
+from cleantail.lake.catalogs import load_named
+from cleantail.lake.metadata_guards import require_data_alone
+from cleantail.lake.records.topic_columns import columns_of_properties
+from cleantail.lake.repairable_deletes import ForeignDeletes, foreign_deletes, require_parquet_files
+from cleantail.lake.storage_locations import OwnFolders, oldest_own_file_ms, require_safe_commits
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import spark_session
@@ -30,9 +37,6 @@ from cleantail_cli.parameters import column_names
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
-
-    from cleantail.adopt.adoption import ForeignTable, Layout
-    from cleantail.lake.repairable_deletes import ForeignDeletes
 
 
 @command(
@@ -73,9 +77,6 @@ def adopt(
 
     All checks come before the first change. Adopting a table again changes nothing.
     """
-    from cleantail.adopt.inspect_table import fitting, inspect
-    from cleantail.lake.catalogs import load_named
-
     # 1. What the table is, and which topic it becomes
     written = _written(table, call.config)
     loaded = load_named(call.platform, table)
@@ -137,8 +138,6 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
 
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
     """Map the columns: by --column, else by the YAML or the adopted table, else by the names of the columns."""
-    from cleantail.adopt.adoption import guess_layout
-
     present = _present(table, written)
     paths = dict.fromkeys(COLUMNS, "") | present.texts if present else {}
     for setting in settings:
@@ -164,8 +163,6 @@ def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
 
 def _present(table: Table, written: tuple[Path, Topic] | None) -> Columns | None:
     """Return the mapping in the YAML, else in the table's properties."""
-    from cleantail.lake.records.topic_columns import columns_of_properties
-
     return (written[1].columns if written else None) or columns_of_properties(table.properties)
 
 
@@ -231,10 +228,6 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Return (problems, what could not be checked): why files of other tables might be deleted."""
-    from cleantail.lake import neighbours
-    from cleantail.lake.metadata_guards import require_data_alone
-    from cleantail.lake.storage_locations import OwnFolders, oldest_own_file_ms, require_safe_commits
-
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     problems = adoption.cleantail_table_problems(name, table.properties)
     try:
@@ -270,9 +263,6 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
     that they delete, and replaces the deletes in one commit. Readers see the same records before and after. Position
     deletes of several data files are split into one per data file.
     """
-    from cleantail.lake.catalogs import load_named
-    from cleantail.lake.repairable_deletes import foreign_deletes, require_parquet_files
-
     loaded = load_named(call.platform, table)
     require_parquet_files(loaded)
     deletes, done = foreign_deletes(loaded), None

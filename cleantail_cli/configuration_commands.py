@@ -11,10 +11,15 @@ from typing import Any
 
 import click
 
+from cleantail.config.claims import in_its_sources
+from cleantail.config.loading import scan_groups, scan_topics
 from cleantail.config.run_schedule import schedule_text
+from cleantail.config.settings_in_force import warnings_of
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
+from cleantail.config.yaml_file import read_yaml
 from cleantail.errors import CleantailError, ConfigError, Problem
+from cleantail.home.home_folder import open_to_others
 from cleantail.human import counted
 from cleantail.kafka.import_config import (
     EXISTS,
@@ -23,6 +28,9 @@ from cleantail.kafka.import_config import (
     WRITTEN,
     DescribedTopic,
     ImportedTopic,
+    describe,
+    import_topics,
+    parse_described,
 )
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.output import Page
@@ -36,12 +44,6 @@ def check_config(call: Invocation) -> int:
     Prints every problem of every file; the exit code is 2 if there is one. Settings without effect give a warning.
     Only files are read: `cleantail doctor` also checks the catalog, the brokers and Airflow.
     """
-    from cleantail.config.claims import in_its_sources
-    from cleantail.config.loading import scan_groups, scan_topics
-    from cleantail.config.settings_in_force import warnings_of
-    from cleantail.config.yaml_file import read_yaml
-    from cleantail.home.home_folder import open_to_others
-
     if not (call.config / "topics").is_dir():
         missing = Problem("", "no such directory", "it has one YAML file per topic; give its parent with --config")
         raise ConfigError(call.config / "topics", [missing])
@@ -85,8 +87,6 @@ def import_config(
 
     Existing files are kept and listed. The exit code is 2 if all files exist already; --force overwrites them.
     """
-    from cleantail.kafka.import_config import import_topics
-
     described = _described(file, bootstrap_server, command_config, topics)
     imported = import_topics(described, topics, call.config, call.platform.catalog, force, bootstrap_server)
     call.output.show(ImportedTopics(imported, call.config / "topics"))
@@ -97,8 +97,6 @@ def import_config(
 def _described(
     file: str | None, bootstrap_server: str | None, command_config: Path | None, topics: Sequence[str]
 ) -> Sequence[DescribedTopic]:
-    from cleantail.kafka.import_config import describe, parse_described
-
     if bootstrap_server and file is None:
         return describe(bootstrap_server, command_config, topics)
     if bootstrap_server is not None or file is None:

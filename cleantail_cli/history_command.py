@@ -12,6 +12,13 @@ import click
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.recorded_rounds import load_evidence, read_evidence
+from cleantail.lake.records.shown_records import PastRecord, key_history, shown
+from cleantail.lake.table_metadata import history_of
+from cleantail.rounds.commit_summaries import OPERATION, ROUND
+from cleantail.rounds.topic_history import HistoryEvent, events_of
+from cleantail.sources.kcat import format_record
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.output import Page
@@ -20,8 +27,6 @@ from cleantail_cli.parameters import NATURAL, key_bytes
 if TYPE_CHECKING:
     from pyiceberg.table import Table
 
-    from cleantail.lake.records.shown_records import PastRecord
-    from cleantail.rounds.topic_history import HistoryEvent
 
 SHOWN = 50
 VALUE_CHARS = 60
@@ -47,12 +52,6 @@ def history(call: Invocation, topic: str, limit: int, key: str | None, encoding:
     than the kept snapshots. With --key it lists all records of a key that the kept snapshots have, and which round
     removed each.
     """
-    from cleantail.lake.catalogs import load_table, open_catalog
-    from cleantail.lake.recorded_rounds import load_evidence, read_evidence
-    from cleantail.lake.records.shown_records import key_history
-    from cleantail.lake.table_metadata import history_of
-    from cleantail.rounds.topic_history import events_of
-
     configured, wanted, catalog = call.topic(topic), key_bytes(key, encoding), open_catalog(call.platform)
     table = load_table(catalog, configured)
     if table is None:
@@ -120,8 +119,6 @@ class KeyHistory:
     since_ms: int | None
 
     def document(self) -> dict[str, Any]:
-        from cleantail.sources.kcat import format_record
-
         return {
             "topic": self.topic.topic,
             "since_ms": self.since_ms,
@@ -133,8 +130,6 @@ class KeyHistory:
         }
 
     def tell(self, page: Page) -> None:
-        from cleantail.lake.records.shown_records import shown
-
         rows, removals = [], dict[str, int]()
         for past in self.records:
             record, removal, removed = past.record, _removal(past), ""
@@ -156,8 +151,6 @@ class KeyHistory:
 
 def _removal(past: PastRecord) -> dict[str, Any] | None:
     """Return what removed a record: a round's kind and name, or another writer's operation."""
-    from cleantail.rounds.commit_summaries import OPERATION, ROUND
-
     commit = past.removed_by
     if commit is None:
         return None

@@ -19,6 +19,11 @@ from cleantail.config.topic import Topic
 from cleantail.errors import BadLineError, CleantailError, OutsideError
 from cleantail.home.home_folder import make_folder
 from cleantail.human import counted, size
+from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.segment_files import find_logs
+from cleantail.kafka.table_position import is_read
+from cleantail.lake.catalogs import require_usable
+from cleantail.lake.pending_input import is_table_read, table_source_of
 from cleantail.rounds.station_results import (
     INGEST_RESULT_JSON,
     KAFKA_INGEST_RESULT_JSON,
@@ -27,6 +32,7 @@ from cleantail.rounds.station_results import (
     KafkaIngestResult,
     TableIngestResult,
 )
+from cleantail.sources.source_files import require_readable
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, Several, command, directories
 from cleantail_cli.long_work import Progress, spark_session
@@ -93,8 +99,6 @@ def ingest(
         return (ingest_from_table if configured.source.table else ingest_from_kafka)(call, configured)
     if segments is not None:
         raise CleantailError("--file and --segments cannot be combined: run ingest once for each")
-    from cleantail.lake.catalogs import require_usable
-    from cleantail.sources.source_files import require_readable
     from spark_jobs.round.intake.ingest import ingest_files
 
     configured = call.topic(topic)
@@ -158,11 +162,6 @@ def _named(text: str, copy: str) -> str:
 
 def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
     """Read new records from Kafka. Spark starts only if there are any, or if the table has no position yet."""
-    from cleantail.kafka.client_settings import settings_of_environment
-    from cleantail.kafka.table_position import is_read
-    from cleantail.lake.catalogs import require_usable
-    from cleantail.rounds.station_results import KafkaIngestResult
-
     if topic.source.kafka is None:
         raise CleantailError(
             f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "
@@ -185,8 +184,6 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
 
 def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
     """Append the new records in segments of the topic's logs in a directory."""
-    from cleantail.kafka.segment_files import find_logs
-    from cleantail.lake.catalogs import require_usable
     from spark_jobs.round.intake.segment_logs import read_segments, segment_topic
 
     if topic.source.table is not None:
@@ -207,10 +204,6 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
 
 def ingest_from_table(call: Invocation, topic: Topic) -> int:
     """Read new records from the source table. Spark starts only if there are any."""
-    from cleantail.lake.catalogs import require_usable
-    from cleantail.lake.pending_input import is_table_read, table_source_of
-    from cleantail.rounds.station_results import TableIngestResult
-
     now_ms = clock(None)
     require_usable(topic)
     with call.output.progress() as progress:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cleantail.human import counted
+from cleantail.lake.jar_list import Jar, fetch, kinds_of, listed_jars, mixed_versions, problems, spark_version, take
+from cleantail.lake.spark_settings import jars_directory, needs_mysql, needs_s3
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.output import Page
-
-if TYPE_CHECKING:
-    from cleantail.lake.jar_list import Jar
 
 
 @command(
@@ -43,9 +42,6 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     They are stored in CLEANTAIL_JARS, else in a cache that all homes of a user share. Every jar is checked against the
     SHA-256 in Cleantail's list. If platform.spark.jars leaves the jars to the cluster, none are fetched.
     """
-    from cleantail.lake.jar_list import fetch, kinds_of, listed_jars, mixed_versions, problems, spark_version, take
-    from cleantail.lake.spark_settings import jars_directory, needs_mysql, needs_s3
-
     spark = spark_version()
     if warning := mixed_versions():
         call.output.warning(warning)

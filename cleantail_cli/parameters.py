@@ -11,6 +11,8 @@ from typing import Any
 import click
 from click.shell_completion import CompletionItem
 
+from cleantail.config.kafka_configs import KafkaConfigs
+from cleantail.config.topic_table import COLUMNS
 from cleantail.errors import CleantailError
 from cleantail.human import moment_ms, seconds_problem
 from cleantail_cli.command import config_dir_of
@@ -34,16 +36,12 @@ def topic_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list
 
 def config_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Complete `NAME=` of a topic config, for --set."""
-    from cleantail.config.kafka_configs import KafkaConfigs
-
     names = (f"{field.alias}=" for field in KafkaConfigs.model_fields.values() if field.alias)
     return [CompletionItem(name) for name in names if name.startswith(incomplete)]
 
 
 def column_names(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
     """Complete `NAME=` of a column of a topic's table, for --column."""
-    from cleantail.config.topic_table import COLUMNS
-
     return [CompletionItem(f"{name}=") for name in COLUMNS if f"{name}=".startswith(incomplete)]
 
 

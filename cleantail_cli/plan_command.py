@@ -16,7 +16,11 @@ import click
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import AsWritten, counted, duration, instant, interval, readable_reason, size, until
+from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.due_work import NO_DELETE, NO_SOURCE
+from cleantail.log.task_shares import task_plan
+from cleantail.rounds.run_plan import EvaluatedTopic, PlannedLog
+from cleantail.whatif import policy_comparison
 from cleantail.whatif.replay import Basis
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command, directories
@@ -25,7 +29,6 @@ from cleantail_cli.parameters import FILE, clock, config_names
 from cleantail_cli.status_command import tell_holds
 
 if TYPE_CHECKING:
-    from cleantail.rounds.run_plan import EvaluatedTopic, PlannedLog
     from cleantail.whatif.policy_comparison import ConfigurationDifference, Policy, PolicyComparison
 
 
@@ -70,8 +73,6 @@ def plan(
 
     With --set or --diff it shows what another policy would have done.
     """
-    from cleantail.log.task_shares import task_plan
-
     require_one_kind(topic, settings, base_dir, partition is not None or force)
     if base_dir is not None:
         return compare_topics(call, base_dir, clock(now))
@@ -86,8 +87,6 @@ def plan(
 
 def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None) -> EvaluatedTopic:
     """Return the run's plan. It includes quarantined logs before their pause is over: a user has decided to retry."""
-    from cleantail.lake.evaluate import evaluate_topic
-
     return evaluate_topic(topic, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)
 
 
@@ -161,8 +160,6 @@ def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path 
 
 def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
     """Compare a topic with itself under other configs, and show a table."""
-    from cleantail.whatif import policy_comparison
-
     with call.output.progress() as progress:
         progress(f"replaying the history of {topic.topic}")
         other = policy_comparison.with_settings(topic, settings)
@@ -173,8 +170,6 @@ def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_m
 
 def compare_topics(call: Invocation, base_dir: Path, now_ms: int) -> int:
     """Compare all topics with another configuration, and show Markdown. A broken file makes the exit code 2."""
-    from cleantail.whatif import policy_comparison
-
     with call.output.progress() as progress:
         progress("replaying histories")
         compared = policy_comparison.differences(base_dir, call.config, call.platform, now_ms, progress.counting)

@@ -15,7 +15,14 @@ import click
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
+from cleantail.lake import own_namespace
+from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.records.reader_state import Latest, load_latest, log_ends, log_starts, set_position
+from cleantail.lake.records.shown_records import read_records, records_of
+from cleantail.lake.table_metadata import live_files, require_partition, snapshot_id_of
 from cleantail.log.horizons import Reader
+from cleantail.log.segments import DataFile
+from cleantail.sources.kcat import Record, format_record
 from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
 from cleantail_cli.output import Output, Page
@@ -23,10 +30,6 @@ from cleantail_cli.parameters import FILE, NATURAL, OFFSET, clock, key_bytes
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
-
-    from cleantail.lake.records.reader_state import Latest
-    from cleantail.log.segments import DataFile
-    from cleantail.sources.kcat import Record
 
 
 @command(
@@ -67,12 +70,6 @@ def read(
 
     The output is the same with --json.
     """
-    from cleantail.lake.catalogs import load_table, open_catalog
-    from cleantail.lake.records.reader_state import log_ends, log_starts
-    from cleantail.lake.records.shown_records import read_records
-    from cleantail.lake.table_metadata import live_files, require_partition, snapshot_id_of
-    from cleantail.sources.kcat import format_record
-
     configured, wanted = call.topic(topic), key_bytes(key, encoding)
     table = load_table(open_catalog(call.platform), configured)
     snapshot = None
@@ -138,11 +135,6 @@ def latest(
 
     The offsets to continue from are printed on stderr, and written to the file of --positions.
     """
-    from cleantail.lake.records.reader_state import load_latest
-    from cleantail.lake.records.shown_records import records_of
-    from cleantail.lake.table_metadata import require_partition
-    from cleantail.sources.kcat import format_record
-
     configured = call.topic(topic)
     with call.output.records_progress() as progress:
         progress("finding the latest record of every key")
@@ -158,9 +150,6 @@ def latest(
 
 def _snapshot_of(topic: Topic, as_of: str | None) -> int | None:
     """Return the snapshot that --as-of names by its id, a branch or a tag. Raises TableError if it does not exist."""
-    from cleantail.lake.catalogs import load_table, open_catalog
-    from cleantail.lake.table_metadata import snapshot_id_of
-
     table = load_table(open_catalog(topic.platform), topic) if as_of is not None else None
     return snapshot_id_of(table, as_of, clock(None)) if table is not None and as_of is not None else None
 
@@ -184,8 +173,6 @@ _name = click.argument("name", metavar="NAME", help="The reader's name.")
 )
 def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: int, back: bool) -> int:
     """Register a reader, or move its position."""
-    from cleantail.lake.records.reader_state import set_position
-
     configured, catalog = _readers_of(call, topic)
     set_position(catalog, configured, name, partition, offset, back=back)
     return _show_readers(call, configured, catalog)
@@ -206,8 +193,6 @@ def list_readers(call: Invocation, topic: str) -> int:
 )
 def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:
     """Remove a reader: tombstones no longer wait for it."""
-    from cleantail.lake import own_namespace
-
     configured, catalog = _readers_of(call, topic)
     if not own_namespace.remove(catalog, configured, name, partition):
         names = sorted({r.name for r in own_namespace.registered(catalog, configured)})
@@ -222,8 +207,6 @@ for _command in (set_reader, list_readers, remove_reader):
 
 def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
     """Return the topic, and the catalog with its readers. Raises TableError if its table is not Cleantail's."""
-    from cleantail.lake.catalogs import load_table, open_catalog
-
     topic = call.topic(name)
     catalog = open_catalog(call.platform)
     load_table(catalog, topic)
@@ -231,8 +214,6 @@ def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
 
 
 def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
-    from cleantail.lake import own_namespace
-
     call.output.show(Readers(topic, own_namespace.registered(catalog, topic)))
     return 0
 

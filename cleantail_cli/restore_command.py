@@ -6,22 +6,28 @@ import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
+from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
-from cleantail.kafka.restore_plan import RESTORE_RESULT_JSON, RestoredLog, RestoreResult
+from cleantail.kafka.restore_plan import (
+    RESTORE_RESULT_JSON,
+    RestoredLog,
+    RestoreRequest,
+    RestoreResult,
+    plan_restore,
+    target_settings,
+)
+from cleantail.kafka.target_client import TargetBrokers
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
 from cleantail_cli.output import Page
 from cleantail_cli.parameters import FILE, NATURAL
-
-if TYPE_CHECKING:
-    from cleantail.kafka.restore_plan import RestoreRequest
 
 
 @command(
@@ -64,8 +70,6 @@ def restore(
     back and compared. After a killed run, the same command continues. The exit code is 1 if a record in Kafka differs
     from the archive.
     """
-    from cleantail.kafka.restore_plan import RestoreRequest, target_settings
-
     if log and latest:
         raise CleantailError("--log and --latest exclude each other: give one of them")
     configured = call.topic(topic)
@@ -85,10 +89,6 @@ def restore(
 def _restored(topic: Topic, request: RestoreRequest, settings: dict[str, str], progress: Progress) -> RestoreResult:
     """Plan the restore from metadata, and start Spark only if it is possible."""
     platform = topic.platform
-    from cleantail.home.home_folder import exclusive
-    from cleantail.kafka.restore_plan import plan_restore
-    from cleantail.kafka.target_client import TargetBrokers
-
     brokers = TargetBrokers(settings)
     with exclusive(platform.home, f"restore-{request.target}"):
         progress("reading offsets from the brokers")

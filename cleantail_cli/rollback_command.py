@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,9 +15,11 @@ from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.source_paths import matching_files
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
+from cleantail.home.home_folder import exclusive
 from cleantail.human import counted, instant
-from cleantail.lake.rollbacks import LogUndo, LogWithout, preview_ingestion
+from cleantail.lake.rollbacks import LogUndo, LogWithout, preview, preview_ingestion
 from cleantail.rounds.past_ingestions import IngestionChoice, IngestionUndo, UndoneIngestion
+from cleantail.rounds.rollback_plan import RollbackPlan
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import content_digest
 from cleantail_cli import parameters
@@ -25,9 +27,6 @@ from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
 from cleantail_cli.output import Page, Report
 from cleantail_cli.parameters import LAST, TARGET
-
-if TYPE_CHECKING:
-    from cleantail.rounds.rollback_plan import RollbackPlan
 
 
 @command(
@@ -57,8 +56,6 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
     Later appends are kept. --dry-run only shows what would be undone.
     """
-    from cleantail.home.home_folder import exclusive
-
     if to is not None and ingestion is not None:
         raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())
     configured = call.topic(topic)
@@ -74,8 +71,6 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
 def _undo_rounds(topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
     """Undo the rounds since the snapshot `to`, or only report what that would do."""
-    from cleantail.lake.rollbacks import preview
-
     planned, logs = preview(topic, to)
     if dry_run:
         return RolledBack(topic, planned, logs, None)

@@ -5,29 +5,33 @@ from __future__ import annotations
 import getpass
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
+from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
+from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.source_topic import SourceTopic
+from cleantail.kafka.table_position import is_read, table_position
+from cleantail.lake.catalogs import require_usable
+from cleantail.lake.records.shown_records import sampled_records
 from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import held_message
 from cleantail.rounds.checked_round import EXPIRED, ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.pack_results import PackRequest
+from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.station_results import COMPARISON_RESULT_JSON, ComparisonResult
 from cleantail.rounds.stations import COMPACT, EXPIRE_TOMBSTONES, TopicOutcome
+from cleantail.watch.approval_text import sample_lines
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
 from cleantail_cli.output import Output, Page, Report
 from cleantail_cli.parameters import clock
 from cleantail_cli.plan_command import evaluated, tell_warnings
-
-if TYPE_CHECKING:
-    from cleantail.kafka.source_topic import SourceTopic
-    from cleantail.rounds.run_plan import EvaluatedTopic
 
 
 @command(
@@ -44,9 +48,6 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
 
     If a round needs approval, it is dropped and the exit code is 5. Run again with --approve to make and publish it.
     """
-    from cleantail.home.home_folder import exclusive
-    from cleantail.lake.catalogs import require_usable
-
     configured = call.topic(topic)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
         progress("evaluating")
@@ -99,10 +100,6 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
 
     If the round needs approval, it is dropped and the exit code is 5. Run again with --approve to make and publish it.
     """
-    from cleantail.home.home_folder import exclusive
-    from cleantail.kafka.table_position import table_position
-    from cleantail.lake.catalogs import require_usable
-
     configured, approved_by = call.topic(topic), getpass.getuser() if approve else None
     source = _source(configured)
     require_usable(configured)
@@ -120,9 +117,6 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
 
 
 def _source(topic: Topic) -> SourceTopic:
-    from cleantail.kafka.client_settings import settings_of_environment
-    from cleantail.kafka.source_topic import SourceTopic
-
     if topic.source.kafka is None:
         raise CleantailError(
             f"topic {topic.topic} has no source.kafka in its YAML: reconcile compares with Kafka; add it"
@@ -141,7 +135,6 @@ def _compared(topic: Topic, source: SourceTopic, progress: Progress) -> Report:
 
 
 def _reconciled(topic: Topic, source: SourceTopic, progress: Progress, approved_by: str | None) -> RoundResult:
-    from cleantail.kafka.table_position import is_read
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.gx_validation import preload
     from spark_jobs.round.intake.kafka_reading import read_topic
@@ -224,9 +217,6 @@ def tell_waiting(topic: Topic, rounds: Sequence[RoundResult], output: Output, co
 
     `command`: the command that makes the round again.
     """
-    from cleantail.lake.records.shown_records import sampled_records
-    from cleantail.watch.approval_text import sample_lines
-
     waiting = [round_ for round_ in rounds if round_.holds]
     for round_ in waiting:
         output.error(held_message(topic.topic, round_.holds))

@@ -10,7 +10,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError
@@ -20,14 +20,12 @@ from cleantail.log.horizons import ReaderHold, hold_lines
 from cleantail.log.log_state import LogState
 from cleantail.log.source_position import ReadPosition, SourcePosition
 from cleantail.log.triggers import RATIO, decide
+from cleantail.watch.source_watch import Lag
+from cleantail.watch.topic_states import TopicStatus, status_of, status_of_all, with_lags
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.output import Page, line_width, wrapped
 from cleantail_cli.parameters import clock
-
-if TYPE_CHECKING:
-    from cleantail.watch.source_watch import Lag
-    from cleantail.watch.topic_states import TopicStatus
 
 
 @command(
@@ -42,8 +40,6 @@ def status(call: Invocation, topic: str | None, now: int | None) -> int:
     Without TOPIC it shows all topics. If one of them is broken, the others are shown and the exit code is 2. Bytes are
     estimates: the size of the data files times the share of records that are not deleted.
     """
-    from cleantail.watch.topic_states import status_of, status_of_all, with_lags
-
     now_ms = clock(now)
     if topic:
         call.output.show(Status(with_lags([status_of(call.topic(topic), now_ms)], now_ms), now_ms))

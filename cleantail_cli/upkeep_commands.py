@@ -14,7 +14,13 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import quoted
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
+from cleantail.lake import own_namespace
+from cleantail.lake.catalogs import load_named, require_usable, side_due
+from cleantail.lake.evaluate import log_states, read_facts
+from cleantail.lake.reclaim_plan import resolve_reclaim
+from cleantail.lake.repairable_deletes import DamagedVectors, damaged_vectors
 from cleantail.log.partition_state import Quarantine
+from cleantail.rounds.check_results import Proof
 from cleantail.rounds.station_results import (
     RECLAIM_RESULT_JSON,
     ReclaimResult,
@@ -26,8 +32,6 @@ from cleantail_cli.output import Page
 from cleantail_cli.parameters import NATURAL, clock
 
 if TYPE_CHECKING:
-    from cleantail.lake.repairable_deletes import DamagedVectors
-    from cleantail.rounds.check_results import Proof
     from spark_jobs.iceberg.tables import TopicTable
 
 
@@ -41,9 +45,6 @@ def check(call: Invocation, topic: str) -> int:
     Reads the whole table with Spark's Iceberg reader, as readers see it, and changes nothing. The exit code is 1 if a
     key occurs twice below its log's first dirty offset, or if an offset has two different records.
     """
-    from cleantail.lake.evaluate import log_states, read_facts
-    from cleantail.rounds.check_results import Proof
-
     configured = call.topic(topic)
     facts = read_facts(configured)
     if facts is None:
@@ -69,11 +70,6 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
 
     Spark starts only if something is due.
     """
-    from cleantail.lake.catalogs import side_due
-    from cleantail.lake.evaluate import read_facts
-    from cleantail.lake.reclaim_plan import resolve_reclaim
-    from cleantail.rounds.station_results import ReclaimResult
-
     configured, now_ms = call.topic(topic), clock(now)
     planned = resolve_reclaim(read_facts(configured), configured.config, now_ms)
     if not planned.due and not side_due(configured, now_ms):
@@ -88,7 +84,6 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
 
 def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[TopicTable], R]) -> R:
     """Return the result of `work` on the topic's table. Checks that the catalog is usable before a JVM starts."""
-    from cleantail.lake.catalogs import require_usable
     from spark_jobs.iceberg.tables import TopicTable
 
     require_usable(topic)
@@ -107,8 +102,6 @@ def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str,
 )
 def release(call: Invocation, topic: str, partition: int) -> int:
     """Unblock a partition: the next run retries it."""
-    from cleantail.lake import own_namespace
-
     configured = call.topic(topic)
     now_ms = int(time.time() * 1000)
     quarantine = own_namespace.release(configured, partition, getpass.getuser(), now_ms)
@@ -128,9 +121,6 @@ def mend(call: Invocation, table: str, dry_run: bool) -> int:
     Writes one vector with all deletes for each data file that has two, or one older than the file's registration. Drops
     the vectors of data files that no longer exist. Deleted records stay deleted.
     """
-    from cleantail.lake.catalogs import load_named
-    from cleantail.lake.repairable_deletes import damaged_vectors
-
     damaged = damaged_vectors(load_named(call.platform, table))
     if damaged.any and not dry_run:
         from spark_jobs.round.mend import mend_table

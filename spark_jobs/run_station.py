@@ -35,7 +35,7 @@ from cleantail.home.process import keep_logs_printable, run_process
 from cleantail.human import counted
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.evaluate import SKEW_MS, require_of_run, require_past
+from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_of_run, require_past
 from cleantail.lake.exchange import is_address, read_document, write_document
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
@@ -306,8 +306,6 @@ def _convert_deletes(job: Job) -> Document:
 
 def _compact(job: Job) -> Document:
     """Compact one work unit: find superseded records from key columns, write delete files onto a branch."""
-    from cleantail.lake.evaluate import parsed_unit
-
     requested = parsed_unit(job.arguments.unit)
     _require_run_clock(job.arguments, job.topic.platform, requested.now_ms)
     session = job.session("compact")

@@ -19,7 +19,13 @@ from cleantail.config.topic_table import KEY, OFFSET, PARTITION, TIMESTAMP, VALU
 from cleantail.errors import TableError
 from cleantail.lake.manifest_entries import NO_LINEAGES, Lineages, open_parquet, spans_of
 from cleantail.lake.position_deletes import DeleteFile, lost_positions, lost_records
-from cleantail.lake.records.log_records import constants_of, layout_of_paths, require_parquet, stored_records
+from cleantail.lake.records.log_records import (
+    constants_of,
+    layout_of_paths,
+    marked_records,
+    require_parquet,
+    stored_records,
+)
 from cleantail.lake.records.projection import NAME_MAPPING, Layout, Projection
 from cleantail.lake.records.topic_columns import (
     MOST_MS,
@@ -210,8 +216,6 @@ def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[FilePart
 
     If the file has several logs, the number is split by their shares, as with deleted records.
     """
-    from cleantail.lake.records.log_records import marked_records
-
     shares = split(marked_records(table, file, columns), [part.records for part in parts])
     return tuple(replace(part, nulls=share) for part, share in zip(parts, shares, strict=True))
 
@@ -337,8 +341,6 @@ def _from_records(table: Table, file: Any, columns: Columns) -> Iterator[FilePar
     Keys are read only if some may be null, values only if neither manifest nor footer counts their nulls.
     """
     import pyarrow.compute as pc
-
-    from cleantail.lake.records.log_records import stored_records
 
     has_stamps = TIMESTAMP in columns.paths
     names = [PARTITION, OFFSET, *((TIMESTAMP,) if has_stamps else ())]

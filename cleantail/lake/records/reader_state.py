@@ -18,11 +18,11 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, ORDER, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import CleantailError, TableError
-from cleantail.lake.catalogs import load_table, open_catalog
+from cleantail.lake.catalogs import load_table, open_catalog, require_undamaged
 from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.own_namespace import READER_JSON, property_of, registered, write_properties
 from cleantail.lake.records.log_records import log_records
-from cleantail.lake.table_metadata import live_files, properties_that_count
+from cleantail.lake.table_metadata import live_files, properties_that_count, require_partition, table_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import kept_log_start
 from cleantail.log.partition_state import states_of_properties
@@ -228,9 +228,7 @@ def set_position(
 def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int) -> None:
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-    from cleantail.lake.catalogs import require_undamaged
     from cleantail.lake.evaluate import log_states
-    from cleantail.lake.table_metadata import require_partition, table_facts
 
     try:
         table = catalog.load_table(topic.table)

@@ -6,7 +6,7 @@ import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
 
@@ -18,7 +18,12 @@ from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
 from cleantail.kafka.broker_clients import SilentBrokers
+from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.lake.evaluate import evaluate_topic
+from cleantail.lake.foreign_errors import explained
+from cleantail.lake.kept_facts import KeptFacts
 from cleantail.log.topic_packs import DueTopic, pack_topics
+from cleantail.rounds.run_plan import NewInput, due_topic
 from cleantail.rounds.stations import INGEST, RECONCILE, ROLLBACK
 from cleantail_airflow.groups.group_plan import (
     GROUP_PLAN_JSON,
@@ -36,10 +41,6 @@ from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.evaluate_task import clock_of_run, set_return_value, skip, something_to_tell
 from cleantail_airflow.tasks.run_note import NOTE
 from cleantail_airflow.tasks.spark_job import as_airflow, platform_of
-
-if TYPE_CHECKING:
-    from cleantail.lake.kept_facts import KeptFacts
-
 
 RECORD_BYTES_IN_KAFKA = 256
 """Estimated size of an unread record. Brokers do not report record sizes."""
@@ -78,7 +79,6 @@ def _unread_bytes(topic: Topic, silent: SilentBrokers) -> int | None:
 
 
 def _deletes_by_values(topic: Topic) -> int | None:
-    from cleantail.lake.catalogs import kept_catalog, load_table
     from cleantail.lake.repairable_deletes import foreign_deletes
 
     table = load_table(kept_catalog(topic.platform), topic)
@@ -170,9 +170,6 @@ class EvaluateGroupOperator(BaseOperator):
 
         Raises AirflowException if the catalog cannot be reached: that failure is not attributed to any topic.
         """
-        from cleantail.lake.catalogs import kept_catalog
-        from cleantail.lake.kept_facts import KeptFacts
-
         try:
             kept_catalog(platform)
         except CleantailError as error:
@@ -193,8 +190,6 @@ class EvaluateGroupOperator(BaseOperator):
     def _look_at(
         self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, looked: Looked
     ) -> None:
-        from cleantail.lake.evaluate import evaluate_topic
-        from cleantail.rounds.run_plan import NewInput, due_topic
         from cleantail_airflow.alerts.alerting import tell_of_missed
         from cleantail_airflow.outcomes.run_metrics import send_plan
 
@@ -254,7 +249,5 @@ def _told(error: Exception) -> str:
 
     An unexpected error is named by its class only, because its message may contain record data.
     """
-    from cleantail.lake.foreign_errors import explained
-
     told = error if isinstance(error, CleantailError) else explained(error)
     return f"a defect of Cleantail: {type(error).__name__}" if told is None else str(told)

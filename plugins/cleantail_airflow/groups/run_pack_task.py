@@ -22,6 +22,7 @@ from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, read_outcomes
 from cleantail.rounds.stations import EVALUATE, RUN_PACK, SHOWN, TOPIC_OUTCOME_JSON, TopicOutcome
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
+from cleantail_airflow.alerts.alerting import EVALUATED
 from cleantail_airflow.groups.group_plan import PlannedPack, group_plan_of, planned_pack, topics_of_group
 from cleantail_airflow.groups.station_tasks import failed_in, reported_pack
 from cleantail_airflow.kafka_connection import client_settings
@@ -176,8 +177,6 @@ def _name_of(context: Context) -> str:
 
     It changes if `evaluate` was cleared, because the pack of this number may then have other topics.
     """
-    from cleantail_airflow.alerts.alerting import EVALUATED
-
     ti = context["ti"]
     evaluated_ms = ti.xcom_pull(task_ids=EVALUATE, key=EVALUATED)
     return digest_of([ti.dag_id, ti.run_id, ti.map_index, evaluated_ms])

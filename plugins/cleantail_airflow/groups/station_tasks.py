@@ -17,7 +17,7 @@ from cleantail.config.loading import find_topics
 from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
-from cleantail.lineage import StationLineage
+from cleantail.lineage import StationLineage, told_evidence
 from cleantail.log.round_state import EXPIRE
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
@@ -30,9 +30,10 @@ from cleantail.rounds.stations import (
     TopicOutcome,
 )
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
+from cleantail_airflow.alerts.alerting import tell_of_red
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, parsed, planned_pack, topics_of_group
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted
-from cleantail_airflow.station_lineage import LineageOperator
+from cleantail_airflow.station_lineage import LineageOperator, done_by_pack
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_job import platform_of
@@ -156,9 +157,6 @@ class StationOperator(LineageOperator, BaseOperator):
 
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
         """Return the datasets that the station has read and written, of all these topics."""
-        from cleantail.lineage import told_evidence
-        from cleantail_airflow.station_lineage import done_by_pack
-
         platform = platform_of(self.config_dir)
         found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir))
         evidence, lineage = told_evidence(platform), StationLineage()
@@ -171,8 +169,6 @@ class StationOperator(LineageOperator, BaseOperator):
 
     def _tell_of_red(self, red: dict[str, list[Failure]], context: Context) -> None:
         """Notify the channels of each topic at once, as the check of a topic's own DAG does."""
-        from cleantail_airflow.alerts.alerting import tell_of_red
-
         plan = group_plan_of(context)
         now_ms = plan.now_ms if plan else int(time.time() * 1000)
         found = find_topics(list(red), platform_of(self.config_dir).config_dir)

@@ -42,10 +42,10 @@ from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.stations import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.alerting import tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.alerts.alerting import place_of, tell_that_it_waits, tell_that_it_was_answered
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.outcomes.run_xcoms import checked_by
-from cleantail_airflow.station_lineage import LineageOperator
+from cleantail_airflow.station_lineage import LineageOperator, asked
 from cleantail_airflow.tasks.spark_job import loaded_topic
 
 if TYPE_CHECKING:
@@ -110,8 +110,6 @@ class ApproveOperator(LineageOperator, HITLOperator):
             raise AirflowFailException(str(error)) from None
 
     def _asked(self, topic: Topic, checked: CheckedRound | None) -> StationLineage | None:
-        from cleantail_airflow.station_lineage import asked
-
         return asked(topic, checked.heads) if checked else None
 
     def _require_shown(self, context: Context, shown: str) -> None:
@@ -143,8 +141,6 @@ class ApproveOperator(LineageOperator, HITLOperator):
 
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:
         """Return deadline, links and mark of the round. The time to answer begins now."""
-        from cleantail_airflow.alerts.alerting import place_of
-
         topic = loaded_topic(self.topic, self.config_dir)
         place, timeout = place_of(topic, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)

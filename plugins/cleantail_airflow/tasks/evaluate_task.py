@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from airflow.sdk import BaseOperator, Context
 from airflow.sdk.execution_time.xcom import XCom
@@ -14,19 +14,17 @@ from cleantail.config.loading import run_schedule_of
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.lake.evaluate import require_present
+from cleantail.lake.evaluate import evaluate_topic, require_present
 from cleantail.log.work_units import WORK_UNIT_JSON
+from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.stations import ROLLBACK, idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.outcomes.failures import noted
-from cleantail_airflow.station_lineage import LineageOperator
+from cleantail_airflow.station_lineage import LineageOperator, evaluated
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.run_note import NOTE, idle_note
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_job import loaded_topic
-
-if TYPE_CHECKING:
-    from cleantail.rounds.run_plan import EvaluatedTopic
 
 
 class EvaluateOperator(LineageOperator, BaseOperator):
@@ -46,10 +44,8 @@ class EvaluateOperator(LineageOperator, BaseOperator):
             self._evaluate(context)
 
     def _evaluate(self, context: Context) -> NoReturn:
-        from cleantail.lake.evaluate import evaluate_topic
         from cleantail_airflow.alerts.alerting import EVALUATED, tell_of_missed
         from cleantail_airflow.outcomes.run_metrics import send_plan, send_since_last_run
-        from cleantail_airflow.station_lineage import evaluated
 
         require_known_params(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))

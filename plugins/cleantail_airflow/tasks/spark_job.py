@@ -49,7 +49,7 @@ from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import JOB_FILE, spark_environment
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, cause_of_crash, failures_of, noted, warnings_of
 from cleantail_airflow.outcomes.run_xcoms import plan_of, report_of
-from cleantail_airflow.station_lineage import LineageOperator
+from cleantail_airflow.station_lineage import LineageOperator, done
 
 
 class DriverHook(SparkSubmitHook):
@@ -465,8 +465,6 @@ class CleantailSparkOperator(SparkJobOperator):
 
     def told(self, context: Context, ended: EndedJob) -> StationLineage | None:
         """Return the datasets that the job has read and written, also if it failed."""
-        from cleantail_airflow.station_lineage import done
-
         topic = loaded_topic(self.topic, self.config_dir)
         return done(topic, ended, self.snapshots_read(context))
 

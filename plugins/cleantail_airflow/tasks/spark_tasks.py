@@ -16,6 +16,7 @@ from airflow.sdk import Context
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
+from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.log import round_state
 from cleantail.rounds.approval import require_approver
@@ -100,7 +101,6 @@ class ConvertDeletesOperator(CleantailSparkOperator):
     job = CONVERT_DELETES
 
     def arguments(self, context: Context) -> list[str]:
-        from cleantail.lake.catalogs import load_table, open_catalog
         from cleantail.lake.repairable_deletes import foreign_deletes
 
         require_known_params(context)
