@@ -317,7 +317,7 @@ def _sources_of(topic: Topic | Mapping[str, Any], stem: str) -> tuple[str | None
 def source_problems(claims: Sequence[SourceClaim], shared: Sequence[str]) -> dict[Path, Problem]:
     """Return file -> the first source that it may not read. `shared` is platform.shared_sources."""
     problems: dict[Path, Problem] = {}
-    alone = [claim for claim in claims if not _is_shared(claim, shared)]
+    alone = [claim for claim in claims if not is_listed(f"{_KINDS[claim.key]}:{claim.text}", shared)]
     for claim in alone:
         if not claim.is_written or claim.file in problems:
             continue
@@ -342,11 +342,6 @@ def _problem(claim: SourceClaim, others: Sequence[SourceClaim]) -> Problem:
     )
     line = line_of(claim.key, key_lines(claim.file))
     return Problem(key_text(claim.key), not_allowed(claim.text), allowed, claim.text, line=line)
-
-
-def _is_shared(claim: SourceClaim, shared: Sequence[str]) -> bool:
-    """Return whether the platform lets several topics read it."""
-    return is_listed(f"{_KINDS[claim.key]}:{claim.text}", shared)
 
 
 def is_listed(text: str, entries: Sequence[str]) -> bool:

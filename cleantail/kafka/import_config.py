@@ -160,7 +160,7 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
     4. Any negative retention.bytes means no limit in Kafka, and is written as -1.
     5. Configs without a counterpart in Cleantail are left out, each with the reason.
     """
-    policies = _policies(described.policy)
+    policies = frozenset((name.strip() for name in described.policy.split(",") if name.strip()))
     configs: dict[str, int | float | str] = {}
     left_out = []
     for config in sorted(described.configs.values(), key=lambda c: c.name):
@@ -192,10 +192,6 @@ def _is_carried_over(config: DescribedConfig, defaults: KafkaConfigs, policies: 
         return False
     differs: bool = _typed(config.value or "") != getattr(defaults, config.name.replace(".", "_"))
     return differs
-
-
-def _policies(text: str) -> frozenset[str]:
-    return frozenset(name.strip() for name in text.split(",") if name.strip())
 
 
 def _typed(value: str) -> int | float | str:
