@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -117,7 +117,7 @@ def ingest(
                 raise BadLineError(_named(str(e.file), copy), e.line_number, e.reason) from None
     rows = tuple(replace(row, file=_named(row.file, copy)) for row in result.files)
     notes = tuple(_named(text, copy) for text in result.warnings)
-    call.output.show(ReadFromFiles(configured, replace(result, files=rows, warnings=notes)))
+    call.output.show(read_from_files(configured, replace(result, files=rows, warnings=notes)))
     return 0
 
 
@@ -178,7 +178,7 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
                 result = read_topic(spark, topic, settings, now_ms, progress)
-    call.output.show(ReadFromKafka(topic, result))
+    call.output.show(read_from_kafka(topic, result))
     return 0
 
 
@@ -198,7 +198,7 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
         progress.about(f"{counted(len(segments), 'segment')}, {size(sum(each.size_bytes for each in segments))}")
         with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
             result = read_segments(spark, topic, directory, clock(None), progress)
-    call.output.show(ReadFromKafka(topic, result, f"from segments of {result.kafka_topic}"))
+    call.output.show(read_from_kafka(topic, result, f"from segments of {result.kafka_topic}"))
     return 0
 
 
@@ -215,68 +215,51 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
                 result = read_source_table(spark, topic, now_ms, progress)
-    call.output.show(ReadFromTable(topic, result))
+    call.output.show(read_from_table(topic, result))
     return 0
 
 
 @dataclass(frozen=True)
-class ReadFromFiles:
-    """Answer of `ingest` with files."""
+class Ingested:
+    """Answer of `ingest`: the result as JSON, and the same as lines for people."""
 
     topic: Topic
-    result: IngestResult
+    result: Mapping[str, Any]
+    lines: Sequence[str]
+    warnings: Sequence[str]
 
     def document(self) -> dict[str, Any]:
-        return {"topic": self.topic.topic, **INGEST_RESULT_JSON.plain(self.result)}
+        return {"topic": self.topic.topic, **self.result}
 
     def tell(self, page: Page) -> None:
-        for row in self.result.files:
-            page.line(f"{row.file}: {'already in the table, nothing added' if row.skipped else 'appended'}")
-        page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended")
-        for text in self.result.warnings:
+        for line in self.lines:
+            page.line(line)
+        for text in self.warnings:
             page.warning(text)
 
 
-@dataclass(frozen=True)
-class ReadFromKafka:
-    """Answer of `ingest` from Kafka. `origin` replaces the words about the broker."""
-
-    topic: Topic
-    result: KafkaIngestResult
-    origin: str = ""
-
-    def document(self) -> dict[str, Any]:
-        return {"topic": self.topic.topic, **KAFKA_INGEST_RESULT_JSON.plain(self.result)}
-
-    def tell(self, page: Page) -> None:
-        for row in self.result.partitions:
-            page.line(f"partition {row.partition}: read from offset {row.from_offset} to {row.to_offset}")
-        origin = self.origin or f"from {self.result.kafka_topic} in Kafka"
-        page.line(f"{self.topic.topic}: {counted(self.result.records, 'record')} appended {origin}")
-        for text in self.result.warnings:
-            page.warning(text)
+def read_from_files(topic: Topic, result: IngestResult) -> Ingested:
+    files = [f"{f.file}: {'already in the table, nothing added' if f.skipped else 'appended'}" for f in result.files]
+    end = f"{topic.topic}: {counted(result.records, 'record')} appended"
+    return Ingested(topic, INGEST_RESULT_JSON.plain(result), [*files, end], result.warnings)
 
 
-@dataclass(frozen=True)
-class ReadFromTable:
-    """Answer of `ingest` from a source table."""
+def read_from_kafka(topic: Topic, result: KafkaIngestResult, origin: str = "") -> Ingested:
+    """Return the answer. `origin` replaces the words about the broker."""
+    logs = [f"partition {p.partition}: read from offset {p.from_offset} to {p.to_offset}" for p in result.partitions]
+    origin = origin or f"from {result.kafka_topic} in Kafka"
+    end = f"{topic.topic}: {counted(result.records, 'record')} appended {origin}"
+    return Ingested(topic, KAFKA_INGEST_RESULT_JSON.plain(result), [*logs, end], result.warnings)
 
-    topic: Topic
-    result: TableIngestResult
 
-    def document(self) -> dict[str, Any]:
-        return {"topic": self.topic.topic, **TABLE_INGEST_RESULT_JSON.plain(self.result)}
-
-    def tell(self, page: Page) -> None:
-        result = self.result
-        for row in result.partitions:
-            page.line(f"partition {row.partition}: read records between offset {row.from_offset} and {row.to_offset}")
-        if result.snapshot_id is None:
-            page.line(f"{self.topic.topic}: nothing is new in {result.table}")
-        else:
-            page.line(
-                f"{self.topic.topic}: {counted(result.records, 'record')} appended from {result.table} up to snapshot "
-                f"{result.snapshot_id}"
-            )
-        for text in result.warnings:
-            page.warning(text)
+def read_from_table(topic: Topic, result: TableIngestResult) -> Ingested:
+    lines = [
+        f"partition {p.partition}: read records between offset {p.from_offset} and {p.to_offset}"
+        for p in result.partitions
+    ]
+    if result.snapshot_id is None:
+        lines.append(f"{topic.topic}: nothing is new in {result.table}")
+    else:
+        appended = f"{counted(result.records, 'record')} appended from {result.table}"
+        lines.append(f"{topic.topic}: {appended} up to snapshot {result.snapshot_id}")
+    return Ingested(topic, TABLE_INGEST_RESULT_JSON.plain(result), lines, result.warnings)

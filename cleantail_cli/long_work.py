@@ -12,10 +12,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from cleantail.config.platform import Platform
+from cleantail.config.topic import Topic
 from cleantail.human import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from spark_jobs.iceberg.tables import TopicTable
 
 
 Item = TypeVar("Item")
@@ -157,6 +160,16 @@ def spark_session(platform: Platform, name: str, progress: Progress, records: in
     progress.watch(spark)
     with interruptible(spark):
         yield spark
+
+
+@contextmanager
+def table_in_spark(topic: Topic, command: str, progress: Progress, step: str) -> Iterator[TopicTable]:
+    """Start a Spark session for the block, and return the topic's table in it. `step`: what the block does."""
+    from spark_jobs.iceberg.tables import TopicTable
+
+    with spark_session(topic.platform, f"cleantail {command} {topic.topic}", progress) as spark:
+        progress(step)
+        yield TopicTable.of(spark, topic)
 
 
 @contextmanager

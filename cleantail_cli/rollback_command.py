@@ -24,7 +24,7 @@ from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.source_files import content_digest
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.long_work import Progress, spark_session
+from cleantail_cli.long_work import Progress, table_in_spark
 from cleantail_cli.output import Page, Report
 from cleantail_cli.parameters import LAST, TARGET
 
@@ -74,12 +74,9 @@ def _undo_rounds(topic: Topic, to: int | None, dry_run: bool, progress: Progress
     planned, logs = preview(topic, to)
     if dry_run:
         return RolledBack(topic, planned, logs, None)
-    from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.undo import rollback_topic
 
-    with spark_session(topic.platform, f"cleantail rollback {topic.topic}", progress) as spark:
-        progress("rolling back")
-        table = TopicTable.of(spark, topic)
+    with table_in_spark(topic, "rollback", progress, "rolling back") as table:
         done = rollback_topic(table, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return RolledBack(topic, planned, logs, done.snapshot_id)
 
@@ -111,12 +108,9 @@ def take_back(topic: Topic, text: str, dry_run: bool, progress: Progress) -> Rep
     planned, logs = preview
     snapshot_id = None
     if not dry_run:
-        from spark_jobs.iceberg.tables import TopicTable
         from spark_jobs.round.undo import undo_in_topic
 
-        with spark_session(topic.platform, f"cleantail rollback {topic.topic}", progress) as spark:
-            progress("taking the ingestion back")
-            table = TopicTable.of(spark, topic)
+        with table_in_spark(topic, "rollback", progress, "taking the ingestion back") as table:
             snapshot_id = undo_in_topic(table, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, planned)), snapshot_id)
 
@@ -125,7 +119,7 @@ def _come_again(topic: Topic, planned: IngestionUndo) -> list[str]:
     """Return the ingestion's files that source.path still matches: the DAG's next run ingests them again."""
     digests = {file.sha256 for file in planned.sources.files}
     with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
-        return [str(file) for file in _matching(topic) if _digest(cache, file) in digests]
+        return [str(file) for file in _matching(topic) if cache.digest_if_readable(file) in digests]
 
 
 def _matching(topic: Topic) -> list[Path]:
@@ -134,13 +128,6 @@ def _matching(topic: Topic) -> list[Path]:
         return matching_files(topic.platform, topic.source.path) if topic.source.path else []
     except CleantailError:
         return []
-
-
-def _digest(cache: DigestCache, file: Path) -> str | None:
-    try:
-        return cache.digest(file, int(time.time() * 1000))
-    except CleantailError:
-        return None  # the next run reports the error
 
 
 @dataclass(frozen=True)

@@ -28,7 +28,7 @@ from cleantail.rounds.stations import COMPACT, EXPIRE_TOMBSTONES, TopicOutcome
 from cleantail.watch.approval_text import sample_lines
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.long_work import Progress, spark_session
+from cleantail_cli.long_work import Progress, spark_session, table_in_spark
 from cleantail_cli.output import Output, Page, Report
 from cleantail_cli.parameters import clock
 from cleantail_cli.plan_command import evaluated, tell_warnings
@@ -125,12 +125,9 @@ def _source(topic: Topic) -> SourceTopic:
 
 
 def _compared(topic: Topic, source: SourceTopic, progress: Progress) -> Report:
-    from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.round.make import dry_comparison
 
-    with spark_session(topic.platform, f"cleantail reconcile {topic.topic}", progress) as spark:
-        progress("comparing")
-        table = TopicTable.of(spark, topic)
+    with table_in_spark(topic, "reconcile", progress, "comparing") as table:
         return Compared(topic, dry_comparison(table, source, clock(None)))
 
 

@@ -27,7 +27,7 @@ from cleantail.rounds.station_results import (
 )
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.long_work import spark_session
+from cleantail_cli.long_work import spark_session, table_in_spark
 from cleantail_cli.output import Page
 from cleantail_cli.parameters import NATURAL, clock
 
@@ -84,14 +84,11 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
 
 def _by_spark(call: Invocation, topic: Topic, name: str, doing: str, about: str, work: Callable[[TopicTable], R]) -> R:
     """Return the result of `work` on the topic's table. Checks that the catalog is usable before a JVM starts."""
-    from spark_jobs.iceberg.tables import TopicTable
-
     require_usable(topic)
     with call.output.progress() as progress:
         progress.about(about)
-        with spark_session(call.platform, f"cleantail {name} {topic.topic}", progress) as spark:
-            progress(doing)
-            return work(TopicTable.of(spark, topic))
+        with table_in_spark(topic, name, progress, doing) as table:
+            return work(table)
 
 
 @command(

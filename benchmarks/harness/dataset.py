@@ -96,7 +96,7 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
 def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
     """Appends offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
     from spark_jobs.iceberg.commits import append_files
-    from spark_jobs.iceberg.iceberg_reads import added_data_files
+    from spark_jobs.iceberg.iceberg_reads import added_by
     from spark_jobs.iceberg.tables import branch_name
 
     branch = branch_name(f"in_bench_{first}")
@@ -110,7 +110,7 @@ def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
         frame = frame.unionAll(log)
     table.create_branch(branch, None)
     table.append_to(branch, frame)
-    append_files(table, added_data_files(table.load(), branch), {}, {"cleantail.operation": "ingest"})
+    append_files(table, added_by(table.load(), branch), {}, {"cleantail.operation": "ingest"})
     table.drop_branches([branch])
 
 

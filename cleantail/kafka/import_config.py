@@ -160,7 +160,7 @@ def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedCo
     4. Any negative retention.bytes means no limit in Kafka, and is written as -1.
     5. Configs without a counterpart in Cleantail are left out, each with the reason.
     """
-    policies = frozenset((name.strip() for name in described.policy.split(",") if name.strip()))
+    policies = frozenset(name.strip() for name in described.policy.split(",") if name.strip())
     configs: dict[str, int | float | str] = {}
     left_out = []
     for config in sorted(described.configs.values(), key=lambda c: c.name):

@@ -9,7 +9,6 @@ topic table, or continues from its own position. A read of Kafka may continue af
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -213,7 +212,7 @@ def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], 
             "files cannot be detected, and nothing was appended. Restore the folder, or change source.path"
         )
     with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
-        return matching, [file for file in matching if _digest(cache, file) not in ingested]
+        return matching, [file for file in matching if cache.digest_if_readable(file) not in ingested]
 
 
 def _gone_folder(topic: Topic) -> Path | None:
@@ -229,11 +228,3 @@ def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
         return facts.ingested if facts is not None else frozenset()
     table = load_table(kept_catalog(topic.platform), topic)
     return ingested_files(properties_that_count(table)) if table is not None else frozenset()
-
-
-def _digest(cache: DigestCache, file: Path) -> str | None:
-    """Return the digest of the file's content. None if the file cannot be read."""
-    try:
-        return cache.digest(file, int(time.time() * 1000))
-    except CleantailError:
-        return None

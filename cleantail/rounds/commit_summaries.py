@@ -126,10 +126,10 @@ class Saved:
 
 def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePoint:
     """Return the point of one snapshot. Counts that its writer left out are 0."""
-    file_bytes = _number(summary, "total-files-size")
-    records, deleted = _number(summary, "total-records"), _number(summary, "total-position-deletes")
+    file_bytes = summary_number(summary, "total-files-size")
+    records, deleted = summary_number(summary, "total-records"), summary_number(summary, "total-position-deletes")
     live = file_bytes * max(records - deleted, 0) // records if records else 0
-    freed = _number(summary, "removed-files-size") - _number(summary, "added-files-size")
+    freed = summary_number(summary, "removed-files-size") - summary_number(summary, "added-files-size")
     # registering files once frees no byte
     reclaimed = max(freed, 0) if operation == "replace" and summary.get(OPERATION) != REGISTERED_ONCE else 0
     return SizePoint(at_ms, summary.get(OPERATION) or operation, file_bytes, live, reclaimed)
@@ -146,14 +146,11 @@ def last_round_at_ms(points: Iterable[SizePoint]) -> int | None:
     return max((p.at_ms for p in points if p.operation in ROUNDS), default=None)
 
 
-def _number(summary: Mapping[str, str], name: str) -> int:
+def summary_number(summary: Mapping[str, str], name: str) -> int:
+    """Return a count of a commit's summary. 0 if the writer left it out, or wrote no whole number."""
     return whole_number(summary.get(name) or "0") or 0
 
 
-def saved(
-    files: Iterable[DataFile], points: Iterable[SizePoint], recorded_bytes: int = 0, so_far_bytes: int | None = None
-) -> Saved:
-    """Return what compaction has saved in one table. `recorded_bytes` were reclaimed according to the evidence, which
-    never expires."""
-    kept = sum(p.reclaimed_bytes for p in points)
-    return Saved(sum(f.size_bytes - f.live_bytes for f in files), max(kept, recorded_bytes), so_far_bytes)
+def saved(files: Iterable[DataFile], points: Iterable[SizePoint]) -> Saved:
+    """Return what compaction has saved in one table, by its kept snapshots."""
+    return Saved(sum(f.size_bytes - f.live_bytes for f in files), sum(p.reclaimed_bytes for p in points))

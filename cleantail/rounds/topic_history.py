@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from cleantail.human import counted, whole_number
+from cleantail.human import counted
 from cleantail.rounds.commit_summaries import (
     APPROVED_BY,
     BY,
@@ -20,6 +20,7 @@ from cleantail.rounds.commit_summaries import (
     ROUND,
     UNDONE,
     Commit,
+    summary_number,
     whole_rounds,
 )
 from cleantail.rounds.past_ingestions import INGEST, Ingestion, ingestions
@@ -91,11 +92,10 @@ def _of_commit(commit: Commit, round_: Round | None) -> str:
         return _of_round(round_)
     if commit.is_round:
         approved = f"; approved by {summary[APPROVED_BY]}" if summary.get(APPROVED_BY) else ""
-        removed = counted(_number(summary, "added-position-deletes"), "record")
+        removed = counted(summary_number(summary, "added-position-deletes"), "record")
         return f"round {summary.get(ROUND, '?')}: removed {removed}{approved}"
-    counts = (
-        f"{counted(_number(summary, 'added-records'), 'record')} added, {_number(summary, 'deleted-records')} removed"
-    )
+    added = counted(summary_number(summary, "added-records"), "record")
+    counts = f"{added} added, {summary_number(summary, 'deleted-records')} removed"
     return counts if OPERATION not in summary else f"{counts} with their files"
 
 
@@ -117,7 +117,3 @@ def _of_round(round_: Round) -> str:
 def _counts(deleted: Mapping[str, int]) -> str:
     """Return `3 superseded, 1 expired`."""
     return ", ".join(f"{count} {reason}" for reason, count in sorted(deleted.items()) if count) or "no record"
-
-
-def _number(summary: Mapping[str, str], name: str) -> int:
-    return whole_number(summary.get(name) or "0") or 0

@@ -11,11 +11,13 @@ import logging
 import os
 import sqlite3
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
+from cleantail.errors import CleantailError
 from cleantail.sources.source_files import content_digest, file_state
 
 logger = logging.getLogger("cleantail.digest_cache")
@@ -57,6 +59,13 @@ class DigestCache:
         if before is not None and before == file_state(file) and _changed_ms(file) + SETTLED_MS <= clock_ms:
             self._remember(path, before, digest)
         return digest
+
+    def digest_if_readable(self, file: Path) -> str | None:
+        """Return the file's content_digest by the real clock. None if the file cannot be read."""
+        try:
+            return self.digest(file, int(time.time() * 1000))
+        except CleantailError:
+            return None
 
     def _remembered(self, path: bytes, state: str) -> str | None:
         rows = self._execute("SELECT sha256 FROM digests WHERE path = ? AND state = ?", (path, state))

@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, MutableMapping
 from typing import Any
 
-from airflow.sdk import BaseHook
+from airflow.sdk import BaseHook, Connection
 
 from cleantail.config.platform import Platform
 from cleantail.erasure.erased_keys import ERASURE_KEY
@@ -45,12 +45,7 @@ def with_login(platform: Platform, env: MutableMapping[str, str] | None = None) 
 def _put_login(platform: Platform, key: str, target: MutableMapping[str, str]) -> None:
     if platform.catalog.connection is None:
         return
-    try:
-        connection = BaseHook.get_connection(platform.catalog.connection)
-    except AirflowNotFoundException:
-        raise CleantailError(
-            f"Airflow has no connection {platform.catalog.connection}, which {key}.connection names"
-        ) from None
+    connection = _connection(platform.catalog.connection, f"{key}.connection")
     extra = {key: value for key, value in connection.extra_dejson.items() if isinstance(value, str)}
     _put(variables_of(platform, connection.login, connection.password, extra), target)
 
@@ -58,14 +53,16 @@ def _put_login(platform: Platform, key: str, target: MutableMapping[str, str]) -
 def _put_erasure_keys(platform: Platform, target: MutableMapping[str, str]) -> None:
     if platform.erasure_connection is None:
         return
-    try:
-        connection = BaseHook.get_connection(platform.erasure_connection)
-    except AirflowNotFoundException:
-        raise CleantailError(
-            f"Airflow has no connection {platform.erasure_connection}, which platform.erasure_connection names"
-        ) from None
+    connection = _connection(platform.erasure_connection, "platform.erasure_connection")
     keys = {ERASURE_KEY: connection.password, CERTIFICATE_KEY: connection.extra_dejson.get("certificate_key")}
     _put({name: value for name, value in keys.items() if isinstance(value, str) and value}, target)
+
+
+def _connection(name: str, key: str) -> Connection:
+    try:
+        return BaseHook.get_connection(name)
+    except AirflowNotFoundException:
+        raise CleantailError(f"Airflow has no connection {name}, which {key} names") from None
 
 
 def _put(variables: Mapping[str, str], target: MutableMapping[str, str]) -> None:

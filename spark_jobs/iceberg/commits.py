@@ -847,44 +847,46 @@ def _add(delta: Any, change: BranchChange) -> None:
 # 6. rewrites and rollbacks
 
 
-def replace_files(
-    table: Committed,
-    new: Iterable[Any],
-    old: Iterable[tuple[Any, Sequence[Any]]],
-    base_snapshot_id: int,
-    sequence_number: int | None,
-    summary: Mapping[str, str],
-    load: Load | None = None,
-) -> dict[str, str]:
-    """Replace data files, each with its delete files in the base, by new ones. Returns the summary of the snapshot.
+@dataclass(frozen=True, slots=True)
+class Replacement:
+    """Data files to replace, each with its delete files in the base, by new ones.
 
-    The new files keep the sequence number of the old, which rounds compare. Raises ConflictError if an old file has
-    changed since the base. `load`: of a side table.
+    The new files keep the sequence number of the old, which rounds compare; None: they get a new one.
     """
-    replaced, added = list(old), list(new)
-    paths = [str(file.location()) for file, _ in replaced]
-    require_own_deletes(table.jvm, zip(paths, (deletes for _, deletes in replaced), strict=True))
 
-    def stage(iceberg: Any, transaction: Any) -> None:
+    sequence_number: int | None
+    old: Sequence[tuple[Any, Sequence[Any]]]
+    new: Sequence[Any]
+
+    def require_own_deletes(self, jvm: Any) -> None:
+        require_own_deletes(jvm, [(str(file.location()), deletes) for file, deletes in self.old])
+
+    def stage(self, transaction: Any, base_snapshot_id: int, summary: Mapping[str, str]) -> None:
         rewrite = transaction.newRewrite().validateFromSnapshot(base_snapshot_id)
-        rewrite = rewrite if sequence_number is None else rewrite.dataSequenceNumber(sequence_number)
-        for file, deletes in replaced:
+        if self.sequence_number is not None:
+            rewrite = rewrite.dataSequenceNumber(self.sequence_number)
+        for file, deletes in self.old:
             for gone in (file, *deletes):
                 rewrite.deleteFile(gone)
-        for file in added:
+        for file in self.new:
             rewrite.addFile(file)
         with_summary(rewrite, summary).commit()
 
-    return texts(send(load or table, stage).currentSnapshot().summary())
 
+def replace_files(
+    table: Committed,
+    replacement: Replacement,
+    base_snapshot_id: int,
+    summary: Mapping[str, str],
+    load: Load | None = None,
+) -> dict[str, str]:
+    """Replace data files. Returns the summary of the snapshot. `load`: of a side table.
 
-@dataclass(frozen=True, slots=True)
-class Replacement:
-    """Data files to replace, each with its delete files in the base, by new ones that keep a sequence number."""
-
-    sequence_number: int
-    old: Sequence[tuple[Any, Sequence[Any]]]
-    new: Sequence[Any]
+    Raises ConflictError if an old file has changed since the base.
+    """
+    replacement.require_own_deletes(table.jvm)
+    done = send(load or table, lambda _, transaction: replacement.stage(transaction, base_snapshot_id, summary))
+    return texts(done.currentSnapshot().summary())
 
 
 def replace_and_forget(
@@ -897,18 +899,11 @@ def replace_and_forget(
     old file has changed since the base.
     """
     for one in replacements:
-        require_own_deletes(jvm, [(str(file.location()), deletes) for file, deletes in one.old])
+        one.require_own_deletes(jvm)
 
     def stage(_: Any, transaction: Any) -> None:
         for one in replacements:
-            rewrite = transaction.newRewrite().validateFromSnapshot(base_snapshot_id)
-            rewrite = rewrite.dataSequenceNumber(one.sequence_number)
-            for file, deletes in one.old:
-                for gone in (file, *deletes):
-                    rewrite.deleteFile(gone)
-            for file in one.new:
-                rewrite.addFile(file)
-            with_summary(rewrite, summary).commit()
+            one.stage(transaction, base_snapshot_id, summary)
         _forget_removed(jvm, transaction, summary)
 
     send(load, stage)

@@ -234,13 +234,9 @@ def partitions_of(files: Iterable[Any]) -> list[int]:
     return [int(file.partition().get(0)) for file in files]
 
 
-def added_data_files(table: Any, branch: str) -> list[Any]:
-    """Return the files of the branch's last commit, which is its only append."""
-    return list(each(table.snapshot(branch).addedDataFiles(table.io())))
-
-
-def added_by(table: Any, snapshot_id: int) -> list[Any]:
-    return list(each(table.snapshot(snapshot_id).addedDataFiles(table.io())))
+def added_by(table: Any, snapshot: int | str) -> list[Any]:
+    """Return the data files that a snapshot added. `snapshot`: its id, or the branch that it is the head of."""
+    return list(each(table.snapshot(snapshot).addedDataFiles(table.io())))
 
 
 def history(table: Any) -> Iterator[Commit]:

@@ -50,7 +50,7 @@ from spark_jobs.iceberg.commits import (
 from spark_jobs.iceberg.file_columns import KindsMet, kinds_met
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
-    added_data_files,
+    added_by,
     files_with_deletes,
     iceberg_table,
     partitions_of,
@@ -392,7 +392,7 @@ class TopicTable:
             write_onto(load, branch, frame.writeTo(f"{name}.`branch_{branch}`").option(*AS_PARQUET).append)
             written = load()
             if written.snapshot(branch).snapshotId() != empty:
-                publish_branch(load, branch, added_data_files(written, branch), check)
+                publish_branch(load, branch, added_by(written, branch), check)
         finally:
             drop_branches(load, [branch])
 

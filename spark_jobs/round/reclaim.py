@@ -51,7 +51,7 @@ from cleantail.rounds.run_plan import Group
 from cleantail.rounds.station_results import ReclaimResult, RewrittenFiles
 from cleantail.rounds.stored_bytes import PROPERTY_STORED, StoredBytes
 from spark_jobs.engine.written_files import RefusedError
-from spark_jobs.iceberg.commits import drop_branches, replace_files
+from spark_jobs.iceberg.commits import Replacement, drop_branches, replace_files
 from spark_jobs.iceberg.file_removal import (
     REWRITING,
     actions_of,
@@ -221,9 +221,9 @@ def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     faster."""
     tasks = [file.task for file in staged.old]
     old = [(task.file(), list(each(task.deletes()))) for task in tasks]
-    summary = {OPERATION: RECLAIM}
+    replacement = Replacement(kept_number(batch[0]), old, staged.new)
     try:
-        made = replace_files(table, staged.new, old, staged.snapshot_id, kept_number(batch[0]), summary)
+        made = replace_files(table, replacement, staged.snapshot_id, {OPERATION: RECLAIM})
     except ConflictError:
         drop_staged(table, staged)
         raise

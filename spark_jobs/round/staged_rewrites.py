@@ -25,11 +25,11 @@ from spark_jobs.engine.rewrite_task import RewriteSource, RewriteTask, rewrite_a
 from spark_jobs.engine.table_files import new_data_files, offset_paths, write_settings
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.engine.written_files import RefusedError, TableSchema, WrittenFile
-from spark_jobs.iceberg.commits import Load, create_branch, drop_branches, replace_files, write_onto
+from spark_jobs.iceberg.commits import Load, Replacement, create_branch, drop_branches, replace_files, write_onto
 from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import (
-    added_data_files,
+    added_by,
     files_with_deletes,
     iceberg_table,
     require_own_deletes,
@@ -66,8 +66,8 @@ def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> in
         onto = rows.coalesce(1).writeTo(f"{name}.`branch_{branch}`").option(*AS_PARQUET)
         write_onto(load, branch, onto.append)
         written = load()
-        new = added_data_files(written, branch) if int(written.snapshot(branch).snapshotId()) != base else []
-        replace_files(table, new, old, base, None, {}, load)
+        new = added_by(written, branch) if int(written.snapshot(branch).snapshotId()) != base else []
+        replace_files(table, Replacement(None, old, new), base, {}, load)
     finally:
         drop_branches(load, [branch])
     return len(old)
@@ -280,7 +280,7 @@ def _require_no_overlap(group: Group) -> None:
 def _by_spark(table: TopicTable, group: Group, plan: RewritePlan, old: Sequence[PlannedFile], number: int) -> Staged:
     branch = stage_on_branch(table, group, plan.snapshot_id, number)
     try:
-        new = added_data_files(table.load(), branch)
+        new = added_by(table.load(), branch)
         is_whole = _records(new) == _live_records(group)
         _require_all_records(group, new, None if is_whole else live_rows(table, group, plan.snapshot_id).count())
         return Staged(plan.snapshot_id, old, new, branch)

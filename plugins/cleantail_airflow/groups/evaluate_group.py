@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NoReturn
@@ -38,7 +38,13 @@ from cleantail_airflow.groups.group_plan import (
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
-from cleantail_airflow.tasks.evaluate_task import clock_of_run, set_return_value, skip, something_to_tell
+from cleantail_airflow.tasks.evaluate_task import (
+    clock_of_run,
+    set_return_value,
+    skip,
+    skip_all_after,
+    something_to_tell,
+)
 from cleantail_airflow.tasks.run_note import NOTE
 from cleantail_airflow.tasks.spark_job import as_airflow, platform_of
 
@@ -149,7 +155,7 @@ class EvaluateGroupOperator(BaseOperator):
         if asked.rollback_to:
             list(topics_of_group(self.group, self.config_dir, asked.topic))  # raises for a topic of another group
             self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
-            self._skip_all_but(context, {ROLLBACK, OUTCOME, ALERT})
+            skip_all_after(self, context, self.reason, {ROLLBACK, OUTCOME, ALERT})
         now_ms = clock_of_run(platform, asked.now_ms)
         looked = self._look(platform, asked, now_ms, context)
         send_since_last_run(looked.topics, context["ti"])
@@ -161,7 +167,7 @@ class EvaluateGroupOperator(BaseOperator):
             if asked.partition is None and asked.now_ms is None:  # else other logs or later records may wait
                 remember(self.group, (), looked.waiting, now_ms, asked.topic)
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks had no work.")
-            self._skip_all_but(context, {ALERT} if plan.to_tell or is_open(self.group) else set())
+            skip_all_after(self, context, plan.reason, {ALERT} if plan.to_tell or is_open(self.group) else ())
         set_return_value(context, [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs])
         skip(context, looked.not_due)
 
@@ -215,10 +221,6 @@ class EvaluateGroupOperator(BaseOperator):
             self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new is None else "; new records to ingest")
         elif something_to_tell(topic, plan, now_ms):
             looked.to_tell.append(topic.topic)
-
-    def _skip_all_but(self, context: Context, kept: Collection[str]) -> NoReturn:
-        """Skip the tasks after this one, except those in `kept`."""
-        skip(context, dict.fromkeys(self.get_flat_relative_ids(upstream=False) - set(kept), self.reason))
 
 
 def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:

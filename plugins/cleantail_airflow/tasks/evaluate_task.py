@@ -53,7 +53,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         params = context["params"]
         if params.get("rollback_to"):
             self.reason = "the run is a rollback: it does nothing else"
-            self._skip_all_after(context, {ROLLBACK, OUTCOME, ALERT})
+            skip_all_after(self, context, self.reason, {ROLLBACK, OUTCOME, ALERT})
         now_ms = clock_of_run(topic.platform, params["now_ms"])
         run = evaluate_topic(
             topic,
@@ -72,15 +72,11 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         tell_of_missed(topic, context, run.logs, now_ms, schedule)
         if not run.due:
             context["ti"].xcom_push(NOTE, idle_note(schedule, self.reason, run.logs))
-            self._skip_all_after(context, keep=[ALERT] if something_to_tell(topic, run, now_ms) else [])
+            skip_all_after(self, context, self.reason, [ALERT] if something_to_tell(topic, run, now_ms) else [])
         set_return_value(context, [WORK_UNIT_JSON.plain(unit) for unit in run.units])
         reasons = {ROLLBACK: "the run was not triggered with rollback_to", **idle_tasks(run)}
         tasks = self.get_flat_relative_ids(upstream=False)
         skip(context, {task_id: reason for task_id, reason in reasons.items() if task_id in tasks})
-
-    def _skip_all_after(self, context: Context, keep: Collection[str] = ()) -> NoReturn:
-        """Skip the tasks after this one, except those in `keep`."""
-        skip(context, dict.fromkeys(self.get_flat_relative_ids(upstream=False) - set(keep), self.reason))
 
 
 def skip(context: Context, reasons: Mapping[str, str | None]) -> NoReturn:
@@ -89,6 +85,11 @@ def skip(context: Context, reasons: Mapping[str, str | None]) -> NoReturn:
     for task_id, reason in sorted(reasons.items()):
         XCom.set("skipped", reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)
     raise DownstreamTasksSkipped(tasks=sorted(reasons))  # type: ignore[no-untyped-call]  # Airflow has no type for it
+
+
+def skip_all_after(task: BaseOperator, context: Context, reason: str, keep: Collection[str]) -> NoReturn:
+    """Skip the tasks after this one, except those in `keep`."""
+    skip(context, dict.fromkeys(task.get_flat_relative_ids(upstream=False) - set(keep), reason))
 
 
 def set_return_value(context: Context, mapped_over: list[Any]) -> None:

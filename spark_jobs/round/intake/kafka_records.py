@@ -20,7 +20,6 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, HEADERS, limit_text
-from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import (
     ALL,
     HEADER_NAME,
@@ -51,7 +50,7 @@ from cleantail.sources.kcat import Record
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.denylist import Denylist
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
-from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, HEADER, UNHELD_COLUMNS, unheld_batch
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, HEADER, task_frame, unheld_batch
 from spark_jobs.round.intake.record_files import (
     FileTarget,
     LogWriter,
@@ -167,15 +166,7 @@ def read_frame(
     spark: SparkSession, tasks: Sequence[Sequence[Range]], open_reader: Callable[[], ArrowReader], keep: Keep
 ) -> DataFrame:
     """Return the records of all tasks, each in the order of its ranges. `open_reader` is called in the task."""
-    columns = UNHELD_COLUMNS if keep == UNHELD else COLUMNS
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-
-    def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read_ranges(tasks[number], open_reader, keep)
-
-    return spark.range(0, len(tasks), 1, len(tasks)).mapInArrow(read, schema)
+    return task_frame(spark, len(tasks), lambda number: read_ranges(tasks[number], open_reader, keep), keep)
 
 
 @dataclass(frozen=True, slots=True)

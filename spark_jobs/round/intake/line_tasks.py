@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
@@ -20,12 +20,11 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
-from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import ALL, UNHELD, Keep
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.sources.kcat import Record, parse_line, read_records, unheld_reason
 from cleantail.sources.source_files import FileContent, FileRange, file_tasks
-from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS, arrow_batch, chunks, plain_batch, unheld_batch
+from spark_jobs.round.intake.record_batches import arrow_batch, chunks, plain_batch, task_frame, unheld_batch
 
 BAD_LINE = "cleantail.bad-line"
 """Separates file, line and reason in the error of a worker."""
@@ -89,7 +88,7 @@ def parsed_records(
         except SuspectLinesError:
             raise RuntimeError(SUSPECT) from None
 
-    return _frame(spark, len(tasks), read)
+    return task_frame(spark, len(tasks), read, reading.keep)
 
 
 def line_tasks(spark: SparkSession, files: Sequence[Path]) -> tuple[tuple[FileRange, ...], ...]:
@@ -111,24 +110,7 @@ def parsed_line_by_line(spark: SparkSession, files: Sequence[Path], reading: Lin
         except BadLineError as e:
             raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
 
-    return _frame(spark, len(files), read, UNHELD_COLUMNS if reading.keep == UNHELD else COLUMNS)
-
-
-def _frame(
-    spark: SparkSession,
-    tasks: int,
-    read: Callable[[int], Iterator[pa.RecordBatch]],
-    columns: Mapping[str, str] = COLUMNS,
-) -> DataFrame:
-    """Return the batches of tasks that call `read` with their number."""
-
-    def read_each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read(number)
-
-    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
-    return spark.range(0, tasks, 1, tasks).mapInArrow(read_each, schema)
+    return task_frame(spark, len(files), read, reading.keep)
 
 
 def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordBatch]:

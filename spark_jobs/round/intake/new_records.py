@@ -31,7 +31,7 @@ from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.iceberg.commits import append_to_branch
-from spark_jobs.iceberg.iceberg_reads import added_data_files, partition_of, texts
+from spark_jobs.iceberg.iceberg_reads import added_by, partition_of, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import TopicTable, span_condition
@@ -276,7 +276,7 @@ class NewRecords:
     def of_branch(cls, table: TopicTable, branch: str, behind: SideRows, once: bool = False) -> NewRecords:
         """Return the records of the branch's last commit, by Spark, and those that its frame left `behind`."""
         iceberg = table.load()
-        files = tuple(added_data_files(iceberg, branch))
+        files = tuple(added_by(iceberg, branch))
         return cls(files, ranges_of(table, iceberg, files), once, erased=behind.erased)
 
     @property

@@ -10,7 +10,8 @@ a block of lines without Python objects. It is used only for blocks of plain lin
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -18,8 +19,12 @@ import pyarrow.compute as pc
 from pyarrow import json as arrow_json
 
 from cleantail.config.input_limits import LONG_LINE_BYTES, InputLimits
-from cleantail.config.unholdable import NO_TIMESTAMP_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS, Reason
+from cleantail.config.topic_table import COLUMNS
+from cleantail.config.unholdable import NO_TIMESTAMP_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS, UNHELD, Keep, Reason
 from cleantail.sources.kcat import INT_MAX, LONG_MAX, TIMESTAMP_TYPES, Record
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 BATCH_RECORDS = 20_000
 BATCH_BYTES = 64 << 20
@@ -61,6 +66,21 @@ UNHELD_COLUMNS = {
     "reason": "string",
 }
 """UNHELD_SCHEMA in Spark SQL types."""
+
+
+def task_frame(
+    spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.RecordBatch]], keep: Keep
+) -> DataFrame:
+    """Return the batches of Spark tasks that call `read` with their number. `keep`: which records these are."""
+
+    def read_each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from read(number)
+
+    columns = UNHELD_COLUMNS if keep == UNHELD else COLUMNS
+    schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
+    return spark.range(0, tasks, 1, tasks).mapInArrow(read_each, schema)
 
 
 def unheld_batch(

@@ -36,16 +36,6 @@ def test_saved_is_what_is_hidden_and_what_was_given_back():
     files = [data_file(0, 9, deleted_records=4), data_file(10, 19)]
     points = [size_point(0, "replace", {"removed-files-size": "30"})]
     assert saved(files, points) == Saved(hidden_bytes=40, reclaimed_bytes=30)
-    assert saved(files, points, so_far_bytes=90).so_far_bytes == 90
-
-
-@pytest.mark.parametrize(
-    ("recorded", "reclaimed"),
-    [pytest.param(0, 30, id="rewrites by an earlier version"), pytest.param(900, 900, id="snapshots have expired")],
-)
-def test_of_snapshots_and_evidence_counts_who_knows_more(recorded, reclaimed):
-    points = [size_point(0, "replace", {"removed-files-size": "30"})]
-    assert saved([], points, recorded).reclaimed_bytes == reclaimed
 
 
 def test_the_last_round_is_by_the_wall_clock_of_its_commit():
