@@ -2,6 +2,6 @@
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.own_namespace import registered, remove
-from cleantail.lake.records.reader_state import load_latest, set_position
+from cleantail.lake.records.latest_state import load_latest, set_position
 
 __all__ = ["find_topic", "load_latest", "load_platform", "registered", "remove", "set_position"]

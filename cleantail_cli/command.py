@@ -37,7 +37,6 @@ class Invocation:
     output: Output
 
     def topic(self, name: str) -> Topic:
-        """Return the configured topic of this name. Raises ConfigError."""
         return find_topic(name, self.config)
 
 

@@ -220,7 +220,7 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
 
 
 @dataclass(frozen=True)
-class Ingested:
+class IngestAnswer:
     """Answer of `ingest`: the result as JSON, and the same as lines for people."""
 
     topic: Topic
@@ -238,21 +238,21 @@ class Ingested:
             page.warning(text)
 
 
-def read_from_files(topic: Topic, result: IngestResult) -> Ingested:
+def read_from_files(topic: Topic, result: IngestResult) -> IngestAnswer:
     files = [f"{f.file}: {'already in the table, nothing added' if f.skipped else 'appended'}" for f in result.files]
     end = f"{topic.topic}: {counted(result.records, 'record')} appended"
-    return Ingested(topic, INGEST_RESULT_JSON.plain(result), [*files, end], result.warnings)
+    return IngestAnswer(topic, INGEST_RESULT_JSON.plain(result), [*files, end], result.warnings)
 
 
-def read_from_kafka(topic: Topic, result: KafkaIngestResult, origin: str = "") -> Ingested:
+def read_from_kafka(topic: Topic, result: KafkaIngestResult, origin: str = "") -> IngestAnswer:
     """Return the answer. `origin` replaces the words about the broker."""
     logs = [f"partition {p.partition}: read from offset {p.from_offset} to {p.to_offset}" for p in result.partitions]
     origin = origin or f"from {result.kafka_topic} in Kafka"
     end = f"{topic.topic}: {counted(result.records, 'record')} appended {origin}"
-    return Ingested(topic, KAFKA_INGEST_RESULT_JSON.plain(result), [*logs, end], result.warnings)
+    return IngestAnswer(topic, KAFKA_INGEST_RESULT_JSON.plain(result), [*logs, end], result.warnings)
 
 
-def read_from_table(topic: Topic, result: TableIngestResult) -> Ingested:
+def read_from_table(topic: Topic, result: TableIngestResult) -> IngestAnswer:
     lines = [
         f"partition {p.partition}: read records between offset {p.from_offset} and {p.to_offset}"
         for p in result.partitions
@@ -262,4 +262,4 @@ def read_from_table(topic: Topic, result: TableIngestResult) -> Ingested:
     else:
         appended = f"{counted(result.records, 'record')} appended from {result.table}"
         lines.append(f"{topic.topic}: {appended} up to snapshot {result.snapshot_id}")
-    return Ingested(topic, TABLE_INGEST_RESULT_JSON.plain(result), lines, result.warnings)
+    return IngestAnswer(topic, TABLE_INGEST_RESULT_JSON.plain(result), lines, result.warnings)

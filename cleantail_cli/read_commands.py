@@ -17,7 +17,7 @@ from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
 from cleantail.lake import own_namespace
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.records.reader_state import Latest, load_latest, log_ends, log_starts, set_position
+from cleantail.lake.records.latest_state import Latest, load_latest, log_ends, log_starts, set_position
 from cleantail.lake.records.shown_records import read_records, records_of
 from cleantail.lake.table_metadata import live_files, require_partition, snapshot_id_of
 from cleantail.log.horizons import Reader

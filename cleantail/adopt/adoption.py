@@ -74,7 +74,6 @@ class Layout:
         return name in self.guessed and name not in required(self.paths)
 
     def without(self, name: str, reason: str) -> Layout:
-        """Return the layout without a column that does not fit."""
         text = f"{name} is left out: {reason}"
         paths = {column: path for column, path in self.paths.items() if column != name}
         return replace(self, paths=paths, left_out=(*self.left_out, text))

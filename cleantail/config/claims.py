@@ -270,7 +270,6 @@ class SourceClaim:
     is_written: bool = True
 
     def meets(self, other: SourceClaim) -> bool:
-        """Return whether both claim one source."""
         if self.key != other.key or self.file == other.file:
             return False
         if self.key == PATH:

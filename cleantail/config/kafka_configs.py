@@ -70,7 +70,6 @@ _WHY_BROKERS_ONLY = (
 
 
 def why_brokers_only(name: str) -> str:
-    """Return why Cleantail does not have a config of Kafka's brokers."""
     matching = (why for pattern, why in _WHY_BROKERS_ONLY if re.match(pattern, name))
     return next(matching, "Cleantail has no such config")
 

@@ -54,7 +54,6 @@ def beginning_of(pattern: str, home: Path) -> Path:
 
 
 def folder_of(pattern: str, home: Path) -> Path:
-    """Return the folder in which the search for a pattern begins."""
     beginning = beginning_of(pattern, home)
     return beginning if MAGIC.search(pattern) else beginning.parent
 
@@ -117,7 +116,6 @@ def _allowed(home: Path, sources: Sequence[str]) -> str:
 
 
 def _inside(path: Path, roots: Sequence[Path]) -> bool:
-    """Return whether a path is a root or below one."""
     return any(root in (path, *path.parents) for root in roots)
 
 
@@ -150,7 +148,6 @@ class _BoundedListing:
 
 
 def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
-    """Yield the folder and all folders below it."""
     waiting = [folder]
     while waiting:
         below = waiting.pop()

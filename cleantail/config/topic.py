@@ -182,7 +182,6 @@ class Topic(TopicDefaults):
 
     @property
     def kafka_topic(self) -> str:
-        """Name of the topic in Kafka."""
         return (self.source.kafka.topic if self.source.kafka else None) or self.topic
 
     @property

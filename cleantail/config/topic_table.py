@@ -271,7 +271,6 @@ class Columns(Model):
 
     @property
     def as_data(self) -> dict[str, Any]:
-        """The mapping as YAML has it."""
         return self.model_dump(exclude_none=True, mode="json")
 
 

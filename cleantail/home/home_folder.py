@@ -121,7 +121,6 @@ def uncommitted_of(home: Path, topic: str) -> Path:
 
 
 def results_of(home: Path, topic: str) -> Path:
-    """Return the folder of a topic's validation results."""
     return uncommitted_of(home, topic) / "validations"
 
 

@@ -45,7 +45,6 @@ class KeptTexts:
         return self._with_database(lambda database: _text(database, topic, key))
 
     def keep(self, topic: str, key: str, text: str) -> None:
-        """Replace the topic's text."""
         row = (topic, key, time.time(), text)
         self._with_database(lambda d: d.execute("INSERT OR REPLACE INTO texts VALUES (?, ?, ?, ?)", row))
 

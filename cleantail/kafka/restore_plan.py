@@ -40,7 +40,7 @@ from cleantail.kafka.restore_target import (
 )
 from cleantail.kafka.target_client import TargetBrokers
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.records.reader_state import log_ends, log_starts
+from cleantail.lake.records.latest_state import log_ends, log_starts
 from cleantail.lake.table_metadata import live_files, snapshot_id_of
 from cleantail.log.segments import DataFile
 

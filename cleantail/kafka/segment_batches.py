@@ -59,7 +59,6 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """Return the offset after the batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property

@@ -166,7 +166,6 @@ class Deadline:
 
     @classmethod
     def after(cls, within_ms: int) -> Deadline:
-        """Return the deadline of a read that begins now."""
         return cls(within_ms, int(time.time() * 1000) + within_ms)
 
     def left_ms(self) -> int:

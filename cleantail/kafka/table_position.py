@@ -18,7 +18,7 @@ from cleantail.kafka.read_plan import BrokerTopic, ReadPlan, plan_read
 from cleantail.kafka.source_topic import Brokers
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
 from cleantail.lake.own_namespace import namespace_properties, property_name, write_properties
-from cleantail.lake.records.reader_state import log_ends
+from cleantail.lake.records.latest_state import log_ends
 from cleantail.lake.table_metadata import properties_that_count
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, position_of
 

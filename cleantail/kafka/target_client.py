@@ -114,7 +114,6 @@ GROUP = "cleantail-restore"
 
 
 def administrator(settings: Mapping[str, str]) -> dict[str, Any]:
-    """Return the settings of an administrator's client."""
     return _without(settings, OURS | OF_CONSUMERS | OF_PRODUCERS)
 
 

@@ -220,7 +220,6 @@ class TargetLog:
         return problem(where or self.where, self.topic, error, self._settings)
 
     def writer(self, max_message_bytes: int) -> Writer:
-        """Return a writer of the partition."""
         return Writer(self, self._settings, max_message_bytes)
 
 

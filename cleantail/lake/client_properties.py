@@ -195,7 +195,6 @@ def spark_secrets(platform: Platform) -> dict[str, str]:
 
 
 def secret_properties(platform: Platform) -> dict[str, str]:
-    """Return the secret properties that have a value in the environment."""
     return {
         name: platform.env[variable]
         for name, variable in secret_variables(platform).items()

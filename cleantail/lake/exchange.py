@@ -38,7 +38,6 @@ def file_io(platform: Platform, address: str) -> FileIO:
 
 
 def write_document(platform: Platform, address: str, text: str) -> None:
-    """Write a document. An existing one is replaced."""
     with file_io(platform, address).new_output(address).create(overwrite=True) as stream:
         stream.write(text.encode())
 
@@ -53,7 +52,6 @@ def read_document(platform: Platform, address: str) -> str | None:
 
 
 def remove_document(platform: Platform, address: str) -> None:
-    """Remove a document if it exists."""
     io = file_io(platform, address)
     if io.new_input(address).exists():
         io.delete(address)

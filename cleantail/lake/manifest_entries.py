@@ -74,7 +74,6 @@ def named_if_damaged(table: Table, path: str) -> Iterator[None]:
 
 
 def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
-    """Return the manifests of a snapshot. Raises TableError as above."""
     with named_if_damaged(table, snapshot.manifest_list):
         return list(snapshot.manifests(table.io))
 

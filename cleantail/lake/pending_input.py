@@ -23,7 +23,7 @@ from cleantail.errors import CleantailError, OutsideError, SourceError, TableErr
 from cleantail.lake.catalogs import kept_catalog, load_table, unreachable
 from cleantail.lake.kept_facts import KeptFacts
 from cleantail.lake.metadata_guards import require_data_alone
-from cleantail.lake.records.reader_state import log_ends
+from cleantail.lake.records.latest_state import log_ends
 from cleantail.lake.table_metadata import ancestry, properties_that_count
 from cleantail.log.partition_state import ingested_files
 from cleantail.log.snapshot_plan import PORTION_BYTES, SnapshotPlan, SourceSnapshot, SourceTable, plan_snapshots

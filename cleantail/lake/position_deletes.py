@@ -270,7 +270,6 @@ def bitmap_of(numbers: npt.NDArray[np.integer]) -> BitMap64:
 
 
 def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]]:
-    """Return data file -> its deletion vectors."""
     by_file: dict[str, list[DeleteFile]] = {}
     for delete in deletes:
         if delete.format == VECTORS:

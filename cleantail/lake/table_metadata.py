@@ -127,7 +127,6 @@ class TableFacts:
         return sorted({f.partition for f in self.files} | set(self.states))
 
     def files_of(self, partition: int) -> list[DataFile]:
-        """Return the live data files of one log."""
         return [f for f in self.files if f.partition == partition]
 
     def arrived_of(self, partition: int) -> list[DataFile]:
@@ -222,7 +221,6 @@ def _with_append_times(table: Table, files: Iterable[DataFile]) -> tuple[DataFil
 
 
 def entries_of(table: Table, manifests: Iterable[ManifestFile]) -> Iterator[ManifestEntry]:
-    """Yield the manifests' entries for files that are in the table."""
     with ThreadPoolExecutor(MANIFEST_READERS) as pool:
         for entries in pool.map(lambda m: _entries(table, m), manifests):
             yield from entries

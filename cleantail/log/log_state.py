@@ -248,7 +248,6 @@ class LogState:
 
     @property
     def active_bytes(self) -> int:
-        """Return the live bytes of the active segment."""
         return self.segments[-1].bytes if self.segments and self.active_base_offset is not None else 0
 
     @property

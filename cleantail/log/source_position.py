@@ -68,7 +68,6 @@ class Gap:
 
     @property
     def subject(self) -> str:
-        """Return the subject of an alert."""
         return f"partition {self.partition}"
 
     @property
@@ -155,7 +154,6 @@ class SourcePosition:
         return None
 
     def gaps_of(self, partition: int) -> tuple[Gap, ...]:
-        """Return the gaps of one partition, oldest first."""
         return tuple(gap for gap in self.gaps if gap.partition == partition)
 
     def as_json(self) -> str:

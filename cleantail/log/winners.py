@@ -244,7 +244,6 @@ def beaten(ranks: Ranks, by: Ranks) -> Booleans:
 
 
 def ranks_of(keys: Numbers, ranks: Ranks) -> Ranks:
-    """Return the rank of each record's key."""
     return Ranks(ranks.has[keys], ranks.version[keys], ranks.offset[keys])
 
 

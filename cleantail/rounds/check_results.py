@@ -184,7 +184,6 @@ NOT_SAMPLED = SampledLog()
 
 
 def sampled_log(row: EvidenceRow) -> SampledLog:
-    """Parse the sample of a row of the evidence."""
     pairs = _SAMPLE_JSON.value(row.get("sample") or "[]", "column sample of the evidence")
     records = tuple(RemovedRecord(row["partition"], offset, kept_offset) for offset, kept_offset in pairs)
     return SampledLog(row.get("base_snapshot_id") or 0, row.get("head_snapshot_id") or 0, records)

@@ -249,7 +249,6 @@ class CheckedRound:
         return [unit.head_snapshot_id for unit in self.units]
 
     def works(self) -> Iterator[tuple[StagedUnit, PartitionWork]]:
-        """Yield each log's work with its unit."""
         return ((unit, work) for unit in self.units for work in unit.partitions)
 
     def measure_of(self, partition: int) -> LogMeasure:

@@ -60,7 +60,6 @@ class Commit:
 
     @property
     def is_round(self) -> bool:
-        """Return whether a round of ours made the commit."""
         return self.summary.get(OPERATION) in ROUNDS
 
     @property

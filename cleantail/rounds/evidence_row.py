@@ -138,12 +138,10 @@ class RoundWork:
     ended_by: TaskRun | None = None
 
     def ended(self, row: EvidenceRow) -> RoundWork:
-        """Return the work with the outcome of a later row."""
         return replace(self, ended_at_ms=row["checked_at_ms"], ended_by=task_run_of(row))
 
 
 def work_of(row: EvidenceRow) -> RoundWork:
-    """Return the work before a check, from its row."""
     return RoundWork(row.get("began_ms"), row.get("saved_bytes"), task_run_of(row))
 
 

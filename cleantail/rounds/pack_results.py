@@ -73,7 +73,6 @@ class PackResult:
         return cls(not failed, f"{counted(len(failed), 'topic')} of {len(topics)} failed{named}", topics)
 
     def in_short(self) -> PackResult:
-        """Return the result as Airflow stores it."""
         return replace(self, topics=tuple(outcome.in_short() for outcome in self.topics))
 
 
@@ -167,7 +166,6 @@ def read_outcomes(home: Path, path: str) -> dict[str, TopicOutcome]:
 
 
 def _forget_old(folder: Path) -> None:
-    """Remove the files of old packs."""
     for file in folder.glob("*.jsonl"):
         if file.stat().st_mtime < time.time() - KEPT_S:
             file.unlink(missing_ok=True)

@@ -134,7 +134,6 @@ class Round:
 
     @property
     def undone(self) -> bool:
-        """Return whether a rollback has undone any of it."""
         return self._any(UNDONE)
 
     @property

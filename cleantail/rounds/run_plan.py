@@ -71,7 +71,6 @@ class RunPlan:
 
     @property
     def has_rounds(self) -> bool:
-        """Return whether it has a compaction or an expiry."""
         return bool(self.units or self.sweep)
 
     @property

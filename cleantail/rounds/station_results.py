@@ -125,7 +125,6 @@ class ReclaimResult:
         return {name: getattr(self, name) for name in RECLAIMED}
 
     def with_files(self, rewritten: RewrittenFiles) -> ReclaimResult:
-        """Return this result plus more rewritten files."""
         return replace(
             self,
             rewritten_files=self.rewritten_files + rewritten.files,

@@ -67,7 +67,6 @@ class TopicOutcome:
 
     @property
     def rounds(self) -> Mapping[str, RoundResult]:
-        """Return station -> the result of its round, if it had one."""
         results = {COMPACT: self.compacted, RECONCILE: self.reconciled, EXPIRE_TOMBSTONES: self.expired}
         return {station: result for station, result in results.items() if result is not None}
 
@@ -252,7 +251,6 @@ def why_idle(station: str, plan: RunPlan) -> str | None:
 
 
 def idle_tasks(plan: RunPlan) -> dict[str, str]:
-    """Return task -> why it has nothing to do in a run of this plan."""
     return {
         task: why
         for station in STATIONS

@@ -27,6 +27,5 @@ GLOSSARY = {
 
 
 def glossary_markdown() -> str:
-    """Return the words as a table of Markdown."""
     rows = (f"| {word} | {meaning} |" for word, meaning in GLOSSARY.items())
     return "\n".join(["| word | meaning |", "|---|---|", *rows]) + "\n"

@@ -266,7 +266,6 @@ def _row(metric: Metric) -> str:
 
 
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
-    """Yield each metric that has samples with all of them, in the order of the table."""
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:
         by_name.setdefault(sample.metric.name, []).append(sample)

@@ -126,7 +126,6 @@ def topic_row(
 
 
 def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
-    """Return the partitions in quarantine."""
     return tuple(log.partition for log in logs if log.state.quarantine)
 
 
@@ -188,7 +187,6 @@ class Selection:
 
     @property
     def all_of_them(self) -> bool:
-        """Whether nothing is filtered."""
         return not (self.text.strip() or self.group or self.state)
 
     def query(self, **changes: Any) -> str:

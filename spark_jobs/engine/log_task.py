@@ -68,7 +68,6 @@ class LogTask:
     ships_map: bool = False
 
     def numbered_files(self) -> Iterator[tuple[int, LogFile]]:
-        """Yield the files that this task reads, each with its number among all."""
         for number in range(len(self.files)) if self.share is None else self.share:
             yield number, self.files[number]
 

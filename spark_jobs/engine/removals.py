@@ -68,7 +68,6 @@ class OffsetSet:
             self._ordered = np.sort(offsets)
 
     def among(self, offsets: Longs) -> Booleans:
-        """Return which of the offsets are in the set."""
         if len(self._ordered):
             at = np.searchsorted(self._ordered, offsets).clip(max=len(self._ordered) - 1)
             members: Booleans = self._ordered[at] == offsets
@@ -95,7 +94,6 @@ class DirtyOffsets:
     records: dict[int, int] = field(default_factory=dict)
 
     def add(self, file: LogFile, records: Records) -> None:
-        """Add records of one file, in the file's order."""
         for log in records.logs():
             offsets = records.offset[records.log == log]
             bitmap, name = bitmap_of(offsets), (log, file.hash, file.piece)
@@ -328,7 +326,6 @@ def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]
 
 
 def is_dirty(records: Records, bounds: Bounds) -> Booleans:
-    """Return which records lie in the dirty part."""
     inside: Booleans = np.logical_and(
         records.offset >= bounds.first[records.log], records.offset < bounds.end[records.log]
     )

@@ -56,7 +56,6 @@ class Records:
         return len(self.offset)
 
     def where(self, chosen: Booleans) -> Records:
-        """Return the chosen records."""
         if chosen.all():
             return self
         mask = pa.array(chosen)
@@ -66,7 +65,6 @@ class Records:
         return Records(self.log[chosen], self.offset[chosen], self.pos[chosen], key, tombstone, *more)
 
     def logs(self) -> list[int]:
-        """Return the places of the logs that have records here."""
         if not len(self):
             return []
         low, high = int(self.log.min()), int(self.log.max())
@@ -251,8 +249,6 @@ def touched_records(task: LogTask, keys: KeyNumbers, batches: Iterable[pa.Record
 
 
 def collected(parts: Sequence[Rows]) -> TouchedRecords:
-    """Concatenate the columns of the parts."""
-
     def column(name: str, kind: Any) -> Any:
         arrays = [part[name] for part in parts]
         return np.concatenate(arrays).astype(kind, copy=False) if arrays else np.empty(0, kind)
@@ -278,7 +274,6 @@ class TouchedVerdict:
 
     @property
     def winner(self) -> Booleans:
-        """Return which records survive."""
         return self.best & ~self.buried
 
 
@@ -340,7 +335,6 @@ def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
 
 
 def positions_by_place(place: Numbers, pos: Longs) -> dict[int, BitMap64]:
-    """Return the positions of each log and file."""
     if not len(place):
         return {}
     order = np.argsort(place, kind="stable")

@@ -233,7 +233,6 @@ class NewFiles:
         self._write_group()
 
     def close(self) -> tuple[WrittenFile, ...]:
-        """Write the pending records, and return the files."""
         self._write_group()
         self._close_file()
         return tuple(self._written)

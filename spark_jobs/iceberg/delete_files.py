@@ -200,7 +200,6 @@ def _write_puffin(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
 
 
 def _write(output_files: Any, content: Iterable[bytes]) -> str:
-    """Write a new file, and return its location."""
     output = output_files.newOutputFile().encryptingOutputFile()
     stream = output.create()
     try:

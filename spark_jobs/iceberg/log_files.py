@@ -168,7 +168,6 @@ def all_of(records: int) -> BitMap64:
 
 
 def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
-    """Return one boolean for each record of the file: true unless it is deleted."""
     mask = np.ones(records, dtype=np.bool_)
     mask[np.asarray(deleted.to_array(), dtype=np.int64)] = False
     return mask

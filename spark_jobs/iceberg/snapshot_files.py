@@ -234,7 +234,6 @@ class SnapshotFiles:
 
     @property
     def paths(self) -> set[str]:
-        """Return the paths of the data files and of their delete files."""
         files = [*self._files.values(), *(file for again in self._again.values() for file in again)]
         return {path for file in files for path in (file.path, *(d.path for d in file.delete_files))}
 

@@ -135,7 +135,6 @@ class TimeLimit:
         self._end: float | None = None
 
     def require(self) -> None:
-        """Raise TooLongError if the time is over."""
         if self._left() <= 0:
             raise TooLongError(
                 f"the topic's own checks took longer than {self._limit_ms} ms; {limit_text(CHECKS_MS)}, "

@@ -99,7 +99,6 @@ def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
 
 
 def _with(reported: TopicOutcome, result: RoundResult) -> TopicOutcome:
-    """Return the reported outcome with the result of a later round."""
     nothing = TopicOutcome(reported.topic)
     if result.kind == COMPACT:
         later = replace(nothing, compacted=result)

@@ -10,8 +10,8 @@ import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.lake.records import shown_records
+from cleantail.lake.records.latest_state import set_position
 from cleantail.lake.records.log_records import log_records
-from cleantail.lake.records.reader_state import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.stations import TopicOutcome
 from cleantail_cli import main, plan_command, round_commands

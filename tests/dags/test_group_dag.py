@@ -482,7 +482,7 @@ def test_deadlines_of_a_groups_topics_go_by_the_schedule_of_the_group(
     from cleantail_airflow.alerts import alerting
 
     asked: list[Any] = []
-    monkeypatch.setattr(alerting, "tell_of_missed", lambda *arguments: asked.append(arguments[4]))
+    monkeypatch.setattr(alerting, "notify_missed_deadlines", lambda *arguments: asked.append(arguments[4]))
     group.topic("asked", group="pairs", publish="approve")
     group.dag("pairs").test()
     group.dag("asked").test()

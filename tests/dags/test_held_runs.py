@@ -242,15 +242,15 @@ def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
 
     (site.home / "alerts" / "all.jsonl").mkdir(parents=True)
     monkeypatch.setattr(alerting, "PAUSES_S", (0.1, 0.2, 0.3))
-    unreached, tell_now = [], alerting.tell_now
+    unreached, notify_now = [], alerting.notify_now
 
     def mended_at_the_third_try(*arguments: Any) -> list[str]:
         if len(unreached) == 2:
             (site.home / "alerts" / "all.jsonl").rmdir()
-        unreached.append(tell_now(*arguments))
+        unreached.append(notify_now(*arguments))
         return unreached[-1]
 
-    monkeypatch.setattr(alerting, "tell_now", mended_at_the_third_try)
+    monkeypatch.setattr(alerting, "notify_now", mended_at_the_third_try)
     jobs.answer("check_quality", HELD)
     jobs.answer("publish", PUBLISHED)
     with answers("Approve"):

@@ -16,7 +16,7 @@ import pytest
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.lake.evaluate import read_facts
-from cleantail.lake.records.reader_state import load_latest
+from cleantail.lake.records.latest_state import load_latest
 from differential.broker import kafka_jars, running_broker
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents

@@ -34,7 +34,7 @@ RULE_MODULES = [
     "task_shares",
     "winners",
     "own_namespace",
-    "reader_state",
+    "latest_state",
     "evaluate",
     "reclaim_plan",
     "run_plan",

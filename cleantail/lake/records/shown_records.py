@@ -39,7 +39,7 @@ def read_records(
     end_offset: int | None = None,
     key: bytes | None = None,
 ) -> Iterator[Record]:
-    """Yield live records in [from_offset, end_offset), none below its log's start (reader_state.log_starts). With `key`
+    """Yield live records in [from_offset, end_offset), none below its log's start (latest_state.log_starts). With `key`
     only the records of that key.
 
     Raises TableError for a snapshot that the table does not have.

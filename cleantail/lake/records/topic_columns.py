@@ -201,7 +201,6 @@ def _topic_column(stored: pa.Table, columns: Columns, name: str, kinds: Mapping[
 
 
 def column_at(stored: pa.Table, path: str) -> pa.Array:
-    """Return a column as one array."""
     import pyarrow as pa
 
     chunks = stored[path]

@@ -40,7 +40,7 @@ from cleantail.watch.incidents import (
     Observation,
     observed,
 )
-from cleantail_airflow.alerts.channels import BookStore, channel_label, locked_book, tell_channels
+from cleantail_airflow.alerts.channels import BookStore, channel_label, locked_book, send_to_channels
 from cleantail_airflow.alerts.messages import Message, MessageOrigin, asks_for_values, message_of, with_values
 from cleantail_airflow.outcomes.failures import Failure
 
@@ -85,7 +85,7 @@ def _wall_ms() -> int:
     return int(time.time() * 1000)
 
 
-def tell_of_red(topic: Topic, context: Context, red: Sequence[Failure], now_ms: int) -> None:
+def notify_failed_checks(topic: Topic, context: Context, red: Sequence[Failure], now_ms: int) -> None:
     """Notify of a failed check at once, with one condition for each blocked partition."""
 
     def conditions() -> list[Condition]:
@@ -94,10 +94,10 @@ def tell_of_red(topic: Topic, context: Context, red: Sequence[Failure], now_ms: 
         alarms = red_alarms(red, logs or (), context["ti"].log_url, now_ms, backoff_ms)
         return [replace(alarm, seen_ms=_wall_ms()) for alarm in alarms]
 
-    tell_now(topic, context, EarlyLook(conditions, failures=red))
+    notify_now(topic, context, EarlyLook(conditions, failures=red))
 
 
-def tell_of_missed(
+def notify_missed_deadlines(
     topic: Topic,
     context: Context,
     logs: Sequence[LogState],
@@ -118,7 +118,7 @@ def tell_of_missed(
 
     # read the table again, for the state at the previous run, only if a deadline is missed now
     if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):
-        tell_now(topic, context, EarlyLook(conditions))
+        notify_now(topic, context, EarlyLook(conditions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ class EarlyLook:
     outcome: str = ""
 
 
-def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
+def notify_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
     """Notify now, before the run ends. Returns the channels that were not reached.
 
     An error here never fails the task: the run's last task sends what could not be sent now.
@@ -150,7 +150,7 @@ def tell_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
             # 2. write the incidents that this begins or ends
             book_store.save(observed(book_store.load(), look))
             # 3. notify the channels
-            return tell(topic, book_store, early.failures, context)
+            return notify_channels(topic, book_store, early.failures, context)
     except Exception as error:
         # log the stack frames only: an error's message may contain record data
         logger.error("the channels were not notified now; the task alert will notify them\n%s", stack_of(error))
@@ -191,7 +191,7 @@ def read_logs(topic: Topic, now_ms: int) -> tuple[tuple[LogState, ...] | None, t
         return None, ()
 
 
-def tell(topic: Topic, book_store: BookStore, failures: Iterable[Failure], context: Context) -> list[str]:
+def notify_channels(topic: Topic, book_store: BookStore, failures: Iterable[Failure], context: Context) -> list[str]:
     """Send every channel of the topic what it has not received. Returns the channels that were not reached."""
     place, red = place_of(topic, context), list(failures)
 
@@ -199,7 +199,7 @@ def tell(topic: Topic, book_store: BookStore, failures: Iterable[Failure], conte
         message = message_of(notification, red, place)
         return with_values(message, topic) if asks_for_values(topic, alert, notification.event) else message
 
-    return tell_channels(topic.alerts, topic.platform, book_store, message, context)
+    return send_to_channels(topic.alerts, topic.platform, book_store, message, context)
 
 
 PAUSES_S = (5, 20, 60)
@@ -208,23 +208,23 @@ _ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 """Airflow's states of a task that no longer waits."""
 
 
-def tell_that_it_waits(topic: Topic, checked: CheckedRound, context: Context) -> None:
+def notify_round_waits(topic: Topic, checked: CheckedRound, context: Context) -> None:
     """Notify that the round waits. Retries failed channels, because no other task notifies while it waits.
 
     The message has counts and no sample. Airflow shows the sample behind its login, where the answer is given.
     """
     waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
     early = EarlyLook(lambda: [waiting])
-    for name in repeated(lambda: tell_now(topic, context, early), PAUSES_S):
+    for name in repeated(lambda: notify_now(topic, context, early), PAUSES_S):
         logger.error("gave up: %s was not notified that a round waits for approval", name)
 
 
-def tell_that_it_was_answered(topic: Topic, context: Context, outcome: str) -> None:
+def notify_round_answered(topic: Topic, context: Context, outcome: str) -> None:
     """Notify that the round no longer waits. `outcome`: `approved by Anna`, `rejected by Anna`, `not approved in
     time`."""
     subject = _condition(context, "").subject
     early = EarlyLook(list, lambda condition: condition.subject == subject, outcome=outcome)
-    tell_now(topic, context, early)
+    notify_now(topic, context, early)
 
 
 def _condition(context: Context, text: str) -> Condition:

@@ -186,7 +186,7 @@ def locked_book(topic: str, home: Path) -> Iterator[BookStore]:
         yield VariableBookStore(topic)
 
 
-def tell_channels(
+def send_to_channels(
     alerts: Sequence[Alert],
     platform: Platform,
     book_store: BookStore,

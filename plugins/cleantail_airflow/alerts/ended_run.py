@@ -20,7 +20,14 @@ from cleantail.rounds.checked_round import LeftBehind
 from cleantail.rounds.stations import ALERT_EARLY
 from cleantail.watch.alarms import erasure_alarms, left_behind, log_alarms, still_behind
 from cleantail.watch.incidents import Condition, Observation, cause_of, observed
-from cleantail_airflow.alerts.alerting import began_ms, read_logs, red_alarms, run_url, tell, waiting_subjects
+from cleantail_airflow.alerts.alerting import (
+    began_ms,
+    notify_channels,
+    read_logs,
+    red_alarms,
+    run_url,
+    waiting_subjects,
+)
 from cleantail_airflow.alerts.channels import BookStore
 from cleantail_airflow.outcomes.failures import Failure, pulled_note
 from cleantail_airflow.task_ids import ALERT, OUTCOME
@@ -158,7 +165,7 @@ def tell_of_run(topic: Topic, book_store: BookStore, context: Context, run: RunO
     look = Observation(conditions, coverage.includes, wall_ms, began_ms(context), run_id, whole=run.whole)
     book_store.save(observed(book, look))
     # 4. Notify the channels.
-    return tell(topic, book_store, [failure for task in run.failed for failure in task.red], context)
+    return notify_channels(topic, book_store, [failure for task in run.failed for failure in task.red], context)
 
 
 def run_alarms(failed: Iterable[FailedInstance]) -> list[Condition]:

@@ -20,7 +20,7 @@ from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, RUN_PACK, SHO
 from cleantail.watch.incidents import Condition, Notification, Observation, cause_of, observed
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
 from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
-from cleantail_airflow.alerts.channels import load_book, locked_book, tell_channels
+from cleantail_airflow.alerts.channels import load_book, locked_book, send_to_channels
 from cleantail_airflow.alerts.ended_run import (
     EndedTask,
     FailedInstance,
@@ -101,7 +101,7 @@ def tell_of_broken(
     with locked_book(book_of_broken(group), platform.home) as book_store:
         book_store.save(observed(book_store.load(), look))
         alerts = default_alerts(Path(config_dir))
-        return tell_channels(alerts, platform, book_store, lambda _, said: message_of(said, (), place), context)
+        return send_to_channels(alerts, platform, book_store, lambda _, said: message_of(said, (), place), context)
 
 
 def tell_of_evaluation(
@@ -127,7 +127,7 @@ def tell_of_evaluation(
         book_store.save(observed(book_store.load(), look))
         topics = (topic for _, topic in topics_of_group(group, config_dir) if isinstance(topic, Topic))
         alerts = [alert for topic in topics for alert in topic.alerts]
-        return tell_channels(alerts, platform, book_store, message, context)
+        return send_to_channels(alerts, platform, book_store, message, context)
 
 
 def _place_of(group: str, platform: Platform, context: Context) -> GroupPlace:

@@ -40,10 +40,10 @@ from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.evaluate_task import (
     clock_of_run,
+    has_to_notify,
     set_return_value,
     skip,
     skip_all_after,
-    something_to_tell,
 )
 from cleantail_airflow.tasks.run_note import NOTE
 from cleantail_airflow.tasks.spark_job import as_airflow, platform_of
@@ -196,7 +196,7 @@ class EvaluateGroupOperator(BaseOperator):
     def _look_at(
         self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, looked: Looked
     ) -> None:
-        from cleantail_airflow.alerts.alerting import tell_of_missed
+        from cleantail_airflow.alerts.alerting import notify_missed_deadlines
         from cleantail_airflow.outcomes.run_metrics import send_plan
 
         new = new_bytes(topic, kept, looked.silent)  # 0, not None, if only equality deletes are new
@@ -212,14 +212,14 @@ class EvaluateGroupOperator(BaseOperator):
             unconverted=unconverted,
         )
         send_plan(topic, plan)
-        tell_of_missed(topic, context, plan.logs, now_ms, self.schedule, unconverted)
+        notify_missed_deadlines(topic, context, plan.logs, now_ms, self.schedule, unconverted)
         looked.new_input |= new is not None
         looked.reconcile |= plan.reconcile.due
         brought = NewInput(new, converts=unconverted)
         if (due := due_topic(plan, brought, topic.config, looked.waiting.get(topic.topic), asked.force)) is not None:
             looked.due.append(due)
             self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new is None else "; new records to ingest")
-        elif something_to_tell(topic, plan, now_ms):
+        elif has_to_notify(topic, plan, now_ms):
             looked.to_tell.append(topic.topic)
 
 

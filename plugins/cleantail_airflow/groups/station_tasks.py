@@ -30,7 +30,7 @@ from cleantail.rounds.stations import (
     TopicOutcome,
 )
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.alerting import tell_of_red
+from cleantail_airflow.alerts.alerting import notify_failed_checks
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, parsed, planned_pack, topics_of_group
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted
 from cleantail_airflow.station_lineage import LineageOperator, done_by_pack
@@ -79,7 +79,6 @@ def result_of_pack(context: Context) -> PackResult | None:
 
 
 def results_of_packs(context: Context, packs: int) -> list[PackResult | None]:
-    """Return the result of each pack of the run, by its number."""
     results = context["ti"].xcom_pull(task_ids=RUN_PACK, map_indexes=range(packs))
     return [pack_result(result) if result else None for result in results]
 
@@ -156,7 +155,6 @@ class StationOperator(LineageOperator, BaseOperator):
         """Do the station's work in addition to showing results. Only `publish` has any."""
 
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
-        """Return the datasets that the station has read and written, of all these topics."""
         platform = platform_of(self.config_dir)
         found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir))
         evidence, lineage = told_evidence(platform), StationLineage()
@@ -175,7 +173,7 @@ class StationOperator(LineageOperator, BaseOperator):
         for name, failures in red.items():
             topic = found[name]
             if isinstance(topic, Topic):  # a YAML that is broken by now names no channels
-                tell_of_red(topic, context, failures, now_ms)
+                notify_failed_checks(topic, context, failures, now_ms)
 
 
 class PublishStationOperator(StationOperator):

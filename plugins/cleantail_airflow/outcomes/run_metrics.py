@@ -61,7 +61,6 @@ def _since_last_run(topics: Iterable[str], ti: Any) -> list[Sample]:
 
 
 def send_result(topic: str, ended: EndedJob) -> None:
-    """Send the metrics of a job's result."""
     _send(lambda: job_samples(ended.job, topic, ended.report))
 
 

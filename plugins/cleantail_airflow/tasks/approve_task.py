@@ -42,7 +42,7 @@ from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.stations import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.alerting import place_of, tell_that_it_waits, tell_that_it_was_answered
+from cleantail_airflow.alerts.alerting import notify_round_answered, notify_round_waits, place_of
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.outcomes.run_xcoms import checked_by
 from cleantail_airflow.station_lineage import LineageOperator, asked
@@ -97,7 +97,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         write_answer(catalog, topic, question(checked, instance_of(context), int(time.time() * 1000)))
         self.log.info("%s", self.body)
         # 3. Notify the channels. Airflow then parks the task.
-        tell_that_it_waits(topic, checked, context)
+        notify_round_waits(topic, checked, context)
         super().execute(context)
 
     def _checked(self, context: Context, topic: Topic, catalog: Catalog) -> CheckedRound | None:
@@ -171,7 +171,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
             raise AirflowFailException(str(error)) from None
         # 3. Notify the channels.
         self.keep_lineage(lambda: self._asked(topic, self._checked(context, topic, catalog)))
-        tell_that_it_was_answered(topic, context, outcome)
+        notify_round_answered(topic, context, outcome)
         return {"approved": approved, "by": by, "at_ms": at_ms}
 
 

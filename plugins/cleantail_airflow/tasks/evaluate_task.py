@@ -44,7 +44,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
             self._evaluate(context)
 
     def _evaluate(self, context: Context) -> NoReturn:
-        from cleantail_airflow.alerts.alerting import EVALUATED, tell_of_missed
+        from cleantail_airflow.alerts.alerting import EVALUATED, notify_missed_deadlines
         from cleantail_airflow.outcomes.run_metrics import send_plan, send_since_last_run
 
         require_known_params(context)
@@ -69,10 +69,10 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         self.reason = f"{run.reason}; {run.sweep_reason}; {run.reclaim.reason}"
         context["ti"].xcom_push(PLAN, run.as_json())
         schedule = run_schedule_of(topic, Path(self.config_dir))
-        tell_of_missed(topic, context, run.logs, now_ms, schedule)
+        notify_missed_deadlines(topic, context, run.logs, now_ms, schedule)
         if not run.due:
             context["ti"].xcom_push(NOTE, idle_note(schedule, self.reason, run.logs))
-            skip_all_after(self, context, self.reason, [ALERT] if something_to_tell(topic, run, now_ms) else [])
+            skip_all_after(self, context, self.reason, [ALERT] if has_to_notify(topic, run, now_ms) else [])
         set_return_value(context, [WORK_UNIT_JSON.plain(unit) for unit in run.units])
         reasons = {ROLLBACK: "the run was not triggered with rollback_to", **idle_tasks(run)}
         tasks = self.get_flat_relative_ids(upstream=False)
@@ -114,7 +114,7 @@ def clock_of_run(platform: Platform, param_ms: int | None) -> int:
     return param_ms
 
 
-def something_to_tell(topic: Topic, run: EvaluatedTopic, now_ms: int) -> bool:
+def has_to_notify(topic: Topic, run: EvaluatedTopic, now_ms: int) -> bool:
     """Return whether a run without work must notify the channels: an incident is open, begins or ends."""
     from cleantail.erasure.store import ErasureStore
     from cleantail.watch.alarms import erasure_alarms, log_alarms

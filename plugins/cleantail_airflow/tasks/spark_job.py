@@ -473,7 +473,6 @@ class CleantailSparkOperator(SparkJobOperator):
         return ()
 
     def succeeded(self, report: JobReport) -> None:
-        """Log the warnings of a job that succeeded."""
         for warning in warnings_of(self.topic, report.verdicts):
             self.log.warning("%s", warning)
 
@@ -496,11 +495,11 @@ class CleantailSparkOperator(SparkJobOperator):
         """Finish a task that has not failed."""
 
     def _tell(self, context: Context, red: Sequence[Failure]) -> None:
-        from cleantail_airflow.alerts.alerting import tell_of_red
+        from cleantail_airflow.alerts.alerting import notify_failed_checks
 
         plan = plan_of(context)
         topic = loaded_topic(self.topic, self.config_dir)
-        tell_of_red(topic, context, red, plan.now_ms if plan else int(time.time() * 1000))
+        notify_failed_checks(topic, context, red, plan.now_ms if plan else int(time.time() * 1000))
 
 
 class OutcomeOperator(BaseOperator):

@@ -41,7 +41,6 @@ def _writer(client: Any) -> Any:
 
 
 def schema_json(jvm: Any, schema: Any) -> str:
-    """Return a schema in Iceberg's JSON."""
     return str(static(jvm, f"{ICEBERG}.SchemaParser", "toJson")(schema))
 
 

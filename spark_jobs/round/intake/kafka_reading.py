@@ -75,7 +75,6 @@ class Portion:
 
     @property
     def offsets(self) -> int:
-        """Return the number of offsets that the portion covers."""
         return sum(each.offsets for each in self.ranges)
 
 

@@ -290,7 +290,6 @@ class NewRecords:
 
     @property
     def lowest(self) -> dict[int, int]:
-        """Return partition -> lowest offset."""
         return {partition: low for partition, (low, _) in self.ranges.items()}
 
     @contextmanager

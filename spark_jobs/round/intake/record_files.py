@@ -173,12 +173,10 @@ class LogWriter:
             self._new.flush()
 
     def close(self) -> WrittenLog:
-        """Return the complete files. Raises UnwritableError."""
         with _refusals():
             return WrittenLog(self._partition, self._new.close(), self._low, self._high, self._once, self._erased)
 
     def discard(self) -> None:
-        """Delete the files if possible."""
         self._new.discard()
 
 

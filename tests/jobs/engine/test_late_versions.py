@@ -7,7 +7,7 @@ import json
 
 import pytest
 
-from cleantail.lake.records.reader_state import load_latest
+from cleantail.lake.records.latest_state import load_latest
 from spark_jobs.round.latest_view import view_name
 
 NOW = 1_800_000_000_000

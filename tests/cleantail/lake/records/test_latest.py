@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
-from cleantail.lake.records.reader_state import load_latest, log_ends, log_starts, winners
+from cleantail.lake.records.latest_state import load_latest, log_ends, log_starts, winners
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition
 

@@ -4,7 +4,7 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
-from cleantail.lake.records.reader_state import log_starts
+from cleantail.lake.records.latest_state import log_starts
 from cleantail.lake.records.shown_records import BATCH_RECORDS, read_records
 from cleantail.log.partition_state import PartitionState
 from cleantail.sources.kcat import Record
