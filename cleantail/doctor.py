@@ -33,7 +33,7 @@ from cleantail.home.driver_process import with_own_python
 from cleantail.home.home_folder import open_to_others
 from cleantail.human import counted, one_line
 from cleantail.kafka.broker_clients import SilentBrokers
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.read_plan import without_outcome
 from cleantail.kafka.source_topic import Brokers
 from cleantail.lake.catalogs import load_named, load_table, open_catalog, unreachable
@@ -80,18 +80,13 @@ def _login_of_environment(_: Platform) -> None:
     raise NotExaminedError("an Airflow connection: without Airflow the login comes from the environment")
 
 
-def _kafka_of_environment(topic: Topic) -> Mapping[str, str]:
-    assert topic.source.kafka is not None
-    return settings_of_environment(topic.source.kafka, topic.platform.env)
-
-
 @dataclass(frozen=True, slots=True)
 class Access:
     """Where logins and the Spark master come from. The defaults need no Airflow."""
 
     login: Callable[[Platform], None] = _login_of_environment
     """Puts the logins of the platform's catalogs into the environment."""
-    kafka: Callable[[Topic], Mapping[str, str]] = _kafka_of_environment
+    kafka: Callable[[Topic], Mapping[str, str]] = settings_of_topic
     master: Callable[[Platform], str] = lambda platform: platform.spark.master
 
 

@@ -19,7 +19,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import BadLineError, CleantailError, OutsideError
 from cleantail.home.home_folder import make_folder
 from cleantail.human import counted, size
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.segment_files import find_logs
 from cleantail.kafka.table_position import is_read
 from cleantail.lake.catalogs import require_usable
@@ -167,7 +167,7 @@ def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
             f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "
             "with --file"
         )
-    settings, now_ms = settings_of_environment(topic.source.kafka, topic.platform.env), clock(None)
+    settings, now_ms = settings_of_topic(topic), clock(None)
     require_usable(topic)
     with call.output.progress() as progress:
         progress("reading offsets from the brokers")

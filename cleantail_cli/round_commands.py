@@ -13,7 +13,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
 from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.kafka.table_position import is_read, table_position
 from cleantail.lake.catalogs import require_usable
@@ -121,7 +121,7 @@ def _source(topic: Topic) -> SourceTopic:
         raise CleantailError(
             f"topic {topic.topic} has no source.kafka in its YAML: reconcile compares with Kafka; add it"
         )
-    return SourceTopic.of(topic, settings_of_environment(topic.source.kafka, topic.platform.env))
+    return SourceTopic.of(topic, settings_of_topic(topic))
 
 
 def _compared(topic: Topic, source: SourceTopic, progress: Progress) -> Report:

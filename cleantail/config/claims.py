@@ -402,18 +402,20 @@ def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> I
     """Yield what a topic names that the platform does not allow, each with its key path in the topic's file."""
     path = topic.source.path
     if path and (allowed := written_problem(path, home, platform.sources)):
-        yield ("source", "path"), Problem("source.path", not_allowed(path), allowed, path)
+        yield _refused(("source", "path"), path, allowed)
     yield from _kafka_problems(topic, platform)
     yield from _table_problems(topic, platform)
     for number, alert in enumerate(topic.alerts):
         if allowed := connection_problem(alert, platform):
-            key_path, conn_id = ("alerts", number, "conn_id"), getattr(alert, "conn_id", None)
-            yield key_path, Problem(key_text(key_path), not_allowed(conn_id), allowed, conn_id)
+            yield _refused(("alerts", number, "conn_id"), getattr(alert, "conn_id", None), allowed)
     for number, check in enumerate(topic.checks):
         if is_own(check.expectation) and check.expectation not in platform.expectations:
-            key_path, name = ("checks", number, "expectation"), check.expectation
             allowed = _listed_text("an expectation", "expectations", platform.expectations)
-            yield key_path, Problem(key_text(key_path), not_allowed(name), allowed, name)
+            yield _refused(("checks", number, "expectation"), check.expectation, allowed)
+
+
+def _refused(key_path: KeyPath, value: object, allowed: str) -> tuple[KeyPath, Problem]:
+    return key_path, Problem(key_text(key_path), not_allowed(value), allowed, value)
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
@@ -447,16 +449,14 @@ def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[
         return
     conn_id = kafka.connection
     if conn_id and (allowed := _unlisted(conn_id, "kafka_connections", platform.kafka_connections)):
-        key_path = ("source", "kafka", "connection")
-        yield key_path, Problem(key_text(key_path), not_allowed(conn_id), allowed, conn_id)
+        yield _refused(("source", "kafka", "connection"), conn_id, allowed)
     if conn_id:
         yield from _access_problems(topic, conn_id, platform)
     servers, names = kafka.bootstrap_servers or "", platform.kafka_servers
     if servers and "*" not in names and not set(servers.split(",")) <= set(names):
         listed = ", ".join(names) or "none"
         allowed = f"brokers that platform.kafka_servers in defaults.yaml lists: {listed}; list them there"
-        key_path = ("source", "kafka", ADDRESS)
-        yield key_path, Problem(key_text(key_path), not_allowed(servers), allowed, servers)
+        yield _refused(("source", "kafka", ADDRESS), servers, allowed)
 
 
 def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
@@ -467,13 +467,12 @@ def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> 
             continue
         for key, text, listed in (("topic", topic.kafka_topic, access.topics), ("group.id", group, access.groups)):
             if text and not is_listed(text, listed):
-                key_path: KeyPath = ("source", "kafka", key)
                 kind = "topics" if key == "topic" else "groups"
                 allowed = (
                     f"one of the {kind} that platform.kafka_access.{name} in defaults.yaml lists: "
                     f"{', '.join(listed) or 'none'}; list it there"
                 )
-                yield key_path, Problem(key_text(key_path), not_allowed(text), allowed, text)
+                yield _refused(("source", "kafka", key), text, allowed)
 
 
 def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
@@ -487,12 +486,10 @@ def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[
     if table.catalog is not None and table.catalog not in platform.source_catalogs:
         listed = ", ".join(sorted(platform.source_catalogs)) or "none"
         allowed = f"a catalog that platform.source_catalogs in defaults.yaml has: {listed}"
-        key_path: KeyPath = ("source", "table", "catalog")
-        yield key_path, Problem(key_text(key_path), not_allowed(table.catalog), allowed, table.catalog)
+        yield _refused(("source", "table", "catalog"), table.catalog, allowed)
         return
     name = table.named_in(platform.catalog.name)
     if not is_listed(name, platform.source_tables):
         listed = ", ".join(platform.source_tables) or "none"
         allowed = f"a table that platform.source_tables in defaults.yaml lists: {listed}; list {name} there"
-        key_path = ("source", "table", "name")
-        yield key_path, Problem(key_text(key_path), not_allowed(table.name), allowed, table.name)
+        yield _refused(("source", "table", "name"), table.name, allowed)

@@ -119,14 +119,19 @@ def _settings_of_variables(source: KafkaSource, env: Mapping[str, str]) -> dict[
     return _complete(source, {ADDRESS: address or "", **settings}, "the environment")
 
 
-def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None) -> Mapping[str, str]:
-    """Return the settings that a task passed on, else those of the driver's environment.
+def settings_of_topic(topic: Topic) -> dict[str, str]:
+    """Return the settings of the topic's client, from the environment.
 
-    Raises CleantailError if the topic has no source.kafka.
+    Raises CleantailError if the topic has no source.kafka, or if its brokers or its login are missing.
     """
     if topic.source.kafka is None:
         raise CleantailError(f"topic {topic.topic} has no source.kafka in its YAML; nothing was appended")
-    return settings_of_environment(topic.source.kafka, topic.platform.env) if handed_on is None else handed_on
+    return settings_of_environment(topic.source.kafka, topic.platform.env)
+
+
+def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None) -> Mapping[str, str]:
+    """Return the settings that a task passed on, else those of the environment. Raises as settings_of_topic does."""
+    return handed_on if handed_on is not None and topic.source.kafka is not None else settings_of_topic(topic)
 
 
 def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
@@ -13,7 +13,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
 from cleantail.human import counted, readable_reason
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.table_position import last_look_ms
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.due_work import DueWork
@@ -201,12 +201,7 @@ LAGS_WITHIN_S = 6.0
 
 def with_lags(statuses: Sequence[TopicStatus], now_ms: int) -> list[TopicStatus]:
     """Return the statuses with how far each table is behind its source, by the logins of the environment."""
-
-    def settings(topic: Topic) -> Mapping[str, str]:
-        assert topic.source.kafka is not None, "SourceWatch queries only topics with a source in Kafka"
-        return settings_of_environment(topic.source.kafka, topic.platform.env)
-
-    with SourceWatch(settings) as watch:
+    with SourceWatch(settings_of_topic) as watch:
         lags = watch.lags([(status.topic, status.ends) for status in statuses], now_ms, LAGS_WITHIN_S)
     return [replace(status, lag=lags.get(status.topic.topic)) for status in statuses]
 

@@ -17,7 +17,7 @@ from cleantail.config.topic import Topic
 from cleantail.erasure.requests import ErasureRequest
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem, TableError
 from cleantail.home.home_folder import site_of
-from cleantail.kafka.client_settings import settings_of_environment
+from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.lake.evaluate import plan_run
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
@@ -80,7 +80,7 @@ class PageContent:
 
     def __init__(self, config_dir: Path, kafka_settings: SettingsOf | None = None) -> None:
         """`kafka_settings` returns the login of a topic's brokers. The default reads it from the environment."""
-        self._sources = SourceWatch(kafka_settings or _kafka_settings)
+        self._sources = SourceWatch(kafka_settings or settings_of_topic)
         self._config_dir = config_dir
         self._lock = threading.RLock()
         self._configuration = ConfigurationCache(config_dir)
@@ -295,8 +295,3 @@ def _totals(cache: MetadataCache, within_s: float) -> Totals | None:
 def _saved_bytes(cache: MetadataCache, configured: Configured) -> dict[str, SavedBytes]:
     """Return topic -> what it has saved. Empty until the evidence is read."""
     return saved_bytes(_totals(cache, FREED_WITHIN_S), configured.topics)
-
-
-def _kafka_settings(topic: Topic) -> Mapping[str, str]:
-    assert topic.source.kafka is not None, "SourceWatch queries only topics with a source in Kafka"
-    return settings_of_environment(topic.source.kafka, topic.platform.env)

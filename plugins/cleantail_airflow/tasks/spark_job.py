@@ -16,10 +16,10 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, ClassVar, NoReturn, Protocol
+from typing import Any, ClassVar, NoReturn
 
 from airflow.models.connection import Connection
 from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
@@ -29,7 +29,7 @@ from airflow.sdk import BaseHook, BaseOperator, Context
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError, HeldError
+from cleantail.errors import CleantailError
 from cleantail.home.driver_process import end_earlier, forget, note, note_of, of_driver
 from cleantail.home.process import log_line
 from cleantail.lake.exchange import folder_of, read_document, remove_document, write_document
@@ -38,7 +38,7 @@ from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.evidence_row import VARIABLES
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.run_plan import RunPlan
-from cleantail.rounds.stations import why_idle
+from cleantail.rounds.stations import FINAL, why_idle
 from cleantail_airflow.airflow_exceptions import (
     AirflowException,
     AirflowFailException,
@@ -114,21 +114,59 @@ LOCAL_SETTINGS = (
 """Settings with paths or addresses of this machine. A driver on a cluster gets those in platform.spark.conf only."""
 
 
-class Handover(Protocol):
-    """Where the documents of one task are."""
+@dataclass
+class Handover:
+    """The documents of one task, in a folder of this machine."""
+
+    folder: str
+    written: int = 0
 
     @property
     def result(self) -> str:
         """Return the address to which the job writes its result."""
+        return f"{self.folder}/result.json"
 
     def argument(self, text: str) -> str:
         """Return an argument for the command line. A JSON document is stored, and argparse's @ADDRESS replaces it."""
+        if not text.startswith("{"):
+            return text
+        address = f"{self.folder}/argument-{self.written}.json"
+        self.write(address, text)
+        self.written += 1
+        return f"@{address}"
+
+    def write(self, address: str, text: str) -> None:
+        Path(address).write_text(text, encoding="utf-8")
 
     def clear(self) -> None:
-        """Delete the result of an earlier driver."""
+        """Delete the result of an earlier driver. A folder of this machine has none."""
 
     def report(self, job: str) -> EndedJob:
         """Return the job's result. It has an exit code only if the driver runs on a cluster."""
+        try:
+            return EndedJob(job, json.loads(Path(self.result).read_text(encoding="utf-8")))
+        except (OSError, ValueError):
+            return EndedJob(job, {})
+
+
+@dataclass
+class HandoverInStore(Handover):
+    """The documents of one task, in a store that the driver on a cluster reaches too."""
+
+    platform: Platform = field(kw_only=True)
+
+    def write(self, address: str, text: str) -> None:
+        write_document(self.platform, address, text)
+
+    def clear(self) -> None:
+        remove_document(self.platform, self.result)
+
+    def report(self, job: str) -> EndedJob:
+        try:
+            reported = json.loads(read_document(self.platform, self.result) or "")
+            return EndedJob(job, dict(reported["result"]), int(reported["exit_code"]))
+        except (ValueError, KeyError, TypeError):
+            return EndedJob(job, {})
 
 
 def is_on_cluster(connection: Connection | Any) -> bool:
@@ -143,14 +181,14 @@ def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -
     """
     if not on_cluster:
         with TemporaryDirectory(prefix="cleantail-") as folder:
-            yield _Files(Path(folder))
+            yield Handover(folder)
         return
     if platform.spark.exchange is None:
         raise AirflowFailException(
             "the Spark connection has deploy-mode cluster, but platform.spark.exchange names no folder in a store. "
             "Set it: a driver on a cluster gets its arguments and reports its result there"
         )
-    yield _Stored(platform, folder_of(platform.spark.exchange, identity))
+    yield HandoverInStore(folder_of(platform.spark.exchange, identity), platform=platform)
 
 
 def settings_for_cluster(platform: Platform, conf: dict[str, str]) -> dict[str, str]:
@@ -165,60 +203,6 @@ def task_settings(env: Mapping[str, str]) -> dict[str, str]:
     """
     names = [name for name in VARIABLES.values() if env.get(name)]
     return {f"{prefix}{name}": env[name] for prefix in DRIVER_ENVIRONMENTS for name in names}
-
-
-@dataclass
-class _Files:
-    folder: Path
-
-    @property
-    def result(self) -> str:
-        return str(self.folder / "result.json")
-
-    def argument(self, text: str) -> str:
-        if not text.startswith("{"):
-            return text
-        file = self.folder / f"argument-{len(list(self.folder.iterdir()))}"
-        file.write_text(text, encoding="utf-8")
-        return f"@{file}"
-
-    def clear(self) -> None:
-        pass
-
-    def report(self, job: str) -> EndedJob:
-        try:
-            return EndedJob(job, json.loads(Path(self.result).read_text(encoding="utf-8")))
-        except (OSError, ValueError):
-            return EndedJob(job, {})
-
-
-@dataclass
-class _Stored:
-    platform: Platform
-    folder: str
-    written: int = 0
-
-    @property
-    def result(self) -> str:
-        return f"{self.folder}/result.json"
-
-    def argument(self, text: str) -> str:
-        if not text.startswith("{"):
-            return text
-        address = f"{self.folder}/argument-{self.written}.json"
-        write_document(self.platform, address, text)
-        self.written += 1
-        return f"@{address}"
-
-    def clear(self) -> None:
-        remove_document(self.platform, self.result)
-
-    def report(self, job: str) -> EndedJob:
-        try:
-            reported = json.loads(read_document(self.platform, self.result) or "")
-            return EndedJob(job, dict(reported["result"]), int(reported["exit_code"]))
-        except (ValueError, KeyError, TypeError):
-            return EndedJob(job, {})
 
 
 NO_PLAN = "evaluate made no plan"
@@ -404,8 +388,6 @@ def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[s
 
 
 DONE_BEFORE = "no Spark application was started: an earlier task has done this work"
-FINAL_EXIT_CODES = (CleantailError.exit_code, HeldError.exit_code)
-"""Exit codes after which trying again does not help: invalid input or configuration, or a person has to decide."""
 
 
 class CleantailSparkOperator(SparkJobOperator):
@@ -519,7 +501,7 @@ class OutcomeOperator(BaseOperator):
 
 def as_airflow(message: str, exit_code: int | None) -> AirflowException:
     """Return the error of a task whose job ended with this exit code. It decides whether Airflow tries again."""
-    return (AirflowFailException if exit_code in FINAL_EXIT_CODES else AirflowException)(message)
+    return (AirflowFailException if exit_code in FINAL else AirflowException)(message)
 
 
 def loaded_topic(topic: str, config_dir: str) -> Topic:

@@ -15,7 +15,7 @@ from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.watch.incidents import Book, Condition, Observation, observed
 from cleantail_airflow.alerts import channels
-from cleantail_airflow.alerts.alerting import EarlyLook, notify_now, red_alarms, tell
+from cleantail_airflow.alerts.alerting import EarlyLook, notify_channels, notify_now, red_alarms
 from cleantail_airflow.outcomes.failures import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, parsed, verdict
