@@ -4,8 +4,8 @@ A table is named by its location (`s3://bucket`, `warehouse/ns/table`), as OpenL
 its catalog name. A topic in Kafka is named by its first broker (`kafka://host:9092`, `orders`), a file by its path
 (`file`, `/landing/a.jsonl`). So lineage of other tools uses the same names. No name contains a login.
 
-A branch of a table is the table itself at another snapshot. Only the `told_…` functions and `recorded_checks` read the
-catalog.
+A branch of a table is the table itself at another snapshot. Only `evidence_dataset`, `topic_datasets`, `source_dataset`
+and `recorded_checks` read the catalog.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ OF_SOURCE = INGESTING | {RECONCILE}
 
 
 @dataclass(frozen=True, slots=True)
-class ToldTables:
+class TopicDatasets:
     """The topic's table at the end of the task, its branches by name, and the evidence, None if it is missing."""
 
     table: LineageDataset
@@ -182,7 +182,7 @@ class StationFacts:
 
 
 def lineage_of(
-    station: str, tables: ToldTables, facts: StationFacts, source: Sequence[LineageDataset] = ()
+    station: str, tables: TopicDatasets, facts: StationFacts, source: Sequence[LineageDataset] = ()
 ) -> StationLineage:
     """Return what a station read and wrote. Every station but an ingestion reads the topic's table."""
     table = tables.table
@@ -216,22 +216,22 @@ def assertions_of(checks: Iterable[CheckResult], columns: Collection[str]) -> tu
     return tuple(assertions.values())
 
 
-def told_evidence(platform: Platform) -> LineageDataset | None:
+def evidence_dataset(platform: Platform) -> LineageDataset | None:
     """Return the evidence table, None if it does not exist yet."""
     table = load_evidence(kept_catalog(platform), platform)
     return _dataset(table, f"{platform.catalog.namespace}.{EVIDENCE}", platform) if table is not None else None
 
 
-def told_tables(topic: Topic, evidence: LineageDataset | None) -> ToldTables | None:
+def topic_datasets(topic: Topic, evidence: LineageDataset | None) -> TopicDatasets | None:
     """Return the topic's table together with the evidence, None if the topic has no table yet."""
     table = load_table(kept_catalog(topic.platform), topic)
     if table is None:
         return None
     branches = {name: ref.snapshot_id for name, ref in table.refs().items()}
-    return ToldTables(_dataset(table, topic.table, topic.platform), branches, evidence)
+    return TopicDatasets(_dataset(table, topic.table, topic.platform), branches, evidence)
 
 
-def told_source(topic: Topic) -> LineageDataset | None:
+def source_dataset(topic: Topic) -> LineageDataset | None:
     """Return the topic's source table at the snapshot up to which it was read, None if the topic has none.
 
     It has only the columns that are copied into the topic's table under the same name.

@@ -274,7 +274,7 @@ def _nullable(data: memoryview, at: int) -> tuple[bytes | None, int]:
     return bytes(data[at : at + size]), at + size
 
 
-def is_abort(header: BatchHeader, data: bytes) -> bool | None:
+def is_abort_marker(header: BatchHeader, data: bytes) -> bool | None:
     """Return whether a control batch aborts its producer's transaction. Raises BatchProblem.
 
     Returns None if the broker's cleaner has emptied it. The cleaner does so once no record of the transaction is left.

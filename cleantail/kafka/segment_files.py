@@ -44,7 +44,7 @@ from cleantail.kafka.segment_batches import (
     BatchProblem,
     SegmentRecord,
     header_problem,
-    is_abort,
+    is_abort_marker,
     parse_header,
     records_of,
     require_whole,
@@ -621,7 +621,7 @@ class LogReader:
                 return aborted
             if header.is_transactional and header.is_control:
                 try:
-                    was_aborted = is_abort(header, segment.batch(at, header))
+                    was_aborted = is_abort_marker(header, segment.batch(at, header))
                 except BatchProblem as e:
                     segment.fail(at, str(e))
                 # the cleaner empties a marker only if no record of its transaction is left

@@ -221,7 +221,7 @@ def _of_file(text: str) -> str | None:
 def _java_text(text: str) -> str:
     """Return the part of a Java exception that may be shown. `text`: class and message, as Java prints them.
 
-    If a task of Spark failed, the exception in the task counts. Text of a record can only follow that exception's name.
+    If a task of Spark failed, the exception in the task counts. Record data can only be in what follows its name.
     """
     task, alone = _OF_TASK.search(text), _OF_JAVA.match(text)
     kept = str(task[1]).startswith(_OF_FILES) if task else bool(alone and alone[1].startswith(_OF_DRIVER))

@@ -144,12 +144,12 @@ def answered_round(topic: Topic, reference: RoundReference, kind: str) -> Answer
 
 
 def recorded_publication(
-    topic: Topic, dag_id: str, run_id: str, told_heads: Collection[int] = ()
+    topic: Topic, dag_id: str, run_id: str, reported_heads: Collection[int] = ()
 ) -> RoundResult | None:
     """Return the result of the last compaction that this run of a DAG has checked, None if there is none yet.
 
     There is a result if the compaction is on `main`, or if nothing passed and its failed logs are in quarantine.
-    `told_heads`: the snapshots of the check that the previous task reported. If the round had to be repeated, that
+    `reported_heads`: the snapshots of the check that the previous task reported. If the round had to be repeated, that
     check is an earlier one, and the logs that it blocked are `red_before`.
 
     Reads only the evidence and the table. Raises TableError, and OutsideError if the catalog is out of reach.
@@ -165,7 +165,7 @@ def recorded_publication(
     result = publication_in(table, topic, last) if table is not None and last is not None else None
     if result is None:
         return None
-    earlier_check = last_compaction(topic, [row for row in evidence if row["head_snapshot_id"] in told_heads])
+    earlier_check = last_compaction(topic, [row for row in evidence if row["head_snapshot_id"] in reported_heads])
     return replace(result, red_before=tuple(earlier_check.checked.red) if earlier_check else ())
 
 

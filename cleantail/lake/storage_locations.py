@@ -510,7 +510,7 @@ def locations_of(location: str, properties: Mapping[str, str]) -> dict[str, Stor
 
 
 def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageLocation]:
-    """Return the folders in which files that no snapshot names are a table's own.
+    """Return the folders that only this table writes to. A file there that no snapshot names is an orphan of the table.
 
     They are `data` and `metadata` of the location, or their replacements by the table's properties within the location.
     """

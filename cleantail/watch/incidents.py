@@ -10,9 +10,9 @@
 5. Such a run does not open an incident either, once a later run has evaluated everything.
 
 A channel is notified once of an incident, however long it lasts, once of each new cause, and once of its end. Each cell
-of the table gives the message to send and the channel's last word after it:
+of the table gives the message to send and the channel's last message after it:
 
-| last word | it begins or lasts | it begins again | its cause changes | it is over | no answer, or the task dies |
+| last message | it begins or lasts | it begins again | its cause changes | it is over | no answer, or the task dies |
 |---|---|---|---|---|---|
 | none | open, open | open, open | open, open | -, none | -, unsure |
 | open | -, open | open, open | open, open | over, over | -, unsure |
@@ -23,7 +23,7 @@ of the table gives the message to send and the channel's last word after it:
    reported. A check that fails again in the same run, as when a round starts over, does not begin again. *Its cause
    changes*: the incident is the same, and the message has the new reason.
 7. *It is over*: the check passed, or a person released the partition and no check has failed since. The incident is
-   deleted once every channel with a last word has been notified of the end.
+   deleted once every channel with a last message has been notified of the end.
 8. *Unsure* is stored before a message is sent, and replaced when the channel answers. It stays if the channel does not
    answer, if the task dies in between, or if two tasks send to the channel at once.
 9. The next task that sends notifies an unsure channel again. So a message may arrive twice (three times after a
@@ -89,7 +89,7 @@ class IncidentState(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class LastWord:
+class LastMessage:
     """The last notification that a channel got.
 
     UNSURE only: `by` is the task that is sending to the channel now. `beside` is true if that task began while another
@@ -105,7 +105,7 @@ class LastWord:
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A condition with its times (Unix ms, wall clock), and the last word of each channel that has one.
+    """A condition with its times (Unix ms, wall clock), and the last message of each channel that has one.
 
     `outcome` is how it ended, if that is known: `approved by Anna`.
     """
@@ -113,7 +113,7 @@ class Incident:
     condition: Condition
     since_ms: int
     over_ms: int | None = None
-    last_words: Mapping[str, LastWord] = field(default_factory=dict)
+    last_messages: Mapping[str, LastMessage] = field(default_factory=dict)
     outcome: str = ""
 
     @property
@@ -167,7 +167,7 @@ def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
     if old is None:
         return Incident(condition, at_ms)
     if not old.is_open:
-        return Incident(condition, at_ms, last_words=old.last_words)
+        return Incident(condition, at_ms, last_messages=old.last_messages)
     condition_before = old.condition
     if condition.seen_ms < condition_before.seen_ms:
         return old
@@ -176,14 +176,14 @@ def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
     link = condition.link or (condition_before.link if lasts or same_run else "")
     cause = condition.cause or condition_before.cause
     newest = replace(condition, mark=max(condition_before.mark, condition.mark), link=link, cause=cause)
-    last_words = {
-        name: replace(word, occurrence=newest.occurrence)
-        if same_run and word.occurrence == condition_before.occurrence
-        else word
-        for name, word in old.last_words.items()
+    last_messages = {
+        name: replace(message, occurrence=newest.occurrence)
+        if same_run and message.occurrence == condition_before.occurrence
+        else message
+        for name, message in old.last_messages.items()
     }
     since_ms = old.since_ms if lasts or same_run else at_ms
-    return replace(old, condition=newest, since_ms=since_ms, last_words=last_words)
+    return replace(old, condition=newest, since_ms=since_ms, last_messages=last_messages)
 
 
 def _may_end(condition: Condition, look: Observation) -> bool:
@@ -234,20 +234,20 @@ def due_notifications(book: Book, listener: Listener) -> list[Notification]:
 
 def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | None:
     """Return which message a channel needs about an incident, by the table of the module's docstring, or None."""
-    word = incident.last_words.get(listener.name)
+    message = incident.last_messages.get(listener.name)
     if not incident.is_open:
-        return IncidentState.OVER if word and word.said is not IncidentState.OVER else None
-    if word and word.said is IncidentState.UNSURE:
+        return IncidentState.OVER if message and message.said is not IncidentState.OVER else None
+    if message and message.said is IncidentState.UNSURE:
         return IncidentState.OPEN
     if _is_covered_by_check(book, incident, listener):
         return None
-    return None if word == _word(incident) else IncidentState.OPEN
+    return None if message == _message(incident) else IncidentState.OPEN
 
 
-def _word(incident: Incident) -> LastWord:
-    """Return the last word of a channel that has just got the message about the incident as it is."""
+def _message(incident: Incident) -> LastMessage:
+    """Return the last message of a channel that has just got the message about the incident as it is."""
     said = IncidentState.OPEN if incident.is_open else IncidentState.OVER
-    return LastWord(said, incident.condition.occurrence, cause=incident.condition.cause)
+    return LastMessage(said, incident.condition.occurrence, cause=incident.condition.cause)
 
 
 def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> bool:
@@ -260,14 +260,14 @@ def _is_covered_by_check(book: Book, incident: Incident, listener: Listener) -> 
 
 
 def before_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
-    """Return the book to store before a message is sent. The channel's last word is unsure until it answers."""
-    last_words = {}
+    """Return the book to store before a message is sent. The channel's last message is unsure until it answers."""
+    last_messages = {}
     for incident in notification.incidents:
-        word = _last_word(book, incident, listener)
-        last_words[incident.condition.key] = LastWord(
-            IncidentState.UNSURE, by=by, beside=word is not None and word.by != ""
+        message = _last_message(book, incident, listener)
+        last_messages[incident.condition.key] = LastMessage(
+            IncidentState.UNSURE, by=by, beside=message is not None and message.by != ""
         )
-    return _with_last_words(book, listener, notification, last_words)
+    return _with_last_messages(book, listener, notification, last_messages)
 
 
 def without_answer(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
@@ -275,8 +275,8 @@ def without_answer(book: Book, listener: Listener, notification: Notification, b
 
     Not storing it is safe too: the next sender then assumes that this task is still sending.
     """
-    last_words = {i.condition.key: _unsure_word(book, i, listener, by) for i in notification.incidents}
-    return _with_last_words(book, listener, notification, last_words)
+    last_messages = {i.condition.key: _unsure(book, i, listener, by) for i in notification.incidents}
+    return _with_last_messages(book, listener, notification, last_messages)
 
 
 def after_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
@@ -284,48 +284,50 @@ def after_sending(book: Book, listener: Listener, notification: Notification, by
 
     If another task has sent to it about the same event meanwhile, it is unknown which message came last.
     """
-    last_words = {}
+    last_messages = {}
     for incident in notification.incidents:
         key = incident.condition.key
-        is_ours = _last_word(book, incident, listener) == LastWord(IncidentState.UNSURE, by=by)
-        last_words[key] = _word(incident) if is_ours else _unsure_word(book, incident, listener, by)
-    return _with_last_words(book, listener, notification, last_words)
+        is_ours = _last_message(book, incident, listener) == LastMessage(IncidentState.UNSURE, by=by)
+        last_messages[key] = _message(incident) if is_ours else _unsure(book, incident, listener, by)
+    return _with_last_messages(book, listener, notification, last_messages)
 
 
-def _unsure_word(book: Book, incident: Incident, listener: Listener, by: str) -> LastWord:
-    """Return the last word UNSURE. The mark of another task that is still sending stays."""
-    word = _last_word(book, incident, listener)
-    if word is None or word.by in ("", by):
-        return LastWord(IncidentState.UNSURE)
-    return replace(word, beside=True)
+def _unsure(book: Book, incident: Incident, listener: Listener, by: str) -> LastMessage:
+    """Return the last message UNSURE. The mark of another task that is still sending stays."""
+    message = _last_message(book, incident, listener)
+    if message is None or message.by in ("", by):
+        return LastMessage(IncidentState.UNSURE)
+    return replace(message, beside=True)
 
 
-def _last_word(book: Book, incident: Incident, listener: Listener) -> LastWord | None:
+def _last_message(book: Book, incident: Incident, listener: Listener) -> LastMessage | None:
     incident_now = book.incidents.get(incident.condition.key)
-    return incident_now.last_words.get(listener.name) if incident_now else None
+    return incident_now.last_messages.get(listener.name) if incident_now else None
 
 
-def _with_last_words(
-    book: Book, listener: Listener, notification: Notification, last_words: Mapping[Key, LastWord]
+def _with_last_messages(
+    book: Book, listener: Listener, notification: Notification, last_messages: Mapping[Key, LastMessage]
 ) -> Book:
     after = dict(book.incidents)
     for incident in notification.incidents:
         key = incident.condition.key
         incident_now = after.get(key, incident)
-        after[key] = replace(incident_now, last_words={**incident_now.last_words, listener.name: last_words[key]})
+        after[key] = replace(
+            incident_now, last_messages={**incident_now.last_messages, listener.name: last_messages[key]}
+        )
     return replace(book, incidents=after)
 
 
 def without_settled(book: Book, listeners: Iterable[Listener]) -> Book:
-    """Return the book without the last words of removed channels, and without incidents that are over for all
+    """Return the book without the last messages of removed channels, and without incidents that are over for all
     channels."""
     current = list(listeners)
     kept = {}
     for key, incident in book.incidents.items():
         names = {listener.name for listener in current if key[0] in listener.events}
-        last_words = {name: word for name, word in incident.last_words.items() if name in names}
-        if incident.is_open or any(word.said is not IncidentState.OVER for word in last_words.values()):
-            kept[key] = replace(incident, last_words=last_words)
+        last_messages = {name: message for name, message in incident.last_messages.items() if name in names}
+        if incident.is_open or any(message.said is not IncidentState.OVER for message in last_messages.values()):
+            kept[key] = replace(incident, last_messages=last_messages)
     return replace(book, incidents=kept)
 
 
@@ -334,12 +336,12 @@ BOOK_VERSION = 2
 
 @dataclass(frozen=True, slots=True)
 class _KeptIncident:
-    """An incident as it is stored. `words` are its last words."""
+    """An incident as it is stored. `words` are its last messages."""
 
     condition: Condition
     since_ms: int
     over_ms: int | None
-    words: Mapping[str, LastWord]
+    words: Mapping[str, LastMessage]
     outcome: str = ""
 
 
@@ -362,7 +364,7 @@ _VERSION_JSON: Codec[_Version] = Codec(_Version)
 def book_as_json(book: Book) -> str:
     """Return the book as one text. Equal books have equal texts."""
     incidents = (incident for _, incident in sorted(book.incidents.items()))
-    kept = (_KeptIncident(i.condition, i.since_ms, i.over_ms, i.last_words, i.outcome) for i in incidents)
+    kept = (_KeptIncident(i.condition, i.since_ms, i.over_ms, i.last_messages, i.outcome) for i in incidents)
     return _BOOK_JSON.text(_KeptBook(tuple(kept), book.looked_ms, BOOK_VERSION))
 
 

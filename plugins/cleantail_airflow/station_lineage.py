@@ -22,13 +22,13 @@ from cleantail.lineage import (
     LineageDataset,
     StationFacts,
     StationLineage,
+    evidence_dataset,
     file_datasets,
     kafka_dataset,
     lineage_of,
     recorded_checks,
-    told_evidence,
-    told_source,
-    told_tables,
+    source_dataset,
+    topic_datasets,
 )
 from cleantail.log import round_state
 from cleantail.rounds.check_results import CheckResult
@@ -104,21 +104,21 @@ OF_MAIN = INGESTING | {CONVERT_DELETES, RECLAIM}
 
 def evaluated(topic: Topic) -> StationLineage | None:
     """Return the dataset that `evaluate` has read: the metadata of the newest snapshot."""
-    tables = told_tables(topic, None)
+    tables = topic_datasets(topic, None)
     read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
     return lineage_of(EVALUATE, tables, StationFacts(read)) if tables else None
 
 
 def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
     """Return the datasets that a person decides about: the snapshots that the round has staged."""
-    tables = told_tables(topic, None)
+    tables = topic_datasets(topic, None)
     return lineage_of(APPROVE, tables, StationFacts(tuple(heads))) if tables else None
 
 
 def done(topic: Topic, ended: EndedJob, read: tuple[int, ...] = ()) -> StationLineage | None:
     """Return the datasets that a job has read and written. `read`: snapshots named by another task."""
     station, report = ended.job, ended.report
-    tables = told_tables(topic, told_evidence(topic.platform))
+    tables = topic_datasets(topic, evidence_dataset(topic.platform))
     if tables is None:
         return None
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
@@ -141,7 +141,7 @@ def done_by_pack(
     station: str, topic: Topic, outcome: TopicOutcome, evidence: LineageDataset | None
 ) -> StationLineage | None:
     """Return the datasets of one topic that a station of a group's pack has read and written."""
-    tables = told_tables(topic, evidence)
+    tables = topic_datasets(topic, evidence)
     if tables is None:
         return None
     result = outcome.compacted if station == CHECK_QUALITY else outcome.rounds.get(station)
@@ -184,7 +184,7 @@ def _source(station: str, topic: Topic, files: list[Path] | tuple[()]) -> tuple[
     if topic.source.kafka is not None:
         return (kafka_dataset(client_settings(topic)[ADDRESS], topic.kafka_topic),)
     if topic.source.table is not None:
-        source = told_source(topic)
+        source = source_dataset(topic)
         return (source,) if source else ()
     if files or not topic.source.path:
         return file_datasets(files)

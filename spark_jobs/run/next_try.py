@@ -28,13 +28,13 @@ from spark_jobs.round.publish import published_as, result_of
 logger = logging.getLogger("cleantail.packs")
 
 
-def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
+def with_unreported(table: TopicTable, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
     """Return the outcome that an earlier try reported, with the rounds on `main` that it did not report.
 
     `now_ms`: the clock of the run, from which all tries derive the names of their rounds.
     """
     outcome = reported
-    for commit in reversed(list(_untold(table, now_ms, reported))):
+    for commit in reversed(list(_unreported(table, now_ms, reported))):
         try:
             outcome = _with(outcome, _result(table, commit))
         except CleantailError as error:
@@ -44,10 +44,10 @@ def with_untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Topic
     return outcome
 
 
-def tell_evidence(table: TopicTable, now_ms: int) -> None:
+def record_publications(table: TopicTable, now_ms: int) -> None:
     """Record in the evidence the publication of all rounds that tries of the run have published.
 
-    An earlier try may have ended before it did so. `now_ms`: as in with_untold.
+    An earlier try may have ended before it did so. `now_ms`: as in with_unreported.
     """
     try:
         commits = list(_of_run(history(table.load()), now_ms))
@@ -63,7 +63,7 @@ def tell_evidence(table: TopicTable, now_ms: int) -> None:
             logger.warning("%s: the outcome of round %s is not recorded: %s", table.topic.topic, named, cause)
 
 
-def _untold(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Iterator[Commit]:
+def _unreported(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Iterator[Commit]:
     """Yield the commits of the run's rounds, newest first, that are newer than the reported ones."""
     known = {result.snapshot_id for result in reported.rounds.values()}
     yield from _of_run(takewhile(lambda commit: commit.snapshot_id not in known, history(table.load())), now_ms)

@@ -34,7 +34,7 @@ from spark_jobs.iceberg.session import make_active
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.time_limit import IN_PACKS_MS, LostCoresError
 from spark_jobs.round.evidence import append_left
-from spark_jobs.run.next_try import tell_evidence
+from spark_jobs.run.next_try import record_publications
 from spark_jobs.run.topic_batch import run_batch
 from spark_jobs.run.topic_run import Settings, TopicRun
 
@@ -58,7 +58,7 @@ def run_pack(
     append_left(platform)
     for outcome in outcomes.published_last(BATCH):
         if isinstance(topic := configured.get(outcome.topic), Topic):
-            tell_evidence(TopicTable.of(spark, topic), request.now_ms)
+            record_publications(TopicTable.of(spark, topic), request.now_ms)
     most, silent = min(parallelism(platform.spark), SIDE_BY_SIDE), SilentBrokers()
     shared = _for_several(platform) if len(request.topics) > 1 else platform
     # the same threads until the end: each creates its own Great Expectations context, and a thread in the JVM

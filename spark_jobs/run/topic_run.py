@@ -82,7 +82,7 @@ from spark_jobs.round.run import (
     stage_units,
     write_back,
 )
-from spark_jobs.run.next_try import tell_evidence, with_untold
+from spark_jobs.run.next_try import record_publications, with_unreported
 
 logger = logging.getLogger("cleantail.packs")
 Begun = Callable[[TopicOutcome, str], None]
@@ -192,8 +192,8 @@ class TopicRun:
             require_usable(self.topic)
             if not self.table.exists():
                 return self.died
-            tell_evidence(self.table, self.request.now_ms)
-            return with_untold(self.table, self.request.now_ms, self.died)
+            record_publications(self.table, self.request.now_ms)
+            return with_unreported(self.table, self.request.now_ms, self.died)
 
     def prepare(self) -> None:
         """Ingest, evaluate, make and measure the round, which then waits to be checked. Raises StationError.

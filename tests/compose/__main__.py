@@ -151,13 +151,13 @@ class Platform:
         seconds = until(RUN_S, is_over, f"the end of {dag}", every=3)
         states = self.states(dag, run_id)
         if state != "success" or states.get("publish") != "success":
-            raise Failed(f"{dag}: {state}, {states}\n{self.last_words(dag, run_id)}")
+            raise Failed(f"{dag}: {state}, {states}\n{self.last_messages(dag, run_id)}")
         tries = {
             task["task_id"]: task["try_number"] for task in self.api().tasks(dag, run_id) if task["try_number"] > 1
         }
         say(f"  {dag}: success {seconds:.0f} s later" + (f", tried again: {tries}" if tries else ""))
 
-    def last_words(self, dag: str, run_id: str) -> str:
+    def last_messages(self, dag: str, run_id: str) -> str:
         red = [t for t in self.api().tasks(dag, run_id) if t["state"] in ("failed", "up_for_retry")]
         return "\n".join(line for task in red[:2] for line in self.api().log(task)[-25:])
 

@@ -63,7 +63,7 @@ def run_url(context: Context) -> str:
     return f"{base_of(context)}/dags/{ti.dag_id}/runs/{run_id}"
 
 
-def place_of(topic: Topic, context: Context) -> MessageOrigin:
+def origin_of(topic: Topic, context: Context) -> MessageOrigin:
     """Return where the topic's page and this task's run are in the UI."""
     dag_id, run_id = dag_id_of(topic.topic, topic.platform.dag_prefix), context["ti"].run_id
     return MessageOrigin(base_of(context), topic.topic, dag_id, run_id, datetime.now(UTC).isoformat(timespec="seconds"))
@@ -193,7 +193,7 @@ def read_logs(topic: Topic, now_ms: int) -> tuple[tuple[LogState, ...] | None, t
 
 def notify_channels(topic: Topic, book_store: BookStore, failures: Iterable[Failure], context: Context) -> list[str]:
     """Send every channel of the topic what it has not received. Returns the channels that were not reached."""
-    place, red = place_of(topic, context), list(failures)
+    place, red = origin_of(topic, context), list(failures)
 
     def message(alert: Alert, notification: Notification) -> Message:
         message = message_of(notification, red, place)

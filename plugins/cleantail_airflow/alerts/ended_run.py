@@ -140,7 +140,7 @@ class RunOfTopic:
     whole: bool = True
 
 
-def tell_of_run(topic: Topic, book_store: BookStore, context: Context, run: RunOfTopic) -> list[str]:
+def notify_of_run(topic: Topic, book_store: BookStore, context: Context, run: RunOfTopic) -> list[str]:
     """Check the topic and notify its channels. Returns the channels that were not reached.
 
     The caller has locked the book, so the table is read while no other task notifies.

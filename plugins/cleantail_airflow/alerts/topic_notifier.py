@@ -14,7 +14,7 @@ from airflow.sdk.bases.notifier import BaseNotifier
 
 from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic
-from cleantail_airflow.alerts.alerting import place_of
+from cleantail_airflow.alerts.alerting import origin_of
 from cleantail_airflow.alerts.channels import channel_label, deliver
 from cleantail_airflow.alerts.messages import Message
 
@@ -37,7 +37,7 @@ class TopicNotifier(BaseNotifier):
         """Send the text with a link. Raises ConfigError if the configuration has no such topic."""
         folder = Path(self.config).absolute()
         topic = find_topic(self.topic, folder)
-        place = place_of(topic, context)
+        place = origin_of(topic, context)
         task = context["ti"].task_id
         message = Message(
             topic=topic.topic,

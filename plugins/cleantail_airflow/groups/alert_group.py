@@ -28,8 +28,8 @@ from cleantail_airflow.alerts.ended_run import (
     RunOfTopic,
     ended_tasks,
     failed_tasks,
+    notify_of_run,
     run_alarms,
-    tell_of_run,
 )
 from cleantail_airflow.alerts.messages import Message, MessageOrigin, message_of
 from cleantail_airflow.groups.group_plan import (
@@ -234,7 +234,7 @@ class AlertGroupOperator(BaseOperator):
                 continue
             run = run_of(name)
             with locked_book(name, platform.home) as book_store:
-                told = tell_of_run(topic, book_store, context, run)
+                told = notify_of_run(topic, book_store, context, run)
             unreached |= {f"{channel} of {name}": None for channel in told}
         _require_told(unreached)
 

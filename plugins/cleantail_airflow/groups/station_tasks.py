@@ -17,7 +17,7 @@ from cleantail.config.loading import find_topics
 from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
-from cleantail.lineage import StationLineage, told_evidence
+from cleantail.lineage import StationLineage, evidence_dataset
 from cleantail.log.round_state import EXPIRE
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
@@ -157,7 +157,7 @@ class StationOperator(LineageOperator, BaseOperator):
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
         platform = platform_of(self.config_dir)
         found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir))
-        evidence, lineage = told_evidence(platform), StationLineage()
+        evidence, lineage = evidence_dataset(platform), StationLineage()
         for outcome in outcomes:
             topic = found[outcome.topic]
             if isinstance(topic, Topic):  # its YAML may be broken by now

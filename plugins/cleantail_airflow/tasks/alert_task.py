@@ -17,7 +17,7 @@ from cleantail.rounds.checked_round import LeftBehind
 from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowSkipException
 from cleantail_airflow.alerts.channels import locked_book
-from cleantail_airflow.alerts.ended_run import RunOfTopic, ended_tasks, failed_tasks, tell_of_run
+from cleantail_airflow.alerts.ended_run import RunOfTopic, ended_tasks, failed_tasks, notify_of_run
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.outcomes.run_xcoms import plan_of, readable_report_from
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
@@ -52,7 +52,7 @@ class AlertOperator(BaseOperator):
         if not topic.alerts:
             raise AirflowSkipException("the topic has no alerts")
         with locked_book(topic.topic, topic.platform.home) as book_store:
-            unreached = tell_of_run(topic, book_store, context, self._run_of(topic.platform, context))
+            unreached = notify_of_run(topic, book_store, context, self._run_of(topic.platform, context))
         if unreached:
             raise AirflowException(
                 f"these channels were not notified, the next run tries again: {', '.join(unreached)}"

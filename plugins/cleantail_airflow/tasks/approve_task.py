@@ -42,7 +42,7 @@ from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.stations import EXPIRE_TOMBSTONES, RECONCILE
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.alerting import notify_round_answered, notify_round_waits, place_of
+from cleantail_airflow.alerts.alerting import notify_round_answered, notify_round_waits, origin_of
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.outcomes.run_xcoms import checked_by
 from cleantail_airflow.station_lineage import LineageOperator, asked
@@ -142,7 +142,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:
         """Return deadline, links and mark of the round. The time to answer begins now."""
         topic = loaded_topic(self.topic, self.config_dir)
-        place, timeout = place_of(topic, context), self.response_timeout or timedelta()
+        place, timeout = origin_of(topic, context), self.response_timeout or timedelta()
         until_ms = int((datetime.now(UTC) + timeout).timestamp() * 1000)
         records = place.records(checked.round, checked.kind)
         return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))

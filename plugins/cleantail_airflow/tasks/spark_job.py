@@ -436,7 +436,7 @@ class CleantailSparkOperator(SparkJobOperator):
 
         send_result(self.topic, ended)
         report = report_of(ended)
-        self.keep_lineage(lambda: self.told(context, ended))
+        self.keep_lineage(lambda: self.lineage_of(context, ended))
         if error:
             self.failed(context, ended, report, error)
         elif ended.is_empty:  # a job that succeeded has written a document
@@ -445,7 +445,7 @@ class CleantailSparkOperator(SparkJobOperator):
             self.succeeded(report)
         self.ended(context, ended, report)
 
-    def told(self, context: Context, ended: EndedJob) -> StationLineage | None:
+    def lineage_of(self, context: Context, ended: EndedJob) -> StationLineage | None:
         """Return the datasets that the job has read and written, also if it failed."""
         topic = loaded_topic(self.topic, self.config_dir)
         return done(topic, ended, self.snapshots_read(context))

@@ -12,7 +12,7 @@ from cleantail.lineage import (
     LineageDataset,
     StationFacts,
     StationLineage,
-    ToldTables,
+    TopicDatasets,
     assertions_of,
     catalog_name,
     file_datasets,
@@ -25,7 +25,7 @@ from cleantail.rounds.check_results import CheckResult
 COLUMNS = {"partition": "int", "offset": "long", "key": "binary", "tombstone": "boolean"}
 TABLE = LineageDataset(DatasetName("s3://lake", "w/orders"), columns=COLUMNS, snapshot_id=9)
 EVIDENCE = LineageDataset(DatasetName("s3://lake", "w/evidence"))
-TABLES = ToldTables(TABLE, {"b": 5}, EVIDENCE)
+TABLES = TopicDatasets(TABLE, {"b": 5}, EVIDENCE)
 TOPIC = kafka_dataset("one:9092, two:9092", "orders")
 
 

@@ -6,14 +6,14 @@ import pytest
 
 from cleantail.config.alert_channels import Event
 from cleantail.errors import TableError
-from cleantail.watch.incidents import Book, Condition, Incident, IncidentState, LastWord, book_as_json, parse_book
+from cleantail.watch.incidents import Book, Condition, Incident, IncidentState, LastMessage, book_as_json, parse_book
 
 RUN = Incident(Condition(Event.RUN_FAILED, "task compact", "compact failed", "link", run_id="r", seen_ms=3), 1)
 CHECK = Incident(
     Condition(Event.CHECK_FAILED, "partition 4", "partition 4: x", "link", 4, occurrence="since 7"),
     7,
     9,
-    {"mail": LastWord(IncidentState.OPEN, "since 7"), "chat": LastWord(IncidentState.UNSURE, by="me")},
+    {"mail": LastMessage(IncidentState.OPEN, "since 7"), "chat": LastMessage(IncidentState.UNSURE, by="me")},
 )
 
 
@@ -29,7 +29,7 @@ def test_a_book_that_an_installation_has_kept_is_read():
     condition = {"event": "run_failed", "subject": "task x", "text": "t", "link": "", "partition": None, "mark": 0}
     kept = {"condition": condition, "since_ms": 3, "over_ms": None, "words": {"mail": {"said": "open", "by": ""}}}
     found = parse_book(json.dumps({"version": 2, "looked_ms": 5, "incidents": [kept]}))
-    incident = Incident(Condition(Event.RUN_FAILED, "task x", "t"), 3, None, {"mail": LastWord(IncidentState.OPEN)})
+    incident = Incident(Condition(Event.RUN_FAILED, "task x", "t"), 3, None, {"mail": LastMessage(IncidentState.OPEN)})
     assert found == book(incident)
 
 

@@ -10,7 +10,7 @@ from cleantail.watch.incidents import (
     Condition,
     Incident,
     IncidentState,
-    LastWord,
+    LastMessage,
     Observation,
     book_as_json,
     cause_of,
@@ -85,10 +85,10 @@ def test_what_is_over_stays_so_until_it_is_seen_again_and_then_begins_anew():
 
 
 def test_words_survive_the_end_and_the_next_beginning():
-    last_words = {"mail": LastWord(IncidentState.OPEN)}
+    last_messages = {"mail": LastMessage(IncidentState.OPEN)}
     begun = after(look(RUN)).incidents[RUN.key]
-    book = after(look(at_ms=2), look(RUN, at_ms=3), book=Book({RUN.key: replace(begun, last_words=last_words)}))
-    assert book.incidents[RUN.key].last_words == last_words
+    book = after(look(at_ms=2), look(RUN, at_ms=3), book=Book({RUN.key: replace(begun, last_messages=last_messages)}))
+    assert book.incidents[RUN.key].last_messages == last_messages
 
 
 def test_words_and_mark_of_an_open_incident_are_the_newest_and_its_time_the_first():
@@ -202,18 +202,18 @@ def test_the_cause_is_the_reason_without_numbers(reason, same):
 )
 def test_a_check_that_fails_again_in_the_same_run_does_not_begin_again(run_id, since_ms, word, link):
     book = after(look(CHECK))
-    told = replace(book.incidents[CHECK.key], last_words={"mail": LastWord(IncidentState.OPEN, "since 7")})
+    told = replace(book.incidents[CHECK.key], last_messages={"mail": LastMessage(IncidentState.OPEN, "since 7")})
     again = replace(CHECK, occurrence="since 9", link="")
     book = after(look(again, at_ms=2, run_id=run_id), book=replace(book, incidents={CHECK.key: told}))
     [incident] = book.incidents.values()
     assert (incident.since_ms, incident.condition.occurrence, incident.condition.link) == (since_ms, "since 9", link)
-    assert incident.last_words["mail"] == LastWord(IncidentState.OPEN, word)
+    assert incident.last_messages["mail"] == LastMessage(IncidentState.OPEN, word)
 
 
 def test_a_channel_that_missed_the_first_failure_of_a_run_is_told_of_the_second():
-    unsure = LastWord(IncidentState.UNSURE, by="a task")
+    unsure = LastMessage(IncidentState.UNSURE, by="a task")
     book = after(look(CHECK))
-    told = replace(book.incidents[CHECK.key], last_words={"mail": unsure})
+    told = replace(book.incidents[CHECK.key], last_messages={"mail": unsure})
     again = replace(CHECK, occurrence="since 9")
     book = after(look(again, at_ms=2, run_id="run 1"), book=replace(book, incidents={CHECK.key: told}))
-    assert book.incidents[CHECK.key].last_words["mail"] == unsure
+    assert book.incidents[CHECK.key].last_messages["mail"] == unsure

@@ -12,7 +12,7 @@ from cleantail.watch.incidents import (
     Condition,
     Incident,
     IncidentState,
-    LastWord,
+    LastMessage,
     Listener,
     Observation,
     after_sending,
@@ -94,24 +94,24 @@ def cells():
     return [(row[0], name, *cell.split(", ")) for row in rows for name, cell in zip(head[1:], row[1:], strict=True)]
 
 
-def last_word(listener, book):
+def last_message(listener, book):
     incident = book.incidents.get((Event.CHECK_FAILED, "partition 0"))
-    word = incident.last_words.get(listener.name) if incident else None
+    word = incident.last_messages.get(listener.name) if incident else None
     return word.said.value if word else "none"
 
 
 @pytest.mark.parametrize(("state", "column", "message", "after"), [c for c in cells() if c[1] in COLUMNS])
 def test_the_table_of_states_is_what_the_rule_does(state, column, message, after):
-    last_words = (
-        {} if state == "none" else {"mail": LastWord(IncidentState(state), "since 7" if state == "open" else "")}
+    last_messages = (
+        {} if state == "none" else {"mail": LastMessage(IncidentState(state), "since 7" if state == "open" else "")}
     )
     known = replace(check(0, 7), seen_ms=1)
     play = Play()
     over_ms = 1 if state == "over" else None
-    play.book = Book({known.key: Incident(known, 1, over_ms, last_words)})
+    play.book = Book({known.key: Incident(known, 1, over_ms, last_messages)})
     play.look(*([COLUMNS[column]] if COLUMNS[column] else []))
     [heard] = [said for _, said, *_ in play.tell()] or ["-"]
-    word = last_word(MAIL, play.book)
+    word = last_message(MAIL, play.book)
     if (Event.CHECK_FAILED, "partition 0") not in play.book.incidents:  # forgotten: everybody knows
         word = "over" if heard == "over" else state
     assert (heard, word) == (message, after)
@@ -121,11 +121,11 @@ def test_the_table_of_states_is_what_the_rule_does(state, column, message, after
 def test_without_an_answer_every_state_is_unsure(state):
     assert [c[2:] for c in cells() if c[0] == state and c[1] not in COLUMNS] == [("-", "unsure")]
     occurrence = "since 6" if state == "open" else ""  # so that there is something to tell
-    last_words = {} if state == "none" else {"mail": LastWord(IncidentState(state), occurrence)}
+    last_messages = {} if state == "none" else {"mail": LastMessage(IncidentState(state), occurrence)}
     play = Play()
-    play.book = Book({check(0, 7).key: Incident(check(0, 7), 1, None, last_words)})
+    play.book = Book({check(0, 7).key: Incident(check(0, 7), 1, None, last_messages)})
     assert [said for _, said, *_ in play.tell(answers=False)] == ["open"]
-    assert last_word(MAIL, play.book) == "unsure"
+    assert last_message(MAIL, play.book) == "unsure"
 
 
 # ---- once
@@ -223,8 +223,8 @@ def test_a_channel_that_is_new_hears_of_what_is_open_and_not_of_what_is_over():
 def test_a_channel_that_is_gone_keeps_nothing_open():
     play = Play(CHAT)
     play.look(RUN).tell()
-    assert without_settled(play.book, [MAIL]).incidents[RUN.key].last_words == {}
-    assert without_settled(play.book, [Listener("chat", (Event.ERASURE,))]).incidents[RUN.key].last_words == {}
+    assert without_settled(play.book, [MAIL]).incidents[RUN.key].last_messages == {}
+    assert without_settled(play.book, [Listener("chat", (Event.ERASURE,))]).incidents[RUN.key].last_messages == {}
     assert without_settled(play.look().book, [MAIL]).incidents == {}
     assert set(without_settled(play.book, [CHAT]).incidents) == {RUN.key}
 
@@ -240,13 +240,13 @@ def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
     [notification] = due_notifications(book, MAIL)
     book = before_sending(before_sending(book, MAIL, notification, "me"), MAIL, notification, "other")
     book_after_one = after_sending(book, MAIL, notification, "me")
-    assert book_after_one.incidents[RUN.key].last_words == {
-        "mail": LastWord(IncidentState.UNSURE, by="other", beside=True)
+    assert book_after_one.incidents[RUN.key].last_messages == {
+        "mail": LastMessage(IncidentState.UNSURE, by="other", beside=True)
     }
     book_after_both = after_sending(book_after_one, MAIL, notification, "other")
-    assert book_after_both.incidents[RUN.key].last_words == {"mail": LastWord(IncidentState.UNSURE)}
+    assert book_after_both.incidents[RUN.key].last_messages == {"mail": LastMessage(IncidentState.UNSURE)}
     forgotten = after_sending(replace(book, incidents={}), MAIL, notification, "me")
-    assert forgotten.incidents[RUN.key].last_words == {"mail": LastWord(IncidentState.UNSURE)}
+    assert forgotten.incidents[RUN.key].last_messages == {"mail": LastMessage(IncidentState.UNSURE)}
 
 
 def test_a_message_without_an_answer_between_anothers_message_and_its_answer_leaves_nobody_sure():
@@ -258,7 +258,7 @@ def test_a_message_without_an_answer_between_anothers_message_and_its_answer_lea
     book = before_sending(book, MAIL, notification, "second")
     book = after_sending(book, MAIL, notification, "second")
     book = without_answer(book, MAIL, notification, "first")
-    assert book.incidents[check(0, 7).key].last_words == {"mail": LastWord(IncidentState.UNSURE)}
+    assert book.incidents[check(0, 7).key].last_messages == {"mail": LastMessage(IncidentState.UNSURE)}
     play.book = book
     assert [said for _, said, *_ in play.tell()] == ["open"]
     assert play.tell() == []

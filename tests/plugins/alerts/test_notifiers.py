@@ -223,7 +223,7 @@ class Mortal(Channels):
         super().save(book)
 
 
-def last_words(posts: list[tuple[str, Any]]) -> dict[str, set[str]]:
+def last_messages(posts: list[tuple[str, Any]]) -> dict[str, set[str]]:
     """Event -> what is open, by the last message about it; nothing where that says over."""
     last = {posted["event"]: posted for _, posted in posts}
     assert all((posted["state"] == "open") is bool(posted["open"]) for posted in last.values())
@@ -250,7 +250,7 @@ def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
         if walk.random() < 0.4:
             assert channels.tell(*found) == []
             true = {event: {s for e, s, _ in wrong if e is event} for event, _, _ in wrong}
-            assert last_words(hook.posts) == {event.value: subjects for event, subjects in true.items()}
+            assert last_messages(hook.posts) == {event.value: subjects for event, subjects in true.items()}
 
 
 def test_a_channel_that_stands_twice_in_the_yaml_hears_once_by_all_its_events(site: Site) -> None:

@@ -12,7 +12,7 @@ import pytest
 from cleantail.config.loading import load_platform
 from cleantail.config.topic import Topic
 from cleantail.home.home_folder import site_of
-from cleantail_airflow.alerts.alerting import place_of
+from cleantail_airflow.alerts.alerting import origin_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
@@ -166,7 +166,7 @@ def test_messages_lead_to_the_page_of_the_prefixed_dag(site: Site) -> None:
         log_url = f"{BASE_URL}/dags/{DAG}/runs/r1/tasks/alert"
 
     (site.config / "defaults.yaml").write_text(json.dumps({"platform": {"dag_prefix": PREFIX}}))
-    place = place_of(ORDERS.on(load_platform(site.config)), {"ti": Task()})  # type: ignore[typeddict-item]
+    place = origin_of(ORDERS.on(load_platform(site.config)), {"ti": Task()})  # type: ignore[typeddict-item]
     assert place.page(3) == f"{BASE_URL}{PAGE}#log-3"
     assert place.data_docs == f"{BASE_URL}{PAGE}/docs/index.html"
     assert place.topic == "orders"

@@ -15,7 +15,7 @@ from cleantail.config.topic import Topic
 from cleantail.home.home_folder import site_of
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
 from cleantail.rounds.stations import TopicOutcome
-from cleantail_airflow.alerts.alerting import place_of
+from cleantail_airflow.alerts.alerting import origin_of
 from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, GroupPlan, PlannedPack
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import Site
@@ -345,7 +345,7 @@ def test_messages_lead_to_the_topics_page_and_the_groups_task(site: Site) -> Non
         run_id, dag_id, task_id = "r1", GROUP, "check_quality"
         log_url = f"{BASE_URL}/dags/{GROUP}/runs/r1/tasks/check_quality/mapped/0"
 
-    place = place_of(ORDERS.on(load_platform(site.config)), {"ti": Task()})  # type: ignore[typeddict-item]
+    place = origin_of(ORDERS.on(load_platform(site.config)), {"ti": Task()})  # type: ignore[typeddict-item]
     assert place.base == BASE_URL
     assert place.page(3) == f"{BASE_URL}{PAGES}/orders#log-3"
     assert place.data_docs == f"{BASE_URL}{PAGES}/orders/docs/index.html"

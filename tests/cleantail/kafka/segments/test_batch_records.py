@@ -14,7 +14,7 @@ from cleantail.kafka.segment_batches import (
     ZSTD,
     BatchProblem,
     _require_few_headers,
-    is_abort,
+    is_abort_marker,
     parse_header,
     records_of,
 )
@@ -147,7 +147,7 @@ def test_a_record_that_ends_early_beside_such_a_name_is_told():
 
 def test_a_marker_says_how_its_transaction_ended_and_one_that_the_cleaner_emptied_does_not():
     ends = [marker(3, 7, ABORT), marker(3, 7, COMMIT), emptied(marker(3, 7, ABORT))]
-    assert [is_abort(parse_header(data[:HEADER_BYTES]), data) for data in ends] == [True, False, None]
+    assert [is_abort_marker(parse_header(data[:HEADER_BYTES]), data) for data in ends] == [True, False, None]
 
 
 def test_the_frame_of_snappy_is_the_one_of_java():
