@@ -154,7 +154,7 @@ def _unknown_key(key_path: KeyPath, value: object, parent: Schema, root: Schema)
 def nearest(value: object, choices: Sequence[str]) -> str | None:
     """Return the choice that `value` most likely means, or None.
 
-    Of the choices that look like it, that is the one with the most words in common, as `json` in expect_…_to_be_json.
+    If several are similar, it is the one with the most words in common, such as `json` in expect_…_to_be_json.
     """
     if not isinstance(value, str):
         return None

@@ -369,7 +369,7 @@ def book_as_json(book: Book) -> str:
 
 
 def parse_book(text: str) -> Book:
-    """Return the book of a text. Raises TableError for any other text: a person may have edited it."""
+    """Parse what book_as_json wrote. Raises TableError for any other text: a person may have edited it."""
     version = _VERSION_JSON.value(text, "the book").version
     if version != BOOK_VERSION:
         raise TableError(f"the book is of version {version}, not {BOOK_VERSION}")

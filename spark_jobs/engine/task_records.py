@@ -216,8 +216,11 @@ def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, 
 
 
 def flags_of(task: LogTask, past: Booleans) -> Numbers:
-    """Return which records compete for their key. By offset all do, because dirty records have the highest offsets. By
-    a version, those below the log start do not."""
+    """Return which records compete for their key.
+
+    By offset all do, because dirty records have the highest offsets. By timestamp or header, records below the log
+    start do not.
+    """
     return np.where(past & versioned(task), 0, COMPETES)
 
 

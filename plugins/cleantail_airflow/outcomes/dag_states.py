@@ -142,7 +142,7 @@ def _ms(at: datetime | None) -> int | None:
 
 
 def approval_tasks(dag_ids: Collection[str]) -> dict[str, str]:
-    """Return DAG -> the task that waits for an answer. Of several tasks, the last to ask wins.
+    """Return DAG -> the task that waits for an answer. If several tasks wait, the last one counts.
 
     The evidence cannot answer this: a round is `checked` also just before it is published, or after the answer.
     """

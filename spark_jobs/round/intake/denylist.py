@@ -1,7 +1,7 @@
 """Keeps records with erased keys out of the table, at every way in (cleantail.erasure.requests).
 
-1. Each ingestion, and each portion of one, reads the topic's denylist once. Without one, that is a look-up in the
-   catalog, and the records are not looked at.
+1. Each ingestion, and each portion of one, reads the topic's denylist once. If the topic has none, that costs one
+   look-up in the catalog, and no key is compared.
 2. Tasks compare the keys of whole batches, before they write a file. If Spark writes, they do so before Spark sorts.
 3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
 4. A request that is approved meanwhile sets a property of the topic's table, and of its side table (`note_denylist`).
