@@ -25,7 +25,7 @@ def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.Mon
     forget_incidents("orders")
 
     def run_with(found: dict[str, Any], conf: dict[str, Any] | None = None, **yaml: Any) -> Any:
-        monkeypatch.setattr("cleantail.lake.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
+        monkeypatch.setattr("cleantail_airflow.tasks.evaluate_task.evaluate_topic", lambda *_, **__: FixedPlan(found))
         site.without_pauses()
         site.topic("orders", **{"alerts": ALERTS, **yaml})
         return site.dag("orders").test(run_conf=conf)
@@ -373,7 +373,7 @@ def test_what_is_asked_by_hand_reaches_evaluate(
         asked.append(wanted)
         return FixedPlan(plan())
 
-    monkeypatch.setattr("cleantail.lake.evaluate.evaluate_topic", evaluate)
+    monkeypatch.setattr("cleantail_airflow.tasks.evaluate_task.evaluate_topic", evaluate)
     site.topic("orders")
     (site.config / "defaults.yaml").write_text("platform: {allow_clock: true}\n")
     site.dag("orders").test(run_conf={**conf, "now_ms": NOW_MS})
@@ -416,7 +416,7 @@ def test_a_run_that_is_triggered_with_another_clock_does_nothing(
         asked.append(wanted["now_ms"])
         return FixedPlan(plan())
 
-    monkeypatch.setattr("cleantail.lake.evaluate.evaluate_topic", evaluate)
+    monkeypatch.setattr("cleantail_airflow.tasks.evaluate_task.evaluate_topic", evaluate)
     site.topic("orders")
     finished = site.dag("orders").test(run_conf={"now_ms": other_ms})
     assert (finished.state, asked, jobs.names) == ("failed", [], [])

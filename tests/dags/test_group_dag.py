@@ -57,7 +57,7 @@ def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any
     text = {"group": "pairs", "limits": {name.replace("_", "."): value for name, value in limits.items()}}
     (site.config / "groups" / "pairs.yaml").write_text(json.dumps(text))
     monkeypatch.setattr(
-        "cleantail.rounds.run_plan.due_topic",
+        "cleantail_airflow.groups.evaluate_group.due_topic",
         lambda plan, new, configs, since, force: (
             DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None
         ),
@@ -415,7 +415,7 @@ def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_wel
 
     forget_incidents(book_of("pairs"))
     with monkeypatch.context() as patch:
-        patch.setattr("cleantail.lake.catalogs.kept_catalog", unreachable)
+        patch.setattr("cleantail_airflow.groups.evaluate_group.kept_catalog", unreachable)
         finished = group.dag("pairs").test()
     assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
     [(topic, event, reason)] = alerts_of(group)
@@ -435,7 +435,7 @@ def test_an_evaluation_for_one_topic_that_failed_is_told_to_that_topic(
     def unreachable(*_: Any) -> None:
         raise OutsideError("the catalog is out of reach")
 
-    monkeypatch.setattr("cleantail.lake.catalogs.kept_catalog", unreachable)
+    monkeypatch.setattr("cleantail_airflow.groups.evaluate_group.kept_catalog", unreachable)
     group.dag("pairs").test(run_conf={"topic": "left"})
     assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("left", "run_failed")]
 

@@ -45,7 +45,7 @@ def run(site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.Mon
     def run_with(
         found: dict[str, Any], conf: dict[str, Any] | None = None, silent: bool = False, **evidence: Any
     ) -> dict[str, str]:
-        monkeypatch.setattr("cleantail.lake.evaluate.evaluate_topic", lambda *_, **__: FixedPlan(found))
+        monkeypatch.setattr("cleantail_airflow.tasks.evaluate_task.evaluate_topic", lambda *_, **__: FixedPlan(found))
         site.without_pauses()
         alerts = [] if silent else [{"type": "file", "path": "alerts/all.jsonl"}]
         (site.home / "landing").mkdir(exist_ok=True)

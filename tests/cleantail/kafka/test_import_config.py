@@ -19,7 +19,7 @@ from cleantail.kafka.import_config import (
     client_settings,
     parse_described,
 )
-from cleantail_cli import main
+from cleantail_cli import configuration_commands, main
 
 CAPTURED = Path(__file__).with_name("kafka_configs")
 DESCRIBE, DESCRIBE_ALL = CAPTURED / "describe.txt", CAPTURED / "describe-all.txt"
@@ -266,7 +266,7 @@ def test_what_a_list_of_dynamic_configs_has_is_set_on_the_topic_whatever_its_syn
 
 def test_a_topic_read_from_brokers_is_written_with_its_source(empty, run, monkeypatch):
     topic = DescribedTopic("prod.payments", {"cleanup.policy": DescribedConfig("cleanup.policy", "compact", "x")})
-    monkeypatch.setattr(import_config, "describe", lambda *_: [topic])
+    monkeypatch.setattr(configuration_commands, "describe", lambda *_: [topic])
     code, out, _ = run("import-config", "--bootstrap-server", "b-1:9092,b-2:9092", "--topic", "prod.payments")
     assert (code, "source: read from b-1:9092,b-2:9092" in out) == (0, True), out
     source = imported(empty, "prod.payments").source.kafka

@@ -21,7 +21,7 @@ def context(**params: str) -> Any:
 @pytest.fixture
 def operator(site: Site, monkeypatch: pytest.MonkeyPatch) -> ConvertDeletesOperator:
     site.topic("orders", table="sinks.orders", columns={"partition": "p", "offset": "o", "key": "k"})
-    monkeypatch.setattr("cleantail.lake.catalogs.load_table", lambda *_: "the table")
+    monkeypatch.setattr("cleantail_airflow.tasks.spark_tasks.load_table", lambda *_: "the table")
     return ConvertDeletesOperator(task_id="convert_deletes", topic="orders", config_dir=str(site.config))
 
 
