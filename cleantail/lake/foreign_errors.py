@@ -137,6 +137,8 @@ _FILE_ERROR = re.compile(
     r"^(?:FileNotFound|Permission|IsADirectory|NotADirectory|OS)Error: \[Errno \d+\] .*$", re.MULTILINE
 )
 """Python's message about a file, which contains its name."""
+_CUT_FILE = re.compile(r"java\.lang\.RuntimeException: (\S+) is not a Parquet file\b")
+"""Parquet's message about a file without its last bytes."""
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
 FULL_DISK = (
     "a disk is full (No space left on device): free space on the disk of CLEANTAIL_HOME, the warehouse or "
@@ -213,7 +215,9 @@ def _text(error: Exception) -> str:
 
 
 def _of_file(text: str) -> str | None:
-    """Return a Python worker's message about a file that it could not open. None if it failed for another reason."""
+    """Return the message about a file that could not be read. None if another reason is given."""
+    if cut := _CUT_FILE.search(text):
+        return f"{cut[1][:_CHARS]} is not a Parquet file, or its end is missing"
     found = _FILE_ERROR.search(text)
     return f"a task of Spark: {found[0][:_CHARS]}" if found else None
 
@@ -227,8 +231,10 @@ def _java_text(text: str) -> str:
     kept = str(task[1]).startswith(_OF_FILES) if task else bool(alone and alone[1].startswith(_OF_DRIVER))
     if kept:
         return _first_line(text)
+    if known := _of_file(text):
+        return known
     if task:
-        return _of_file(text) or _names(text[: task.start(1) if task[1] else task.end()].strip(": "), task[1], task[2])
+        return _names(text[: task.start(1) if task[1] else task.end()].strip(": "), task[1], task[2])
     return _names(alone[1], alone[2]) if alone else _names("an error of Java")
 
 

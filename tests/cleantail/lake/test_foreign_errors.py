@@ -14,6 +14,7 @@ LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most "
     "recent failure: Lost task 0.0 in stage 1.0 (TID 2) (localhost executor driver): "
 )
+MAGIC = "Expected magic number at tail, but found [1, 0, 0, 0]"
 CAST = '[CAST_INVALID_INPUT] The value \'MARKER\' of the type "STRING" cannot be cast to "BIGINT"'
 WORKER = "An exception was thrown\nTraceback:\n  File \"x.py\", line 1, in f\nKeyError: 'MARKER'\n"
 
@@ -53,6 +54,7 @@ class Raised(Py4JJavaError):
         (Raised(f"{LOST}java.lang.IllegalArgumentException: java.io.IOException: MARKER"), "IllegalArgumentException"),
         (Raised("org.apache.spark.SparkRuntimeException: [MARKERS] x: java.io.IOException"), "MARKERS"),
         (Raised("java.lang.NumberFormatException: For input string: MARKER"), "java.lang.NumberFormatException;"),
+        (Raised(f"{LOST}java.lang.RuntimeException: MARKER"), "java.lang.RuntimeException;"),
         (Raised("MARKER"), "an error of Java;"),
     ],
 )
@@ -67,6 +69,11 @@ def test_a_message_that_may_quote_a_record_is_not_repeated(error, names):
     ("error", "words"),
     [
         (Raised(f"{LOST}org.apache.iceberg.exceptions.NotFoundException: File does not exist: s3://b/x"), "s3://b/x"),
+        (
+            Raised(f"{LOST}java.lang.RuntimeException: file:/w/a.parquet is not a Parquet file. {MAGIC}"),
+            "file:/w/a.par",
+        ),
+        (Raised(f"java.lang.RuntimeException: s3://b/a.parquet is not a Parquet file. {MAGIC}"), "s3://b/a.parquet is"),
         (Raised("java.net.ConnectException: Connection refused: store:9000"), "store:9000"),
         (Raised("java.lang.OutOfMemoryError: Java heap space"), "Java heap space"),
         (Raised("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext"), "stopped Spark"),
