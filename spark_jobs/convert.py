@@ -52,7 +52,7 @@ from spark_jobs.engine.tasks import require_python, run_described, stored_work
 from spark_jobs.iceberg.commits import Load, drop_branches, overtaken, replay, send, stage_deletes, with_summary
 from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import PartitionConstants
-from spark_jobs.iceberg.iceberg_reads import BranchChange, data_file_of, history, iceberg_table, identity
+from spark_jobs.iceberg.iceberg_reads import BranchChange, asked_again, data_file_of, history, iceberg_table, identity
 from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import described_file
@@ -384,7 +384,8 @@ def _change(jvm: Any, table: Any, entries: SnapshotEntries, lost: LostRecords) -
 
 
 def _seen(conversion: Conversion, version: str) -> dict[str, Alive]:
-    return alive_records(conversion.spark.sql(f"SELECT _file, _pos FROM {conversion.quoted_name} {version}"))
+    query = f"SELECT _file, _pos FROM {conversion.quoted_name} {version}"
+    return alive_records(asked_again(lambda: conversion.spark.sql(query)))
 
 
 def _expected(entries: SnapshotEntries, lost: LostRecords) -> dict[str, Alive]:

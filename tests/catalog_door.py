@@ -17,6 +17,8 @@ from soak.gateway import Relay
 
 COMMIT = re.compile(r"^/v1/(namespaces|namespaces/[^/]+/(tables|views|properties)(/[^/]+)?)$")
 """A POST here changes something."""
+SILENCE_S = 3.0
+TABLE = re.compile(r"^/v1/namespaces/[^/]+/tables/[^/]+$")
 
 
 @dataclass
@@ -68,6 +70,8 @@ class Door:
         self.delegations: set[str | None] = set()
         self.address = ""
         self.fault: Fault | None = None
+        self.fails_every = self.failed = 0
+        self._loads = itertools.count()
         self._numbers = itertools.count()
 
     def issue(self, form: dict[str, str]) -> str | None:
@@ -78,6 +82,14 @@ class Door:
         token = f"t0ken-{next(self._numbers)}"
         self.tokens[token] = time.monotonic() + self.lives_s
         return token
+
+    def fails(self, path: str) -> bool:
+        """Returns whether this load of a table gets no answer, or 500 if Python asks: each load of which the number is
+        a multiple of `fails_every`."""
+        is_load = self.fails_every and TABLE.match(path)
+        failing = bool(is_load and next(self._loads) % self.fails_every == 0)
+        self.failed += failing
+        return failing
 
     def is_open(self, token: str) -> bool:
         return self.tokens.get(token, 0) > time.monotonic()
@@ -110,6 +122,12 @@ class _Handler(Relay):
         agent = (self.headers.get("User-Agent") or "").partition("/")[0]
         door.agents.setdefault(agent, set()).add(token)
         door.delegations.add(self.headers.get("X-Iceberg-Access-Delegation"))
+        if self.command == "GET" and door.fails(self.path.partition("?")[0]):
+            if agent == "PyIceberg":  # it has no limit of time
+                return self.answer_wrongly(500)
+            time.sleep(SILENCE_S)
+            self.close_connection = True
+            return None
         request = self.onward(door.behind, body)
         is_commit = self.command == "POST" and COMMIT.match(self.path.partition("?")[0])
         fault = door.fault if door.fault and is_commit and door.fault.hits(self.path, body or b"") else None

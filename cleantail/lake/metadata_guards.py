@@ -235,6 +235,10 @@ def require_data_alone(table: str, names: Iterable[str]) -> None:
         )
 
 
+UNSURE = (429, 500, 502, 503, 504)
+"""Statuses by which a server says that it may answer better later."""
+
+
 @lru_cache
 def _trusted(kind: type[Catalog]) -> type[Catalog]:
     """Return a subclass of the catalog that passes no property of a table to a FileIO."""
@@ -252,8 +256,16 @@ def _trusted(kind: type[Catalog]) -> type[Catalog]:
             self.properties = theirs | {k: v for k, v in own.items() if _OF_PLATFORM.fullmatch(k)}
 
         def _create_session(self) -> Any:
+            from requests.adapters import HTTPAdapter
+            from urllib3.util import Retry
+
             session = super()._create_session()
             session.hooks["response"].insert(0, bounded_response)
+            # a read that fails is sent again, as Java's client does; a change is sent once
+            again = Retry(3, connect=0, backoff_factor=0.2, status_forcelist=UNSURE, allowed_methods=("GET", "HEAD"))
+            again.raise_on_status = again.respect_retry_after_header = False
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, HTTPAdapter(max_retries=again))
             return session
 
         def _response_to_table(self, identifier: Any, response: Any) -> Any:

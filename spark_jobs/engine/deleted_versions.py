@@ -21,7 +21,7 @@ from spark_jobs.engine.log_task import Remembered
 from spark_jobs.engine.task_records import VERSION_COLUMN
 from spark_jobs.iceberg.commits import drop_files
 from spark_jobs.iceberg.file_columns import layout_of
-from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.iceberg_reads import asked_again, iceberg_table
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, with_position
 
@@ -115,6 +115,7 @@ def _forget(table: TopicTable, now_ms: int) -> None:
 
 
 def _drop_where(table: TopicTable, past: str) -> None:
-    rows = table.spark.sql(f"SELECT file_path FROM {ledger_table(table)}.files WHERE {past}").collect()
+    query = f"SELECT file_path FROM {ledger_table(table)}.files WHERE {past}"
+    rows = asked_again(lambda: table.spark.sql(query).collect())
     if rows:
         drop_files(partial(iceberg_table, table.spark, ledger_table(table)), {row.file_path for row in rows})

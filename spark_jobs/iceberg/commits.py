@@ -45,11 +45,13 @@ from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     KeptFile,
     added_by,
+    asked_again,
     data_files_of,
     files_with_deletes,
     history,
     identity,
     is_ancestor,
+    kinds_of,
     marked,
     properties_after,
     require_history,
@@ -111,7 +113,7 @@ def send(
     def once() -> Any:
         try:
             iceberg = load()
-            transaction = iceberg.newTransaction()
+            transaction = asked_again(iceberg.newTransaction)
         except (Py4JJavaError, CleantailError) as e:
             raise (_unknown(e) if sent else e) from None
         if (taken := _taken_of(sent, transaction.table())) is not None:
@@ -259,15 +261,6 @@ def java_message(error: Py4JJavaError) -> str:
     """Return class and message of the JVM's exception, without its stack."""
     exception = error.java_exception
     return f"{exception.getClass().getSimpleName()}: {str(exception.getMessage()).splitlines()[0]}"
-
-
-def kinds_of(error: Py4JJavaError) -> set[str]:
-    """Return the class names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
-    kinds, cause = set(), error.java_exception
-    while cause is not None:
-        kinds.add(str(cause.getClass().getSimpleName()))
-        cause = cause.getCause()
-    return kinds
 
 
 def conflict(error: Py4JJavaError) -> Exception:

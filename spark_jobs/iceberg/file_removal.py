@@ -18,7 +18,7 @@ from cleantail.errors import ConflictError, OvertakenError, TableError, UnknownC
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import FIRST_METADATA, files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.commits import Load, conflict, require_same_main, send
-from spark_jobs.iceberg.iceberg_reads import listed_by_io, texts
+from spark_jobs.iceberg.iceberg_reads import asked_again, listed_by_io, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 
 logger = logging.getLogger("cleantail.file_removal")
@@ -37,7 +37,8 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
     named = f"SELECT file_path AS path FROM {name}.all_files UNION ALL SELECT path FROM {name}.all_manifests"
     folder, file = "regexp_extract(path, '^(.*/)[^/]*$', 1)", "substring_index(path, '/', -1)"
     odd = f"if(instr({file}, '%') > 0, {file}, '')"
-    rows = spark.sql(f"SELECT min(path) AS path FROM ({named}) GROUP BY {folder}, {odd}").collect()
+    query = f"SELECT min(path) AS path FROM ({named}) GROUP BY {folder}, {odd}"
+    rows = asked_again(lambda: spark.sql(query).collect())
     require_inner_files(name.replace("`", "").partition(".")[2], location, (row["path"] for row in rows))
 
 

@@ -5,11 +5,12 @@ The module also reads the history of `main`, and returns the properties to chang
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, TypeVar
 
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cleantail.errors import ConflictError
@@ -119,6 +120,28 @@ CHANGES = ("removedDeleteFiles", "addedDeleteFiles", "removedDataFiles", "addedD
 """Methods of a snapshot that return what its own commit changed."""
 
 
+def kinds_of(error: Py4JJavaError) -> set[str]:
+    """Return the class names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
+    kinds, cause = set(), error.java_exception
+    while cause is not None:
+        kinds.add(str(cause.getClass().getSimpleName()))
+        cause = cause.getCause()
+    return kinds
+
+
+def asked_again(read: Callable[[], T]) -> T:
+    """Return the result of a read of the catalog. A read whose answer does not come in time is sent a second time.
+
+    Iceberg's REST client repeats other failed reads by itself.
+    """
+    try:
+        return read()
+    except Py4JJavaError as e:
+        if "SocketTimeoutException" not in kinds_of(e):
+            raise
+    return read()
+
+
 def iceberg_table(spark: SparkSession, name: str) -> Any:
     """Return the Iceberg `Table` of that name.
 
@@ -126,7 +149,8 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     since the last check. Also raises it if a commit to an adopted table would delete metadata files outside its
     location.
     """
-    table = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")(spark._jsparkSession, name)
+    load = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")
+    table = asked_again(lambda: load(spark._jsparkSession, name))
     properties = table.properties()
     if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
         log = [entry.file() for entry in each(table.operations().current().previousFiles())]

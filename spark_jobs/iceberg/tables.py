@@ -29,12 +29,13 @@ from cleantail.config.topic_table import (
     VALUE,
     table_properties,
 )
-from cleantail.errors import CleantailError, ConflictError, TableError
+from cleantail.errors import CleantailError, ConflictError, OutsideError, TableError
 from cleantail.human import whole_number
 from cleantail.lake.catalogs import OWNERS, kept_catalog, load_table, require_ours
 from cleantail.lake.storage_locations import OwnFolders, keep_first_metadata
 from cleantail.log.work_units import ROUND_BRANCH, PartitionWork
 from spark_jobs.iceberg.commits import (
+    UNKNOWN,
     change_properties,
     commit_branch,
     create_branch,
@@ -51,8 +52,10 @@ from spark_jobs.iceberg.file_columns import KindsMet, kinds_met
 from spark_jobs.iceberg.iceberg_reads import (
     BranchChange,
     added_by,
+    asked_again,
     files_with_deletes,
     iceberg_table,
+    kinds_of,
     partitions_of,
     texts,
 )
@@ -168,12 +171,15 @@ class TopicTable:
         return self.topic.platform
 
     def load(self) -> Any:
-        """Load the Iceberg `Table`. Raises TableError if it is missing, not a table, or not the topic's."""
+        """Load the Iceberg `Table`. Raises TableError if it is missing, not a table, or not the topic's, and
+        OutsideError if the catalog does not answer."""
         try:
             table = iceberg_table(self.spark, self.name)
         except (Py4JJavaError, AnalysisException) as e:
             said = java_message(e) if isinstance(e, Py4JJavaError) else str(e).splitlines()[0]
-            raise TableError(f"table {self.topic.table} cannot be loaded: {said}") from None
+            is_outage = isinstance(e, Py4JJavaError) and kinds_of(e) & UNKNOWN
+            error = OutsideError if is_outage else TableError
+            raise error(f"table {self.topic.table} cannot be loaded: {said}") from None
         properties = as_dict(table.properties())
         require_ours({name: properties.get(name) for name in OWNERS}, self.topic)
         return table
@@ -215,7 +221,7 @@ class TopicTable:
 
     def current(self) -> DataFrame:
         """Return the records that readers see, in the columns of a topic table."""
-        return self._as_topic_table(self.spark.table(self.name))
+        return self._as_topic_table(asked_again(lambda: self.spark.table(self.name)))
 
     def as_staged(self) -> Any:
         """Return the Iceberg `Table` with the branch of this process's round: as it was when the round was made, or as
@@ -258,7 +264,7 @@ class TopicTable:
 
     def at_branch(self, branch: str) -> DataFrame:
         self.commit_staged()
-        return self._as_topic_table(self.spark.table(f"{self.name}.`branch_{branch}`"))
+        return self._as_topic_table(asked_again(lambda: self.spark.table(f"{self.name}.`branch_{branch}`")))
 
     def at_snapshot(self, snapshot_id: int) -> DataFrame:
         return self._as_topic_table(self.stored_at(snapshot_id))
@@ -272,7 +278,8 @@ class TopicTable:
 
     def stored_at(self, snapshot_id: int) -> DataFrame:
         """Return the table's own columns at a snapshot, as a rewrite copies them."""
-        return self.spark.read.option("versionAsOf", str(snapshot_id)).table(self.name)
+        reader = self.spark.read.option("versionAsOf", str(snapshot_id))
+        return asked_again(lambda: reader.table(self.name))
 
     @contextmanager
     def reading_files(self, iceberg: Any, groups: Sequence[Sequence[Any]]) -> Iterator[list[DataFrame]]:

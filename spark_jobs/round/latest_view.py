@@ -23,7 +23,7 @@ from cleantail.log.winners import latest_timestamp_sql, rank_sql, remembered_uni
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.iceberg.commits import java_message, repeat
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.iceberg_reads import asked_again, texts
 from spark_jobs.iceberg.snapshot_files import POSITION_AS_ROW_ID, topic_columns_sql
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -66,7 +66,7 @@ def _source(table: TopicTable) -> str:
     """Return the table's name, or for an adopted table a query with a topic table's columns."""
     if table.topic.columns is None:
         return table.name
-    columns = topic_columns_sql(table.spark.table(table.name), table.topic.columns)
+    columns = topic_columns_sql(asked_again(lambda: table.spark.table(table.name)), table.topic.columns)
     ordered = () if table.topic.columns.has_offsets else (ORDER,)
     shown = ", ".join(f"`{name}`" for name in (*COLUMNS, *ordered))
     # Not every file stores its records' sequence numbers. The metadata entry of the file does; a new file may lack it.

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import takewhile
 from typing import Any
 
@@ -48,7 +49,7 @@ from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction, identity_of, publication_of
 from spark_jobs.engine.deleted_versions import remember
 from spark_jobs.iceberg.commits import publish_deletes
-from spark_jobs.iceberg.iceberg_reads import branch_change, files_with_deletes, history, texts
+from spark_jobs.iceberg.iceberg_reads import asked_again, branch_change, files_with_deletes, history, texts
 from spark_jobs.iceberg.snapshot_files import METADATA
 from spark_jobs.iceberg.tables import TopicTable, below_end
 from spark_jobs.round.approvals import drop_unnamed, keep_failed, quarantined, set_aside
@@ -87,10 +88,10 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
             fields = [f for f in table.current().schema if f.name not in METADATA]
             columns = ", ".join(f"`{f.name}` {f.dataType.simpleString()}" for f in fields)
             table.ensure_side_table(name, columns, "'format-version'='3'")
-            held = table.spark.table(name).select(PARTITION, OFFSET)
+            held = asked_again(partial(table.spark.table, name))
             once = _without_copies(table, records, unit.base_snapshot_id)
-            fresh = once.join(held, [PARTITION, OFFSET], "left_anti")
-            table.append_beside(name, fresh.select(*table.spark.table(name).columns))
+            fresh = once.join(held.select(PARTITION, OFFSET), [PARTITION, OFFSET], "left_anti")
+            table.append_beside(name, fresh.select(*held.columns))
 
 
 def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int) -> DataFrame:

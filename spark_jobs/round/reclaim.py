@@ -60,7 +60,7 @@ from spark_jobs.iceberg.file_removal import (
     remove_orphans,
     require_own_files,
 )
-from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
+from spark_jobs.iceberg.iceberg_reads import asked_again, iceberg_table, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable, created_at_s
 from spark_jobs.quality.data_docs import remove_results, stored_results_bytes
@@ -165,7 +165,7 @@ def _rewrite_deleted(table: TopicTable, name: str, iceberg: Any) -> None:
     rewrite = actions_of(table.spark).rewriteDataFiles(iceberg).binPack().option("delete-file-threshold", "1")
     with REWRITING:
         rewrite.option("min-input-files", "1").option("remove-dangling-deletes", "true").execute()
-    iceberg.refresh()
+    asked_again(iceberg.refresh)
 
 
 Batch = Sequence[Group]

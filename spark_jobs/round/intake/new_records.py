@@ -31,7 +31,7 @@ from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.iceberg.commits import append_to_branch
-from spark_jobs.iceberg.iceberg_reads import added_by, partition_of, texts
+from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, partition_of, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import TopicTable, span_condition
@@ -58,7 +58,7 @@ def leave_out(table: TopicTable, unheld: DataFrame, denylist: Denylist, now_ms: 
         name = f"{table.name[:-1]}{UNHOLDABLE_SUFFIX}`"
         columns = ", ".join(f"`{column}` {kind}" for column, kind in UNHELD_COLUMNS.items())
         table.ensure_side_table(name, columns, "'format-version'='3'")
-        held = table.spark.table(name).select(*SAME)
+        held = asked_again(lambda: table.spark.table(name)).select(*SAME)
         same = [F.col(f"new.{column}").eqNullSafe(F.col(f"held.{column}")) for column in SAME]
         fresh = unheld.dropDuplicates(SAME).alias("new").join(held.alias("held"), same, "left_anti")
         table.append_beside(name, fresh, partial(denylist.require_known, table))

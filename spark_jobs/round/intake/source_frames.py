@@ -50,7 +50,7 @@ from cleantail.log.adopted_table import expressions, problem_of
 from cleantail.log.rules import COMPARED, Contradiction
 from cleantail.log.snapshot_plan import SnapshotPlan
 from spark_jobs.iceberg.commits import java_message
-from spark_jobs.iceberg.iceberg_reads import added_by, iceberg_table
+from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
@@ -301,7 +301,7 @@ class SourceFrames:
     def of(cls, table: SessionTable, iceberg: Any, columns: Columns) -> SourceFrames:
         """Raise SourceError if a column's type does not fit the column that it is mapped to."""
         paths = list(dict.fromkeys(columns.paths.values()))
-        now = table.spark.table(table.name)
+        now = asked_again(lambda: table.spark.table(table.name))
         schema = now.select(*map(quoted, paths)).schema
         kinds = dict(zip(paths, (field.dataType.simpleString() for field in schema), strict=True))
         for name, path in columns.paths.items():

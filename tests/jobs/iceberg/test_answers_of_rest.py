@@ -75,6 +75,23 @@ def test_a_command_ends_the_same_whatever_a_rest_catalog_answers(shop, catalog, 
     assert end(shop, table_of(topic), topic, done) == good[station], (done, wrong)
 
 
+@pytest.mark.parametrize(("every", "codes"), [(23, [0, 0]), (1, [4, 4])], ids=["once", "for good"])
+def test_a_load_of_a_table_that_a_rest_catalog_does_not_answer_is_sent_again(shop, catalog, every, codes):
+    defaults = json.loads((shop.config / "defaults.yaml").read_text())
+    impatient = catalog.catalog["properties"] | {"rest.client.socket-timeout-ms": "2000"}
+    defaults["platform"]["catalog"] |= {"name": f"silent{every}", "properties": impatient}
+    (shop.config / "defaults.yaml").write_text(json.dumps(defaults))
+    topic = f"rest-silent-{every}"
+    STATIONS["a reclaim"].find(shop, topic)
+    catalog.door.failed, catalog.door.fails_every = 0, every
+    try:
+        done = [STATIONS[station].run(shop, topic) for station in ("a compaction", "a reclaim")]
+    finally:
+        catalog.door.fails_every = 0
+    assert [code for code, *_ in done] == codes, done
+    assert catalog.door.failed > 1
+
+
 @pytest.mark.parametrize("by", ["before the command", "before its commit"])
 def test_no_commit_is_sent_by_which_a_rest_catalog_would_delete_metadata_of_another_table(
     shop, table_of, tmp_path, monkeypatch, by
