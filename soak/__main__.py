@@ -82,10 +82,13 @@ class Soak:
     def run(self) -> int:
         if self.arguments.shrink:
             return self._shrink(parse_history(self.arguments.shrink.read_text()))
-        for name, history in self._histories():
-            if found := self.finding(name, history):
-                self._save(name, history, found)
-        print_summary(self.deck, self.site.doors, self.played, self.acts, self.commands, time.monotonic() - self.began)
+        try:
+            for name, history in self._histories():
+                if found := self.finding(name, history):
+                    self._save(name, history, found)
+        finally:  # also if it is interrupted
+            minutes = (time.monotonic() - self.began) / 60
+            print_summary(self.deck, self.site.doors, self.played, self.acts, self.commands, minutes)
         unknown = sorted({name for door in self.site.doors for name in door.unknown})
         for name in unknown:
             say(f"FINDING: a request without a name: {name}")
@@ -105,7 +108,7 @@ class Soak:
         scenarios = iter(arguments.scenario or [n for n in SCENARIOS if not (self.site.is_sql and n in OF_REST)])
         drawn = histories(arguments.seed, arguments.machines, self.site.broker is not None, self.deck)
         while not self._is_over():
-            is_scenario = arguments.scenario or (self.played % 3 == 2 and arguments.histories is None)
+            is_scenario = arguments.scenario or (self.played % 2 == 0 and arguments.histories is None)
             if is_scenario and (name := next(scenarios, None)):
                 history = SCENARIOS[name]()
                 if history.source == FILES or self.site.broker is not None:
@@ -118,9 +121,8 @@ class Soak:
             yield f"{history.seed}-{history.number}", history
 
     def _is_over(self) -> bool:
-        arguments = self.arguments
-        enough = arguments.histories is not None and self.played >= arguments.histories
-        return bool(enough or time.monotonic() - self.began > arguments.minutes * 60)
+        enough = self.arguments.histories is not None and self.played >= self.arguments.histories
+        return bool(enough or time.monotonic() - self.began > self.arguments.minutes * 60)
 
     def finding(self, name: str, history: History) -> str | None:
         """Play a history. Return the finding, or None."""
@@ -158,17 +160,15 @@ class Soak:
         return 1
 
 
-def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, seconds: float) -> None:
+def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, minutes: float) -> None:
     """Print each point with the faults that it met."""
     seen, hits = Counter[str](), Counter[tuple[str, str]]()
     for door in doors:
         seen += door.seen
         hits += door.hits
-    print(
-        f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {seconds / 60:.0f} minutes\n"
-    )
+    print(f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {minutes:.0f} minutes\n")
     print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")
-    for point in sorted(deck.names | {point for point in seen if point.split(":")[0] in (*POINTS, "read")}):
+    for point in sorted(deck.names | {point for point in seen if point.split(":")[0] in (*POINTS, "read", "dag")}):
         kinds = {how: hits[point, how] for how in FAULTS if hits[point, how]}
         counts = ", ".join(f"{how} {n}" for how, n in kinds.items())
         print(f"{point:32} {seen[point]:8} {sum(kinds.values()):6}  {counts}")

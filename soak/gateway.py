@@ -260,6 +260,7 @@ class Gateway:
         """Return a new door and its address."""
         server = ThreadingHTTPServer((LOOPBACK, 0), _Handler)
         server.daemon_threads = True
+        server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client was killed
         door = server.door = Door(self.behind, act)  # type: ignore[attr-defined]
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.doors.append(door)

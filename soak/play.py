@@ -24,11 +24,14 @@ REFUSED = (WRONG,)
 SEVERE = ("away", "late")
 """Wrong answers after which a command may give up: the catalog is away for long, or the commit is taken too late."""
 FORMAT = "cleantail.format"
+CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
+"""A check of a topic's own reads the branch of a round, which is not committed without a reader."""
 FILES_OF_COMMAND = 4
 """How many files that no snapshot knows a command may leave, on average: those of staged rounds and of broken tries."""
 BACKUP = "backup_of_another_user"
-TAKING = ("ingest", "read")
+TAKING = ("ingest", "read", "dag")
 """Acts that take records."""
+UNDOING = ("rollback", "rollback by others")
 ENGINES = ("sql", "register twice", "roll back a round")
 """What other engines do: it may fail, as they are not ours."""
 CRASH = ("Traceback (most recent call last)", "its message may quote a record", "is a bug")
@@ -138,13 +141,15 @@ class Player:
         with self.lock:
             self.commands += 1
             records = list(act.records)
-            if act.do == "read":
+            if act.do in ("read", "dag") and self.history.source == KAFKA:
                 records = self.broker.committed(self.topic, self.base_ms)
             if act.codes != REFUSED:
                 truth.send(records, act.file)
-            if act.do == "compact":
+            if act.do in ("compact", "dag"):
                 truth.run(act.at)
-        done = machine.run(self.argv(act), act.fault, label=act.do)
+            if act.do in UNDOING:  # the round that registered a file once may be undone
+                truth.twice = truth.revived
+        done = machine.run(self.argv(act), act.fault, act.do == "dag", act.do)
         if done.code == WRONG and "`cleantail mend TABLE`" in done.err:  # it says which command heals
             machine.run(["mend", f"{NAMESPACE}.{self.table}"])
             done = machine.run(self.argv(act), label=act.do)
@@ -164,6 +169,8 @@ class Player:
                 return ["ingest", self.topic]
             case "compact":
                 return ["compact", self.topic, "--force", "--now", self.base_ms + act.at]
+            case "dag":
+                return ["dag", self.topic, json.dumps({"force": True, "now_ms": self.base_ms + act.at})]
             case "rollback":
                 return ["rollback", self.topic, "--to", "last"]
             case "reader":
@@ -210,7 +217,7 @@ class Player:
         self.configs |= act.configs
         cleaner = self.configs.get("cleaner")
         topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if "." in k}}
-        topic["table"] = f"{NAMESPACE}.{self.table}"
+        topic |= {"table": f"{NAMESPACE}.{self.table}", "checks": [] if self.history.number % 2 else [CHECK]}
         if self.history.source == KAFKA:
             topic["source"] = {"kafka": {"bootstrap.servers": self.broker.address}}
         for machine in self.site.machines:

@@ -1,7 +1,7 @@
 """Scenarios by name: known troubles of the field, each one a history that is played and settled like a drawn one.
 
 S1 to S17 are the troubles that sinks, catalogs, brokers and other engines are known for. Those that begin with M are
-the sentences of docs/operations.md about two machines.
+the sentences of docs/operations.md about two machines, and those that begin with A are runs of Airflow.
 """
 
 from __future__ import annotations
@@ -68,8 +68,9 @@ def copies_and_contradictions() -> History:
 
 
 def lost_answers() -> History:
-    """S3: a commit was taken, and its answer says otherwise; a second writer does the same meanwhile."""
-    acts, offset = list[Act](), 0
+    """S3: a commit was taken, and its answer says otherwise, also if a second writer does the same meanwhile."""
+    acts = [ingest(100, "a=0 a=1"), compact(1000), Act("rollback", 0, Fault("rollback", "409 after"))]
+    offset = 2
     for n, how in enumerate(("409 after", "500 after", "503 after", "closed after", "silent after", "twice", "late")):
         one = ingest(n, f"a={n} b={n} c", offset, n % 2, how)
         acts.append(replace(one, meanwhile=(replace(one, machine=1 - n % 2, fault=None),)))
@@ -186,7 +187,7 @@ def vectors_of_rewritten_files() -> History:
         acts += [ingest(n, f"a={n} b={n} c", offset), compact(3000 * n), ingest(n + 9, f"a=x{n} b", offset + 3)]
         acts += [
             compact(3000 * n, 0, "publish", "stop before", other),
-            compact(3000 * n, 0, "stage", "stop after", other),
+            compact(3000 * n, 0, "stage", "stop before", other),
         ]
         acts.append(Act("reclaim", 0, Fault("reclaim", "stop before"), meanwhile=(compact(40_000, 1),)))
         offset += 5
@@ -213,10 +214,8 @@ def same_file_on_two_machines() -> History:
 
 def rounds_on_two_machines() -> History:
     """M2: two machines compact the same topic: one publishes, the other starts over or finds nothing to do."""
-    acts = []
-    for n, (kind, how) in enumerate(
-        (k, h) for k in ("stage", "publish", "evidence") for h in ("stop before", "stop after")
-    ):
+    acts, hows = [], ("stop before", "stop after")
+    for n, (kind, how) in enumerate((k, h) for k in ("stage", "publish", "evidence") for h in hows):
         acts += [ingest(n, f"a={n} b c={n}", 3 * n), compact(2000 * n, 0, kind, how, compact(2000 * n, 1))]
     return _history(*acts)
 
@@ -232,11 +231,9 @@ def upkeep_on_two_machines() -> History:
 
 def clocks_of_two_machines() -> History:
     """M4: the clocks of two machines differ by hours: a tombstone stays as long as the machine that kept it says."""
-    acts = [
-        act
-        for n in range(4)
-        for act in (ingest(n, f"a={n} b", 2 * n), compact(n * 1000, 0), compact(n * 1000 + DAY, 1))
-    ]
+    acts = list[Act]()
+    for n in range(4):
+        acts += [ingest(n, f"a={n} b", 2 * n), compact(n * 1000, 0), compact(n * 1000 + DAY, 1)]
     return _history(*acts, delete_retention_ms=2 * DAY)
 
 
@@ -247,28 +244,55 @@ def creation_on_two_machines() -> History:
     return _history(first, compact(1000), Act("reclaim"), cleantail_orphan_retention_ms=0)
 
 
+def dag(at: int, kind: str = "publish", how: str = "") -> Act:
+    return Act("dag", 0, Fault(kind, how) if how else None, at)
+
+
+def run_of_airflow() -> History:
+    """A1: the topic's DAG in Airflow reads, compacts and publishes, and the answer to its commit is lost."""
+    return _history(*send("a=1 b=1 a=2 c")[:1], dag(1000, "publish", "409 after"), source=KAFKA)
+
+
+def dead_worker_of_airflow() -> History:
+    """A2: the worker of Airflow dies, and its application publishes late; then a run is killed."""
+    late = replace(dag(1000, "publish", "orphan before"), meanwhile=(compact(1500, 1),))
+    more = [send(f"a={n} b")[0] for n in (2, 3)]
+    return _history(
+        *send("a=1 b=1 c")[:1],
+        late,
+        more[0],
+        dag(5000, "stage", "kill before"),
+        more[1],
+        dag(9000, how=""),
+        source=KAFKA,
+    )
+
+
 SCENARIOS: dict[str, Callable[[], History]] = {
+    "S3": lost_answers,
+    "S14": vectors_of_rewritten_files,
+    "S6": others_between_round_and_publish,
+    "M1": same_file_on_two_machines,
+    "A1": run_of_airflow,
+    "M3": upkeep_on_two_machines,
+    "S10": killed_at_each_station,
+    "M2": rounds_on_two_machines,
+    "S9": strobing_clock,
     "S1": registered_twice,
     "S2": copies_and_contradictions,
-    "S3": lost_answers,
     "S4": forgotten_tombstone,
     "S5": gaps_and_new_topics,
-    "S6": others_between_round_and_publish,
     "S7": many_keys,
     "S8": changing_policy,
-    "S9": strobing_clock,
-    "S10": killed_at_each_station,
     "S11": failing_parts,
     "S12": transactions,
     "S13": keys_of_other_bytes,
-    "S14": vectors_of_rewritten_files,
     "S16": restart_of_everything,
-    "M1": same_file_on_two_machines,
-    "M2": rounds_on_two_machines,
-    "M3": upkeep_on_two_machines,
     "M4": clocks_of_two_machines,
     "M5": creation_on_two_machines,
+    "A2": dead_worker_of_airflow,
 }
-"""Name -> the history. S17, a slow reader, is part of the end of each history; see soak.play."""
-OF_REST = ("S3", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3")
+"""Name -> the history, in the order in which they are played: a short soak begins with those that meet most commits.
+S17, a slow reader, is part of the end of each history; see soak.play."""
+OF_REST = ("S3", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3", "A1", "A2")
 """Scenarios whose faults name requests that only a REST catalog has."""

@@ -37,11 +37,9 @@ SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
 """What a machine gets of the environment: the login of a staging platform's catalog and store."""
 LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
 PASSWORDS = {"POSTGRES_PASSWORD": "x", "AIRFLOW_DB_PASSWORD": "x", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
-WAREHOUSE = "warehouse"
-NAMESPACE = "cleantail_soak"
+WAREHOUSE, NAMESPACE = "warehouse", "cleantail_soak"
 DISK = "size=512m,mode=700"
-DIED = -9
-STUCK = -1
+DIED, STUCK = -9, -1
 SPARK = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -121,9 +119,8 @@ class Machine:
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
         self.door.begin(label or words[0], fault)
-        config = (
-            [] if " " in words[0] or words[0] in ("sql", "watch") else ["--config", str(self.config_of(allow_clock))]
-        )
+        is_plain = " " in words[0] or words[0] in ("sql", "watch")
+        config = [] if is_plain else ["--config", str(self.config_of(allow_clock))]
         timer = threading.Timer(COMMAND_WITHIN_S, self._give_up)
         timer.start()
         self._stuck = False
@@ -199,11 +196,12 @@ class Machine:
             self._damage(*how.split(" "))
 
     def kill(self, driver_only: bool = False) -> None:
-        """Kill the process, and all that it has started unless `driver_only`."""
+        """Kill the process and all that it has started. `driver_only`: let Spark's JVM and what it has started live."""
         if self._process is not None:
-            for process in self._family()[: 1 if driver_only else None]:
+            for process in self._family():
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    process.kill()
+                    if not driver_only or "java" not in (process.name(), *(p.name() for p in process.parents())):
+                        process.kill()
             self._process.wait()
 
     def _family(self) -> list[Any]:

@@ -1,8 +1,8 @@
 """What runs on a machine: commands of `cleantail`, one after another, in one process with one warm Spark application.
 
 Reads a JSON list of arguments per line, and answers with exit code, stdout and stderr. The first argument may also
-be one of ENGINES: what another engine does, plain Spark on the same catalog. `watch`
-prints what the page, the metrics and the alerts of a topic say at a time (Unix ms).
+be one of ENGINES: what another engine does, plain Spark on the same catalog. `watch` prints what the page, the metrics
+and the alerts of a topic say at a time (Unix ms). `dag` runs a topic's DAG in the machine's own Airflow.
 """
 
 from __future__ import annotations
@@ -11,6 +11,7 @@ import contextlib
 import io
 import json
 import os
+import subprocess
 import sys
 import traceback
 from collections import Counter
@@ -32,6 +33,8 @@ def main() -> None:
                 engine = ENGINES.get(argv[0])
                 if argv[0] == "watch":
                     code = _watch(argv[1], int(argv[2]))
+                elif argv[0] == "dag":
+                    code = _dag(argv[1], argv[2], argv[4])
                 else:
                     code = _outside(engine, argv[1]) if engine else cleantail(argv)
             except SystemExit as e:
@@ -52,6 +55,25 @@ def _outside(action: Callable[[Any, str], None], what: str) -> int:
         print(str(e)[:2000], file=sys.stderr)
         return 9
     return 0
+
+
+def _dag(topic: str, conf: str, config: str) -> int:
+    """Run `airflow dags test`, and print the end of its log. Return 0 if the run is green, else 4."""
+    from embedded_airflow.home import environment, make_secrets
+
+    known = {**os.environ, "CLEANTAIL_CONFIG": config}
+    env = {**known, **environment(8080, known)}
+    home = Path(env["AIRFLOW_HOME"])
+    make_secrets(home)
+    commands = [["dags", "test", topic, "--conf", conf]]
+    if not (home / "airflow.db").exists():
+        commands.insert(0, ["db", "migrate"])
+    done = [
+        subprocess.run([sys.executable, "-m", "airflow", *command], env=env, capture_output=True, text=True)
+        for command in commands
+    ]
+    print(done[-1].stdout[-20_000:], done[-1].stderr[-20_000:])
+    return 4 if any(each.returncode for each in done) else 0
 
 
 def _watch(name: str, now_ms: int) -> int:

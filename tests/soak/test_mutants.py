@@ -1,0 +1,92 @@
+"""The soak finds what a change of the product breaks: each mutant below within ten minutes. `make test-deep` runs it.
+
+A mutant is a copy of the checkout in which each of its texts is replaced by another one. The soak runs as a user
+starts it, without any option for the mutant, until its first finding.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from soak.site import ROOT
+
+WITHIN_MINUTES = 10
+COMMITS, RECLAIM = "spark_jobs/iceberg/commits.py", "spark_jobs/round/reclaim.py"
+LOCATIONS = "cleantail/lake/storage_locations.py"
+MUTANTS = {
+    "another topic's table is taken": [
+        ("cleantail/lake/catalogs.py", "if owner != topic.topic:", "if owner is None:"),
+    ],
+    "a commit takes 409 for no": [
+        (COMMITS, "return next((metadata for metadata in sent if _is_taken(metadata, table)), None)", "return None"),
+    ],
+    "a publish does not validate": [
+        (COMMITS, ".validateFromSnapshot(since).validateDeletedFiles()", ".validateFromSnapshot(since)"),
+        (COMMITS, "    delta.validateDataFilesExist(referenced)\n", ""),
+    ],
+    "a reclaim deletes files of a round that waits": [
+        (RECLAIM, "max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)", "0"),
+    ],
+    "a reclaim deletes files of others": [
+        (LOCATIONS, "elif uuid is not None and not _is_refused_creation(file, table):", "elif False:"),
+    ],
+    "a tombstone goes before its horizon": [
+        ("cleantail/log/horizons.py", "return min(now_ms + configs.delete_retention_ms, LONG_MAX)", "return now_ms"),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.deep
+@pytest.mark.integration
+@pytest.mark.spark
+@pytest.mark.timeout(60 * WITHIN_MINUTES + 300)
+@pytest.mark.parametrize("name", MUTANTS)
+def test_the_soak_finds_a_mutant(name, tmp_path):
+    checkout = tmp_path / "checkout"
+    copy_checkout(checkout)
+    for file, text, other in MUTANTS[name]:
+        source = (checkout / file).read_text()
+        assert source.count(text) == 1, f"{file} has changed: {text}"
+        (checkout / file).write_text(source.replace(text, other))
+    found = first_finding(checkout, tmp_path / "failures")
+    print(f"{name}: {found}")
+    assert found, f"the soak did not find it in {WITHIN_MINUTES} minutes: {name}"
+
+
+def copy_checkout(to: Path) -> None:
+    """Copy what git knows, as it is now."""
+    names = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
+    for name in filter(None, names.split("\0")):
+        if (ROOT / name).is_file():
+            (to / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, to / name)
+
+
+def first_finding(checkout: Path, failures: Path) -> str | None:
+    """Run the soak in a checkout until it reports a finding, and return the finding's first lines with its time."""
+    env = os.environ | {"CLEANTAIL_HOME": os.environ.get("CLEANTAIL_HOME") or str(ROOT / ".cleantail")}
+    env |= {"PYTHONPATH": str(checkout), "PYTHONUNBUFFERED": "1"}
+    command = [sys.executable, "-m", "soak", "--minutes", str(WITHIN_MINUTES), "--save", str(failures)]
+    began = time.monotonic()
+    with subprocess.Popen(command, cwd=checkout, env=env, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                print(line, end="")
+                if re.search(r": FINDING, \d+ acts", line):
+                    said = "".join(itertools.islice(process.stdout, 3))
+                    return f"after {time.monotonic() - began:.0f} s: {line}{said}"
+        finally:
+            process.send_signal(signal.SIGTERM)
+            process.communicate()  # it ends with what it started, and reports that
+    return None
