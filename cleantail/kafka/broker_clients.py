@@ -276,7 +276,7 @@ OURS = "cleantail "
 """Prefix of the metadata of each offset that Cleantail commits. The topic follows."""
 
 
-def tell_group(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[int, int]) -> None:
+def commit_group_offsets(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[int, int]) -> None:
     """Commit the offsets for source.kafka.group.id, if it is set. A failure is a warning: the table has the offsets.
 
     A group that has an offset of any topic without the metadata of Cleantail belongs to another application. It gets no

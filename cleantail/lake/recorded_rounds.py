@@ -16,7 +16,7 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import Rejection, decided, read_answer
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
-from cleantail.rounds.evidence_row import CHECKED_ROUND, COLUMNS, EvidenceRow
+from cleantail.rounds.evidence_row import CHECKED_ROUND, WORK_COLUMNS, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, Round, rounds_of
 from cleantail.rounds.publications import identity_of, publication_of, quarantine_of
 from cleantail.rounds.recorded_checks import (
@@ -62,7 +62,7 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
     snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
     table_columns = set(table.schema().column_names)  # the next round adds the missing ones
-    selected = tuple(name for name in (*fields, *measures, *snapshots, *COLUMNS) if name in table_columns)
+    selected = tuple(name for name in (*fields, *measures, *snapshots, *WORK_COLUMNS) if name in table_columns)
     return rounds_of(evidence_rows(table, EqualTo("topic", topic), selected))
 
 

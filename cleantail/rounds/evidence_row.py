@@ -30,7 +30,7 @@ VARIABLES = {
 
 Without these variables, a user has run the command line.
 """
-COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
+WORK_COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
 CLOCKS_AGREE_MS = 600_000
 """A run reads the clock once, and its last task may end minutes later. A smaller difference means nothing."""
 CHECKED_ROUND: Final = "checked_round"

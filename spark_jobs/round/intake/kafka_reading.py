@@ -25,7 +25,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
 from cleantail.home.home_folder import exclusive
-from cleantail.kafka.broker_clients import tell_group
+from cleantail.kafka.broker_clients import commit_group_offsets
 from cleantail.kafka.read_plan import (
     PORTION_OFFSETS,
     BrokerPolicy,
@@ -227,7 +227,7 @@ class BrokerLogs:
         return lambda: MessageReader(RangeReader(settings, name, isolation, stall_ms, deadline), most_headers)
 
     def tell(self, next_offsets: Mapping[int, int]) -> None:
-        tell_group(self.settings, self.topic, next_offsets)
+        commit_group_offsets(self.settings, self.topic, next_offsets)
 
 
 logger = logging.getLogger("cleantail.kafka")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from cleantail.lake.recorded_rounds import read_evidence
-from cleantail.rounds.evidence_row import COLUMNS, TaskRun
+from cleantail.rounds.evidence_row import WORK_COLUMNS, TaskRun
 from cleantail.rounds.past_rounds import rounds_of
 from cleantail.watch.log_metrics import totals_of
 from cleantail.watch.metrics import PUT_BACK, SAVED
@@ -65,7 +65,7 @@ def test_rows_of_versions_that_did_not_know_say_nothing(workshop):
     topic = workshop.topic("unknown-work")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "k", "v") for i in range(4)]))
     workshop.ok("compact", topic, "--now", NOW)
-    old = [{k: v for k, v in row.items() if k not in COLUMNS} for row in workshop.evidence(topic)]
+    old = [{k: v for k, v in row.items() if k not in WORK_COLUMNS} for row in workshop.evidence(topic)]
     [found] = rounds_of(old)
     assert (found.work.began_ms, found.duration_ms, found.work.checked_by, found.work.saved_bytes) == (None,) * 4
     assert totals_of(old)[SAVED, (topic,)] == 0
