@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
 import click
@@ -17,7 +16,7 @@ from cleantail.config.input_limits import FILE_BYTES, limit_text
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import BadLineError, CleantailError, OutsideError
-from cleantail.home.home_folder import make_folder
+from cleantail.home.stdin_copies import copy_folder
 from cleantail.human import counted, size
 from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.segment_files import find_logs
@@ -137,13 +136,9 @@ def _without_stdin(files: Sequence[Path], platform: Platform, progress: Progress
         return
     progress("reading stdin")
     most, read = platform.limits.of_input.file_bytes, 0
-    try:
-        folder = TemporaryDirectory(dir=make_folder(platform.home, "stdin"))
-    except OSError as e:
-        raise OutsideError(f"stdin cannot be copied to {platform.home}: {e.strerror}; nothing was appended") from None
-    with folder:
-        paths[STDIN] = Path(folder.name) / "stdin"
+    with ExitStack() as folders:
         try:
+            paths[STDIN] = folders.enter_context(copy_folder(platform.home)) / "stdin"
             with paths[STDIN].open("xb") as copy:
                 while block := sys.stdin.buffer.read(BLOCK_BYTES):
                     if (read := read + len(block)) > most:
@@ -151,7 +146,9 @@ def _without_stdin(files: Sequence[Path], platform: Platform, progress: Progress
                         raise CleantailError(too_much)
                     copy.write(block)
         except OSError as e:
-            raise OutsideError(f"stdin cannot be copied to {folder.name}: {e.strerror}; nothing was appended") from None
+            raise OutsideError(
+                f"stdin cannot be copied to {platform.home}: {e.strerror}; nothing was appended"
+            ) from None
         yield paths
 
 

@@ -6,8 +6,8 @@ none is left. Neither uses a reader of the rounds:
 1. The store lists the objects. The catalog gives the location of the metadata, and nothing else.
 2. Polars reads the key columns of each Parquet file, also of records that delete files hide. Of an object in a bucket,
    only these columns are downloaded.
-3. fastavro reads manifests and their lists. A manifest repeats bounds of keys. So it must go too if it names a file
-   with an erased key, or a file that is no longer there: nobody can read of which keys its bounds are.
+3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So it must go too if it
+   names a file with an erased key, or a file that is no longer there: nobody can read of which keys its bounds are.
 4. Metadata, Puffin files and delete files by position have no keys. Any other object is *unread*, and prevents a
    proof.
 
@@ -57,7 +57,7 @@ KeyColumn = tuple[tuple[int, str, str], ...]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file in a manifest. `live`: the snapshots of the manifest have it. `bounded`: its key may have bounds."""
+    """A file in a manifest. `live`: snapshots of the manifest have it. `bounded`: it has bounds of columns."""
 
     name: str
     live: bool
@@ -152,8 +152,8 @@ class TableScan:
         orphans = [name for name in left if name not in reached]
         wait = "and no snapshot has them. A commit that has just begun may need them: erase again after a day"
         found = [
-            ("have an erased key, or bounds of one", [name for name in left if name in reached]),
-            (f"have an erased key, or bounds of one, {wait}", orphans),
+            ("have an erased key, or bounds of its record", [name for name in left if name in reached]),
+            (f"have an erased key, or bounds of its record, {wait}", orphans),
             ("cannot be read by a scan", list(self.unread)),
             ("are named by the metadata, and the store does not list them", self.missing),
         ]
@@ -208,8 +208,7 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
         if lacking := sorted({*lists.values()} - manifests.keys()) + sorted({*manifest_names} - entries.keys()):
             # without it nobody knows which files the snapshot has, so that none may be deleted
             raise TableError(f"table {store.table}: {lacking[0]}, which its metadata name, is missing or damaged")
-        ids = {number for column in paths for number in _ids(document, column)}
-        files = {m: tuple(e.entry(ids, store) for e in content.entries) for m, content in entries.items()}
+        files = {m: tuple(e.entry(store) for e in content.entries) for m, content in entries.items()}
         live = {e.name for of_manifest in files.values() for e in of_manifest if e.live}
         parquet = sorted({n for n in {*store.objects, *live} if n.endswith(".parquet")}) if keys is not None else []
         found = dict(zip(parquet, threads.map(lambda n: store.keys_in(n, columns, keys), parquet), strict=True))
@@ -247,10 +246,10 @@ class _RawEntry:
     status: int
     content: int
     path: str
-    bounded: tuple[int, ...]
+    bounded: bool
 
-    def entry(self, ids: Collection[int], store: _Store) -> Entry:
-        bounded = self.content != POSITION_DELETES and not ids.isdisjoint(self.bounded)  # type: ignore[attr-defined]
+    def entry(self, store: _Store) -> Entry:
+        bounded = self.content != POSITION_DELETES and self.bounded
         return Entry(store.name_of(self.path), self.status != ENTRY_DELETED, bounded)
 
 
@@ -436,8 +435,8 @@ def _paths_by_id(schema: pa.Schema) -> dict[int, str]:
 
 
 def _raw(status: int, file: Mapping[str, Any]) -> _RawEntry:
-    bounds = [*(file.get("lower_bounds") or ()), *(file.get("upper_bounds") or ())]
-    return _RawEntry(status, file.get("content") or 0, file["file_path"], tuple(sorted({b["key"] for b in bounds})))
+    bounded = bool(file.get("lower_bounds") or file.get("upper_bounds"))
+    return _RawEntry(status, file.get("content") or 0, file["file_path"], bounded)
 
 
 def _without_scheme(path: str) -> str:

@@ -81,7 +81,7 @@ def append_to(table: Table, rows: pa.Table) -> None:
 def _old_snapshots(table: Table) -> list[int]:
     """Return the snapshots to expire: each in the metadata slows every commit. They go some at a time.
 
-    The rows stay. For the evidence, merge_evidence removes the files that only old snapshots have."""
+    The rows stay. A reclaim (merge_rows) removes the files that only old snapshots have."""
     from pyiceberg.table.refs import MAIN_BRANCH
 
     oldest_first = sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0)

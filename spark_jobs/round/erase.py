@@ -33,6 +33,7 @@ from cleantail.erasure.requests import HIDDEN, PUBLISHING, REMOVED, REWRITTEN
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog, side_tables
+from cleantail.lake.evaluate import read_facts
 from cleantail.lake.neighbours import GC_ENABLED, may_delete_files
 from cleantail.log.quarantine import kept_until_ms
 from cleantail.log.round_state import ERASE
@@ -320,12 +321,15 @@ def _take_inventory(done: Done, place: Place, scan: TableScan) -> None:
 
 
 def _hide(run: Run, keys: ErasedKeys, scans: Scans, done: Done) -> RoundResult | None:
-    """Publish a round that removes the keys' records. Return its result if it waits for approval or has failed."""
+    """Publish a round that removes the keys' records from the logs that have any. Return its result if it waits for
+    approval or has failed."""
     for place, scan in scans.items():
-        current = scan.files_of(scan.snapshot_id) if scan.snapshot_id is not None else set()
-        if not place.is_topic or current.isdisjoint(scan.holding):
+        facts = read_facts(run.table.topic) if place.is_topic else None
+        files = facts.files if facts is not None else ()
+        logs = {file.partition for file in files if _named(scan, file.path) in scan.holding}
+        if not logs:
             continue
-        result = erase_round(run, keys, int(time.time() * 1000))
+        result = erase_round(run, keys, int(time.time() * 1000), logs)
         if result.holds and result.checked:
             return drop_if_waiting(run, result)
         if result.round and result.published:

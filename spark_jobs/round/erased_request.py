@@ -21,6 +21,7 @@ from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.erasure.requests import APPROVED, CERTIFIED, FAILED, PROVEN, TOMBSTONED, ErasureEvent, ErasureRequest
 from cleantail.erasure.store import ErasureStore
 from cleantail.errors import CleantailError, OutsideError
+from cleantail.home.stdin_copies import delete_dead
 from cleantail.kafka.client_settings import settings_of_environment
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.erase import Erased, erase_keys
@@ -105,6 +106,7 @@ class RequestRun:
         source = self._source(request, keys)
         if problem := self._of_source(request, source):
             return Erased(problems=(problem,))
+        delete_dead(self.table.platform.home)
         before = {event.event: event.details for event in request.events}
         run = Run(self.table, self.progress, self.choice.user if self.choice.approve else None)
         erased = erase_keys(run, keys, self._note, before, request.excluded)

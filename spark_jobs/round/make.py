@@ -209,8 +209,8 @@ def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> St
     return staged
 
 
-def erasure_unit(table: TopicTable, now_ms: int, partitions: Collection[int] | None = None) -> WorkUnit:
-    """Return the logs of an erasure as one unit: `partitions`, or all. Without a table, the unit has none."""
+def erasure_unit(table: TopicTable, now_ms: int, partitions: Collection[int]) -> WorkUnit:
+    """Return these logs of an erasure as one unit. Without a table, the unit has none."""
     topic = table.topic
     facts = read_facts(topic) if table.exists() else None
     if facts is None or facts.snapshot_id is None:
@@ -226,7 +226,7 @@ def erasure_unit(table: TopicTable, now_ms: int, partitions: Collection[int] | N
             records=sum(file.records for file in facts.files_of(log.partition)),
         )
         for log in log_states(topic, facts, now_ms)
-        if (partitions is None or log.partition in partitions) and facts.files_of(log.partition)
+        if log.partition in partitions and facts.files_of(log.partition)
     )
     name = round_name(now_ms, facts.sequence_number)
     return WorkUnit(name, 0, now_ms, facts.snapshot_id, branch_name(f"ct_{name}_e0"), works)

@@ -26,7 +26,7 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from cleantail.config.topic_table import EARLIER_METADATA, EVIDENCE, SMALL_METADATA, quoted
+from cleantail.config.topic_table import EARLIER_METADATA, ERASED_KEYS, ERASURES, EVIDENCE, SMALL_METADATA, quoted
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, side_tables
@@ -76,12 +76,13 @@ UNUSED_AFTER_MS = 86_400_000
 """Minimum age of removed files, a day: a reader may use an older snapshot, or a writer may not have committed yet."""
 
 
-def merge_evidence(table: TopicTable) -> int:
-    """Merge the topic's files in the evidence table if there are many, and remove unused files.
+def merge_rows(table: TopicTable, of: str) -> int:
+    """Merge the topic's files in a table of Cleantail's own, such as the evidence, if there are many, and remove unused
+    files. `of`: its name without the namespace.
 
     Returns the number of merged files; 0 if another writer was faster. Reads no file list if the table has few files.
     """
-    name = quoted(f"{table.platform.catalog.name}.{table.platform.catalog.namespace}.{EVIDENCE}")
+    name = quoted(f"{table.platform.catalog.name}.{table.platform.catalog.namespace}.{of}")
     if not table.spark.catalog.tableExists(name):
         return 0
     snapshot = iceberg_table(table.spark, name).currentSnapshot()
@@ -92,22 +93,22 @@ def merge_evidence(table: TopicTable) -> int:
     try:
         merged = merge_beside(table, name, of_topic, MIN_FILES)
         if merged:
-            _remove_unused(table, name)
+            _remove_unused(table, of, name)
     except ConflictError as e:
-        logger.warning("the next run merges the rest of the evidence: %s", e)
+        logger.warning("the next run merges the rest of %s: %s", of, e)
     except TableError as e:
-        logger.warning("no file of the evidence is removed: %s", e)
+        logger.warning("no file of %s is removed: %s", of, e)
     return merged
 
 
-def _remove_unused(table: TopicTable, name: str) -> None:
+def _remove_unused(table: TopicTable, of: str, name: str) -> None:
     """Remove the files that no snapshot uses, including those that PyIceberg's expiry leaves.
 
     Raises TableError, and removes none, if some could belong to another table."""
     catalog = open_catalog(table.platform)
-    seen = catalog.load_table(f"{table.platform.catalog.namespace}.{EVIDENCE}")
+    seen = catalog.load_table(f"{table.platform.catalog.namespace}.{of}")
     require_separate_folder(catalog, table.platform, seen)
-    require_inner_files(EVIDENCE, seen.location(), named_by_metadata(seen))
+    require_inner_files(of, seen.location(), named_by_metadata(seen))
     before_ms, load = int(time.time() * 1000) - UNUSED_AFTER_MS, partial(iceberg_table, table.spark, name)
     past_unreadable(load, before_ms, partial(require_own_files, table.spark, name, seen.location()))
     since_ms = oldest_own_file_ms(seen)
@@ -277,7 +278,9 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     finally:
         if result.reclaimed_bytes > 0:
             append_reclaim(table, result.reclaimed_bytes, now_ms)
-    result = replace(result, evidence_files_merged=merge_evidence(table))
+    for of in (ERASURES, ERASED_KEYS):
+        merge_rows(table, of)
+    result = replace(result, evidence_files_merged=merge_rows(table, EVIDENCE))
     if folder is None:
         return result
     result = replace(

@@ -163,7 +163,7 @@ def erasure(table: TopicTable, keys: ErasedKeys, now_ms: int) -> RoundKind:
     """Return the kind of round that removes every record of these keys."""
 
     def plan(logs: RoundLogs) -> PlannedRound:
-        unit = erasure_unit(table, now_ms, logs.cleaned | logs.retained or None)
+        unit = erasure_unit(table, now_ms, logs.cleaned | logs.retained)
         return PlannedRound(unit.round, (unit,) if unit.partitions else (), partial(erase_unit, table, keys))
 
     return RoundKind(ERASE, now_ms, plan, partial(measure_erasure, table, keys))
@@ -254,10 +254,10 @@ def reconcile_round(run: Run, source: SourceTopic, now_ms: int, wait: bool = Fal
     return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
 
 
-def erase_round(run: Run, keys: ErasedKeys, now_ms: int) -> RoundResult:
-    """Remove every record of these keys in a checked round."""
+def erase_round(run: Run, keys: ErasedKeys, now_ms: int, partitions: Collection[int]) -> RoundResult:
+    """Remove every record of these keys from these logs in a checked round."""
     kind = erasure(run.table, keys, now_ms)
-    return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
+    return run_round(run, kind, kind.plan(RoundLogs(frozenset(partitions))))
 
 
 def run_round(run: Run, kind: RoundKind, start: PlannedRound | CheckedRound) -> RoundResult:

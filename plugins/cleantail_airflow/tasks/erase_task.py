@@ -2,6 +2,8 @@
 
 Keys are never in a param, an XCom or a log: requests come from the command line, or as files
 (cleantail.erasure.request_files). The result has ids of requests only.
+
+It also notifies the channels of deadlines of these topics: a topic whose own DAG is paused has no other run that does.
 """
 
 from __future__ import annotations
@@ -10,17 +12,23 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from airflow.sdk import BaseOperator, Context
 
+from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.driver_process import CERTIFICATE_KEY, of_driver, with_own_python
+from cleantail.watch.alarms import erasure_alarms
+from cleantail.watch.incidents import Condition
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
+from cleantail_airflow.alerts.alerting import EarlyLook, tell_now
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import spark_environment
 from cleantail_airflow.kafka_connection import client_settings
@@ -53,6 +61,7 @@ class EraseOperator(BaseOperator):
         for topic in topics:
             code, requests = self._erase(topic)
             certified[topic.topic] = requests
+            tell_now(topic, context, EarlyLook(partial(_deadlines, topic), _is_deadline))
             if code:
                 failed.append(f"{topic.topic} (exit code {code})")
         if failed:
@@ -78,6 +87,17 @@ class EraseOperator(BaseOperator):
     def on_kill(self) -> None:
         if self._process is not None and self._process.poll() is None:
             self._process.terminate()
+
+
+def _deadlines(topic: Topic) -> list[Condition]:
+    from cleantail.erasure.store import ErasureStore
+
+    return erasure_alarms(ErasureStore(topic.platform).requests(topic.topic), int(time.time() * 1000))
+
+
+def _is_deadline(condition: Condition) -> bool:
+    """Return whether it is of a request. A tombstone that is overdue has the same event, and a partition."""
+    return condition.event is Event.ERASURE and condition.partition is None
 
 
 def _document(line: str) -> dict[str, Any] | None:

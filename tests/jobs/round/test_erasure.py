@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cleantail.erasure.certificate import public_pem, require_chain, signing_key, verified
+from cleantail.home.home_folder import make_folder
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.tables import branch_name
 from spark_jobs.round import erase as erasing
@@ -120,6 +121,8 @@ def test_keys_that_were_never_found_are_counted_and_told(workshop, monkeypatch):
     request = json.loads(workshop.run("erasures", topic, "--json")[1])["requests"][0]["request"]
     content = json.loads(workshop.ok("certificate", "show", request))["certificate"]
     assert (content["request"]["keys"], content["steps"]["proven"]["keys_found"]) == (3, 1)
+    # the round reads only the log that has the key
+    assert {row["partition"] for row in workshop.evidence(topic) if row["kind"] == "erase"} == {0}
 
 
 # ---- what must not be touched, and what hides elsewhere
@@ -230,6 +233,30 @@ def test_a_commit_of_ours_that_another_writer_overtook_leaves_nothing_that_preve
     code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
     assert overtaken and code == 0, err + out
     assert holding(workshop, topic, GONE, VALUE) == {}
+
+
+def test_bounds_of_values_go_too_also_if_keys_have_none(workshop, monkeypatch, spark, table_of):
+    topic = workshop.topic("erased-bounds")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "other", "a")]))
+    table, metrics = table_of(topic), "write.metadata.metrics.column"
+    spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ('{metrics}.key'='none', '{metrics}.value'='full')")
+    more = [record(10, f"{GONE}-0", VALUE), record(11, "other", "b")]
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", more))
+    table.call("rewrite_data_files", "options => map('rewrite-all', 'true')")  # the manifest names a file that is gone
+    table.call("expire_snapshots", "older_than => TIMESTAMP '2100-01-01 00:00:00', retain_last => 1")
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    assert code == 0, err + out
+    assert holding(workshop, topic, GONE, VALUE) == {}
+
+
+def test_what_a_killed_ingestion_has_copied_from_standard_input_goes(workshop, monkeypatch):
+    topic = workshop.topic("erased-stdin")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    copy = make_folder(workshop.platform().home, "stdin", "tmp-of-a-dead-process") / "stdin"
+    copy.write_text(f"{GONE}-0")
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert code == 0, err + out
+    assert not copy.exists() and holding(workshop, topic, GONE, VALUE) == {}
 
 
 def test_an_object_that_no_reader_knows_prevents_a_proof(workshop, monkeypatch, table_of):

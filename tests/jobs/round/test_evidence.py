@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -12,12 +13,15 @@ from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlparse
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
 
 from cleantail.config.loading import load_platform
-from cleantail.config.topic_table import EVIDENCE
+from cleantail.config.topic_table import ERASED_KEYS, ERASURES, EVIDENCE
+from cleantail.erasure.requests import APPROVED, ErasureEvent
+from cleantail.erasure.store import ErasureStore
 from cleantail.errors import OutsideError
 from cleantail.lake import own_tables
 from cleantail.lake.catalogs import open_catalog
@@ -73,6 +77,32 @@ def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(works
     assert workshop.evidence(topic) == before
 
 
+def test_a_reclaim_merges_what_erasures_remember_too(workshop, monkeypatch):
+    separate(workshop, "merged_erasures")
+    monkeypatch.setenv("CLEANTAIL_ERASURE_KEY", base64.b64encode(bytes(32)).decode())
+    monkeypatch.setattr(reclaim, "MIN_FILES", 2)
+    topic = workshop.topic("many-erasures", {"cleantail.snapshot.retention.ms": 0} | NO_REWRITE)
+    for offset in (0, 1):  # the first snapshot expires, so that a reclaim is due
+        ingest(workshop, topic, f"erased-{offset}.jsonl", (offset, "a", "x"))
+    store = ErasureStore(workshop.platform())
+    for key in (b"k", b"l"):
+        request = store.request(topic, [key], by="ana", now_ms=NOW, deadline_ms=NOW + 1)
+        store.append(ErasureEvent(topic, request.id, APPROVED, NOW, "ana"))
+    before = store.requests(topic)
+    assert [own_files(workshop, of) for of in (ERASURES, ERASED_KEYS)] == [4, 2]
+    workshop.ok("reclaim", topic)
+    assert [own_files(workshop, of) for of in (ERASURES, ERASED_KEYS)] == [1, 1]
+    assert store.requests(topic) == before
+    keys = ErasureStore(workshop.platform()).erased_keys(topic)
+    assert keys is not None and keys.found(pa.array([b"k", b"m", b"l"], pa.binary())).tolist() == [True, False, True]
+
+
+def own_files(workshop, of):
+    """The number of data files of a table of Cleantail's own."""
+    platform = workshop.platform()
+    return len(open_catalog(platform).load_table(f"{platform.catalog.namespace}.{of}").inspect.files())
+
+
 def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, table_of, monkeypatch):
     separate(workshop, "unused_evidence")
     monkeypatch.setattr(reclaim, "MIN_FILES", 2)
@@ -83,7 +113,7 @@ def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, tab
     before = workshop.evidence(topic)
     data = Path(urlparse(evidence_table(workshop).location()).path) / "data"
     shutil.copy(next(data.rglob("*.parquet")), data / "of-no-snapshot.parquet")  # as PyIceberg's expiry leaves it
-    assert reclaim.merge_evidence(table_of(topic)) == 3
+    assert reclaim.merge_rows(table_of(topic), EVIDENCE) == 3
     assert workshop.evidence(topic) == before
     used = set().union(*files_by_topic(workshop).values())
     assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
@@ -102,7 +132,7 @@ def test_files_older_than_all_kept_metadata_are_removed_too(workshop, table_of, 
     shutil.copy(next((folder / "data").rglob("*.parquet")), left)
     for path, days in ((first, 5), (left, 3)):
         os.utime(path, (time.time() - days * 86_400,) * 2)
-    reclaim.merge_evidence(table_of(topic))
+    reclaim.merge_rows(table_of(topic), EVIDENCE)
     assert not left.exists() and first.exists()
     assert len(workshop.evidence(topic)) == 25
 
@@ -119,12 +149,12 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
     for n in range(4):
         append(n)
     # a JVM's first rewrite registers Iceberg's catalog of rewrites, which two threads cannot; two reclaims are two JVMs
-    assert reclaim.merge_evidence(table) == 4
+    assert reclaim.merge_rows(table, EVIDENCE) == 4
     for n in range(4, 8):
         append(n)
     with ThreadPoolExecutor(3) as pool:
         appended = pool.submit(lambda: [append(n) for n in range(8, 14)])
-        merges = [pool.submit(reclaim.merge_evidence, table) for _ in range(2)]
+        merges = [pool.submit(reclaim.merge_rows, table, EVIDENCE) for _ in range(2)]
         merged = [merge.result() for merge in merges]
         appended.result()
     assert max(merged) >= 4

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,10 @@ import pytest
 from cleantail.config.loading import find_topic
 from cleantail.erasure.requests import REJECTED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
+from cleantail.watch.incidents import Book
 from cleantail_airflow import erasure_dag
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
+from cleantail_airflow.alerts import alerting
 from cleantail_airflow.tasks import erase_task
 from cleantail_airflow.tasks.erase_task import EraseOperator
 
@@ -76,6 +79,48 @@ def test_a_command_that_fails_fails_the_task_and_its_reason_is_in_the_log(
         execute(config)
     log = capsys.readouterr().out
     assert "CLEANTAIL_CERTIFICATE_KEY is not set" in log and "marker" not in log
+
+
+class Task:
+    task_id, run_id, dag_id = "erase", "manual__1", "cleantail_erasures"
+    log_url = "http://localhost/dags/cleantail_erasures/runs/manual__1/tasks/erase"
+
+    def xcom_pull(self, **_: Any) -> None:
+        """The DAG has no task `evaluate`."""
+
+
+def test_deadlines_are_told_although_the_topics_own_dag_does_not_run(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    alerts = '[{"type": "file", "path": "alerts/all.jsonl"}]'
+    (config / "topics" / "orders.yaml").write_text(f"topic: orders\nalerts: {alerts}\n")
+    book = Book()
+
+    class Store:
+        def load(self) -> Book:
+            return book
+
+        def save(self, changed: Book) -> None:
+            nonlocal book
+            book = changed
+
+    monkeypatch.setattr(alerting, "locked_book", lambda *_: nullcontext(Store()))  # Airflow's variable
+    monkeypatch.delenv("CLEANTAIL_CERTIFICATE_KEY", raising=False)
+    request_for(config, "orders")
+
+    def told() -> list[tuple[str, str]]:
+        context = {"params": {"topic": "orders"}, "ti": Task()}
+        with pytest.raises(AirflowFailException, match="exit code 2"):
+            EraseOperator(task_id="erase", config_dir=str(config)).execute(context)  # type: ignore[arg-type]
+        lines = (tmp_path / "home" / "alerts" / "all.jsonl").read_text().splitlines()
+        return [(line["event"], line["state"]) for line in map(json.loads, lines)]
+
+    assert told() == told() == [("erasure_overdue", "open")]
+    store = ErasureStore(find_topic("orders", config).platform)
+    [request] = store.requests("orders")
+    store.append(ErasureEvent("orders", request.id, REJECTED, 3, "ana"))
+    store.request("orders", [b"k2"], by="ana", now_ms=4, deadline_ms=1 << 50)  # has time
+    assert told() == [("erasure_overdue", "open"), ("erasure_overdue", "resolved")]
 
 
 def test_the_command_gets_the_key_that_signs_and_only_its_own_brokers(
