@@ -120,7 +120,7 @@ def test_deadlines_are_told_although_the_topics_own_dag_does_not_run(
     [request] = store.requests("orders")
     store.append(ErasureEvent("orders", request.id, REJECTED, 3, "ana"))
     store.request("orders", [b"k2"], by="ana", now_ms=4, deadline_ms=1 << 50)  # has time
-    assert told() == [("erasure_overdue", "open"), ("erasure_overdue", "resolved")]
+    assert told() == [("erasure_overdue", "open"), ("erasure_overdue", "over")]
 
 
 def test_the_command_gets_the_key_that_signs_and_only_its_own_brokers(

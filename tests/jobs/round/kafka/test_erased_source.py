@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pyarrow as pa
 import pytest
 
@@ -9,6 +11,7 @@ from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import settings_of_environment
 from spark_jobs.round.erased_source import source_state, write_tombstones
+from tests.jobs.round.test_erasure import SECRETS, erase
 
 ERASED = [b"alive", b"again", b"deleted", b"absent", b"both", b""]
 
@@ -92,3 +95,24 @@ def test_a_tombstone_that_the_brokers_refuse_is_an_error_without_its_key(worksho
     with pytest.raises(CleantailError, match=r"1 tombstone of 1 not written") as error:
         write_tombstones(topic, settings, [(0, b"marker")])
     assert "marker" not in str(error.value)
+
+
+def test_a_certificate_has_the_state_after_its_tombstones_and_the_tombstones_do_not_come_back(
+    workshop, kafka, monkeypatch
+):
+    for name, text in SECRETS.items():
+        monkeypatch.setenv(name, text)
+    topic = workshop.topic("erased-with-tombstones", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"gone", b"1"), (b"kept", b"2")])
+    workshop.ok("ingest", topic)
+    code, out, err = erase(workshop, monkeypatch, topic, "gone")
+    assert (code, "1 key alive" in out) == (1, True), err
+    [request] = json.loads(workshop.ok("erase", topic, "--tombstone", "--json"))["requests"]
+    content = json.loads(request["certificate"])["certificate"]
+    state = {name: content["source"][name] for name in ("keys_alive", "keys_with_tombstone", "records_with_value")}
+    assert state == {"keys_alive": 0, "keys_with_tombstone": 1, "records_with_value": 1}
+    assert content["source"]["read_to"] == {"0": 3} and content["tombstones"]["written"] == 1
+    assert [name for name in content["exclusions"] if "all with a tombstone" in name]
+    workshop.ok("ingest", topic)
+    assert [r["key"] for r in workshop.read(topic)] == ["kept"]
