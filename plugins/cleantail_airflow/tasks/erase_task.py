@@ -28,7 +28,7 @@ from cleantail.home.driver_process import CERTIFICATE_KEY, of_driver, with_own_p
 from cleantail.watch.alarms import erasure_alarms
 from cleantail.watch.incidents import Condition
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.alerting import EarlyLook, tell_now
+from cleantail_airflow.alerts.alerting import EarlyLook, notify_now
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import spark_environment
 from cleantail_airflow.kafka_connection import client_settings
@@ -61,7 +61,7 @@ class EraseOperator(BaseOperator):
         for topic in topics:
             code, requests = self._erase(topic)
             certified[topic.topic] = requests
-            tell_now(topic, context, EarlyLook(partial(_deadlines, topic), _is_deadline))
+            notify_now(topic, context, EarlyLook(partial(_deadlines, topic), _is_deadline))
             if code:
                 failed.append(f"{topic.topic} (exit code {code})")
         if failed:

@@ -89,7 +89,7 @@ class Task:
         """The DAG has no task `evaluate`."""
 
 
-def test_deadlines_are_told_although_the_topics_own_dag_does_not_run(
+def test_channels_are_notified_of_deadlines_although_the_topics_own_dag_does_not_run(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     alerts = '[{"type": "file", "path": "alerts/all.jsonl"}]'
@@ -108,19 +108,19 @@ def test_deadlines_are_told_although_the_topics_own_dag_does_not_run(
     monkeypatch.delenv("CLEANTAIL_CERTIFICATE_KEY", raising=False)
     request_for(config, "orders")
 
-    def told() -> list[tuple[str, str]]:
+    def notified() -> list[tuple[str, str]]:
         context = {"params": {"topic": "orders"}, "ti": Task()}
         with pytest.raises(AirflowFailException, match="exit code 2"):
             EraseOperator(task_id="erase", config_dir=str(config)).execute(context)  # type: ignore[arg-type]
         lines = (tmp_path / "home" / "alerts" / "all.jsonl").read_text().splitlines()
         return [(line["event"], line["state"]) for line in map(json.loads, lines)]
 
-    assert told() == told() == [("erasure_overdue", "open")]
+    assert notified() == notified() == [("erasure_overdue", "open")]
     store = ErasureStore(find_topic("orders", config).platform)
     [request] = store.requests("orders")
     store.append(ErasureEvent("orders", request.id, REJECTED, 3, "ana"))
     store.request("orders", [b"k2"], by="ana", now_ms=4, deadline_ms=1 << 50)  # has time
-    assert told() == [("erasure_overdue", "open"), ("erasure_overdue", "over")]
+    assert notified() == [("erasure_overdue", "open"), ("erasure_overdue", "over")]
 
 
 def test_the_command_gets_the_key_that_signs_and_only_its_own_brokers(
