@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from cleantail.errors import ConflictError, OvertakenError, TableError, UnknownCommitError
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import FIRST_METADATA, files_outside, location_of, surely_inside, table_folders
-from spark_jobs.iceberg.commits import Load, conflict, require_same_main, send
+from spark_jobs.iceberg.commits import Committed, Load, conflict, require_same_main, send
 from spark_jobs.iceberg.iceberg_reads import asked_again, listed_by_io, texts
 from spark_jobs.iceberg.jvm.java_collections import each
 
@@ -43,9 +43,9 @@ def require_own_files(spark: SparkSession, name: str, location: str) -> None:
 
 
 def expire_snapshots(
-    spark: SparkSession, load: Load, older_than_ms: int, location: str, noted: Mapping[str, str] | None = None
+    spark: SparkSession, to: Committed | Load, older_than_ms: int, location: str, noted: Mapping[str, str] | None = None
 ) -> int:
-    """Expire snapshots older than `older_than_ms`, and return their number.
+    """Expire snapshots older than `older_than_ms`, and return their number. `to`: as in send.
 
     The current snapshot of each branch stays. If the table's `gc.enabled` is false, none expires. `location` is the
     table's location when it was checked: another user may have moved it since. `noted`: properties that the commit
@@ -54,6 +54,7 @@ def expire_snapshots(
     The commit is ours (spark_jobs.iceberg.commits). Iceberg's action then compares the table as loaded before with
     the current table, and returns the files that only expired snapshots have.
     """
+    load = to if callable(to) else to.load
     before = [load() for _ in range(ACTION_TRIES)]
     if not may_delete_files(texts(before[0].properties())):
         return 0
@@ -69,7 +70,7 @@ def expire_snapshots(
                 update.set(name, value)
             update.commit()
 
-    left = {int(snapshot.snapshotId()) for snapshot in each(send(load, stage).snapshots())}
+    left = {int(snapshot.snapshotId()) for snapshot in each(send(to, stage).snapshots())}
     if gone := there - left:
         expired = _with_next(before, lambda table: _files_of_expired(spark, table))
         _delete(spark, before[0], expired, location)

@@ -288,7 +288,7 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
         evidence_rows_summarized=summarize_days(table, until_ms),
         results_removed=remove_results(table.topic, until_ms),
     )
-    expired = expire_snapshots(table.spark, table.load, oldest_ms, folder.location, _stored(table, clock_ms))
+    expired = expire_snapshots(table.spark, table, oldest_ms, folder.location, _stored(table, clock_ms))
     removed = remove_orphans(table.spark, table.load(), orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
     return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)

@@ -197,6 +197,7 @@ def test_an_orphan_older_than_the_metadata_that_commits_have_kept_goes(workshop,
         os.utime(file, (time.time() - days * DAY_MS / 1000,) * 2)
     assert workshop.json("reclaim", topic, "--now", AHEAD)["orphans_removed"] == 1
     assert first.exists() and not orphan.exists()
+    assert len(list((place / "metadata").glob("*.metadata.json"))) == 3  # the first, the current, and one before it
 
 
 def test_by_a_clock_ahead_nothing_expires_where_the_platform_does_not_say_so(workshop, filled, table_of):
