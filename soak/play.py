@@ -68,8 +68,8 @@ class Player:
         for number, act in enumerate(self.history.acts):
             try:
                 self.act(act)
-            except Finding as e:
-                raise Finding(f"act {number}, {shown(act)}: {e}") from None
+            except Exception as e:  # also those of the oracle, which cannot read a broken table
+                raise Finding(f"act {number}, {shown(act)}: {e if isinstance(e, Finding) else repr(e)}") from e
         self.settle()
 
     # ---- acts
@@ -317,8 +317,8 @@ class Player:
         """Bring the topic to its end by plain runs, and compare all that is said of it. Raises Finding."""
         try:
             self._settle()
-        except Finding as e:
-            raise Finding(f"at the end: {e}") from None
+        except Exception as e:
+            raise Finding(f"at the end: {e if isinstance(e, Finding) else repr(e)}") from e
 
     def _settle(self) -> None:
         truth = self.truth
