@@ -455,14 +455,11 @@ def shrink(history: History, fails: Callable[[History], bool], say: Callable[[st
 
     acts, size = list(history.acts), len(history.acts) // 2
     while size:
-        start = 0
-        while start < len(acts):
-            fewer = acts[:start] + acts[start + size :]
+        for end in range(len(acts), 0, -size):  # the last first: acts after the failing one go at once
+            fewer = acts[: max(end - size, 0)] + acts[end:]
             if fewer and fails(with_acts(fewer)):
                 acts = fewer
                 say(f"{len(acts)} acts still fail")
-            else:
-                start += size
         size //= 2
     for n, act in enumerate(acts):
         simplest: tuple[dict[str, Any], ...] = ({"meanwhile": ()}, {"fault": None})
