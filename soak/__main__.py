@@ -48,14 +48,10 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all histories (1)")
     parser.add_argument("--start", type=int, default=0, metavar="N", help="number of the first history (0)")
     parser.add_argument("--machines", type=int, default=2, metavar="N", help="processes with homes of their own (2)")
-    parser.add_argument(
-        "--platform", type=Path, metavar="FILE", help="defaults.yaml of a staging platform: its catalog"
-    )
+    parser.add_argument("--platform", type=Path, metavar="FILE", help="defaults.yaml of a staging platform")
     parser.add_argument("--sql", action="store_true", help="a catalog in Postgres, in place of a REST server")
     parser.add_argument("--no-kafka", action="store_true", help="no broker, and no history from Kafka")
-    parser.add_argument(
-        "--version", type=Path, action="append", default=[], metavar="DIR", help="a checkout to up- or downgrade to"
-    )
+    parser.add_argument("--version", type=Path, action="append", default=[], metavar="DIR", help="another checkout")
     parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="play these; may be repeated")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a saved history")
     parser.add_argument("--shrink", type=Path, metavar="FILE", help="make a saved history that fails shorter")
@@ -153,11 +149,17 @@ class Soak:
         say(f"FINDING, again by `python -m soak --replay {file}`:\n{found}")
 
     def _shrink(self, history: History) -> int:
-        shorter = shrink(history, lambda each: self.finding("shrink", each) is not None, say)
+        kind = kind_of(self.finding("shrink", history))
+        shorter = shrink(history, lambda each: kind_of(self.finding("shrink", each)) == kind != "", say)
         file = self.arguments.shrink.with_suffix(".short.json")
         file.write_text(shorter.as_json())
         say(f"{len(shorter.acts)} of {len(history.acts)} acts: {file}")
         return 1
+
+
+def kind_of(found: str | None) -> str:
+    """Return the beginning of what was found, without act, numbers and names. A shorter history must find the same."""
+    return re.sub(r"\d+|soak_\w+", "", (found or "").partition(": ")[2].partition("\n")[0])[:50]
 
 
 def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, minutes: float) -> None:

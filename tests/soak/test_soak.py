@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from soak.__main__ import kind_of as finding_kind
 from soak.gateway import Fault, kind_of
 from soak.histories import FAULTS, FIRST, POINTS, Act, History, Record, histories, parse_history
 from soak.oracle import Truth
@@ -88,6 +89,13 @@ def test_a_failing_history_is_made_shorter_and_loses_the_faults_that_do_not_matt
         [("ingest", None), ("compact", "twice")],
         [("compact", "twice"), ("ingest", None)],
     )
+
+
+def test_a_shorter_history_must_find_the_same():
+    lost = "act 3, read on machine 0: Record(partition=0, offset=7) is lost\n\n0: ingest soak_1 -> 0"
+    assert finding_kind(lost) == finding_kind("act 1, read on machine 1: Record(partition=1, offset=2) is lost")
+    assert finding_kind(lost) not in ("", finding_kind("act 1, read on machine 0: ingest soak_2: exit code 4"))
+    assert finding_kind(None) == ""
 
 
 @pytest.mark.integration
