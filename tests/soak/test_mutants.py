@@ -31,7 +31,7 @@ MUTANTS = {
         (COMMITS, "return next((metadata for metadata in sent if _is_taken(metadata, table)), None)", "return None"),
     ],
     "a publish does not validate": [
-        (COMMITS, ".validateFromSnapshot(since).validateDeletedFiles()", ".validateFromSnapshot(since)"),
+        (COMMITS, ".newRowDelta().validateFromSnapshot(since).validateDeletedFiles()", ".newRowDelta()"),
         (COMMITS, "    delta.validateDataFilesExist(referenced)\n", ""),
     ],
     "a reclaim deletes files of a round that waits": [
