@@ -249,6 +249,19 @@ def test_bounds_of_values_go_too_also_if_keys_have_none(workshop, monkeypatch, s
     assert holding(workshop, topic, GONE, VALUE) == {}
 
 
+def test_statistics_that_an_engine_has_computed_go_with_their_snapshot(workshop, monkeypatch, table_of):
+    topic = workshop.topic("erased-statistics")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    table = table_of(topic)
+    table.call("compute_table_stats", "columns => array('key')")
+    table.call("compute_partition_stats", f"snapshot_id => {table.load().currentSnapshot().snapshotId()}L")
+    folder = Path(str(table.load().location()).removeprefix("file:"))
+    assert [*folder.rglob("*.stats")]
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert code == 0, err + out
+    assert holding(workshop, topic, GONE, VALUE) == {}
+
+
 def test_what_a_killed_ingestion_has_copied_from_standard_input_goes(workshop, monkeypatch):
     topic = workshop.topic("erased-stdin")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
