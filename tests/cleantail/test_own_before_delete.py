@@ -65,6 +65,7 @@ OWNED = {
         "unlink": "a cache that SQLite calls damaged",
     },
     "spark_jobs/convert.py": {"removeBranch": "has this conversion's name, with the nanosecond of its start"},
+    "cleantail/home/stdin_copies.py": {"rmtree": "copies whose process has ended: this one took its lock"},
     "spark_jobs/engine/task_keys.py": {
         "DROP TABLE": "in a database of this task",
         "rmtree": "a temporary folder that this task has made",
@@ -92,6 +93,9 @@ OWNED = {
     },
     "spark_jobs/round/evidence.py": {
         "unlink": "rows of this process, or of one that has ended, which are appended now"
+    },
+    "spark_jobs/iceberg/jvm/unneeded_files.py": {
+        "deleteFile": "files that this transaction has written, and that none of its snapshots names"
     },
     "spark_jobs/iceberg/jvm/quiet_jvm.py": {"rmtree": "temporary folders that this process has made"},
     "spark_jobs/quality/data_docs.py": {
