@@ -616,7 +616,7 @@ def with_uncommitted(
     Its manifests are written. Raises ConflictError."""
     iceberg, jvm = table.load(), table.jvm
     try:
-        transaction = iceberg.newTransaction()
+        transaction = asked_again(iceberg.newTransaction)
         _stage_branch(jvm, iceberg, transaction, branch, base_snapshot_id, change, summary)
         metadata = transaction.currentMetadata()
         delete_unneeded(transaction, metadata, iceberg.io())
