@@ -49,7 +49,16 @@ from spark_jobs.convert_tasks import (
     search,
 )
 from spark_jobs.engine.tasks import require_python, run_described, stored_work
-from spark_jobs.iceberg.commits import Load, drop_branches, overtaken, replay, send, stage_deletes, with_summary
+from spark_jobs.iceberg.commits import (
+    Load,
+    drop_branches,
+    overtaken,
+    replay,
+    send,
+    stage_deletes,
+    with_summary,
+    within,
+)
 from spark_jobs.iceberg.delete_files import read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import PartitionConstants
 from spark_jobs.iceberg.iceberg_reads import BranchChange, asked_again, data_file_of, history, iceberg_table, identity
@@ -429,7 +438,7 @@ def _publish(
         now = int(table.currentSnapshot().snapshotId())
         if now != base:
             _require_unchanged(jvm, table, base, entries, change)
-        delta = transaction.newRowDelta().validateFromSnapshot(now).validateDeletedFiles()
+        delta = within(transaction).newRowDelta().validateFromSnapshot(now).validateDeletedFiles()
         replay(jvm, delta, change, by_position=True)
         with_summary(delta, _summary(done)).commit()
         if table.refs().containsKey(branch):

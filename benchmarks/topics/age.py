@@ -8,8 +8,9 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,8 +29,8 @@ TOPIC, RECORDS, KEYS, MINUTE_MS = "bench_age", 60, 40, 60_000
 """A run has a file of so many records, in one partition. The next run is some minutes later."""
 POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 """Each run compacts what it has ingested. All other configs have their defaults."""
-PART, PARTS = 100, 5
-"""A row has so many runs, or a part of all if there are fewer."""
+PART, PARTS, TOLD = 100, 5, 20
+"""A row has so many runs, or a part of all if there are fewer. Each 20th run is told."""
 COLUMNS = (
     Column("run", "count"),
     Column("median, s"),
@@ -39,8 +40,10 @@ COLUMNS = (
     Column("properties", "count"),
     Column("of properties", "bytes"),
     Column("snapshots", "count"),
-    Column("files of the warehouse", "count"),
-    Column("of the warehouse", "bytes"),
+    Column("files of the table", "count"),
+    Column("of the table", "bytes"),
+    Column("files of the evidence", "count"),
+    Column("of the evidence", "bytes"),
     Column("files of the home", "count"),
     Column("of the home", "bytes"),
 )
@@ -92,7 +95,9 @@ def _version(platform: Platform, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """What there was after a run, its seconds, and its commits by station."""
+    """What there was after a run, its seconds, and its commits by station.
+
+    `of_folders`: number and bytes of the files of the table, of the evidence, and of the home without the warehouse."""
 
     run: int
     seconds: float
@@ -102,8 +107,7 @@ class Age:
     properties: int
     property_bytes: int
     snapshots: int
-    warehouse: tuple[int, int]
-    home: tuple[int, int]
+    of_folders: tuple[int, ...]
 
 
 def run(options: Options) -> Table:
@@ -113,7 +117,8 @@ def run(options: Options) -> Table:
     notes = (
         f"One topic of one partition, {RECORDS} records a run, a run every {options.minutes} minutes by a simulated "
         "clock, in one Spark application. A row has the last run of its part, with median and mean of that part.",
-        "After each run its snapshots and files are dated by the simulated clock, so that they expire as in a year.",
+        "Python has that clock. What the JVM and the file system have dated is dated by it after each run: snapshots "
+        "and files of the table and of the evidence. So all expire as in a year.",
         "A snapshot counts on all branches. Files of the home are without the warehouse.",
     )
     return Table("age", "A small topic as it grows old", COLUMNS, tuple(map(_row, parts)), notes)
@@ -125,7 +130,7 @@ def _row(ages: Sequence[Age]) -> tuple[Value, ...]:
         *(last.run, statistics.median(age.seconds for age in ages)),
         *(_by_station([age.of_table for age in ages]), _by_station([age.of_evidence for age in ages])),
         *(last.metadata_bytes, last.properties, last.property_bytes, last.snapshots),
-        *(*last.warehouse, *last.home),
+        *last.of_folders,
     )
 
 
@@ -136,22 +141,32 @@ def _by_station(counts: Sequence[Mapping[str, int]]) -> str:
 
 
 def measure(lake: Lake, runs: int, minutes: int) -> list[Age]:
+    ages: list[Age] = []
     lake.write_topic(TOPIC, POLICY, source={"path": f"{lake.home}/landing/*.jsonl"})
     (lake.home / "landing").mkdir(parents=True, exist_ok=True)
     platform = lake.platform.model_copy(update={"allow_clock": True})
     lake.session()
-    now_ms, every_ms = int(time.time() * 1000), minutes * MINUTE_MS  # ends at the real clock
-    return [_aged(lake, platform, number, now_ms - (runs - number) * every_ms) for number in range(1, runs + 1)]
+    real, every_s = time.time, minutes * 60
+    try:
+        for number in range(1, runs + 1):
+            time.time = partial(_behind, real, (runs - number) * every_s)  # the last run has the real clock
+            ages.append(_aged(lake, platform, number))
+    finally:
+        time.time = real
+    return ages
 
 
-def _aged(lake: Lake, platform: Platform, number: int, now_ms: int) -> Age:
+def _behind(clock: Callable[[], float], by_s: float) -> float:
+    return clock() - by_s
+
+
+def _aged(lake: Lake, platform: Platform, number: int) -> Age:
     from cleantail.rounds.pack_results import PackRequest
     from cleantail.rounds.stations import EVALUATE
     from spark_jobs.run.topic_batch import run_batch
     from spark_jobs.run.topic_run import TopicRun
 
-    if number % 20 == 1:
-        say(f"run {number}")
+    now_ms = int(time.time() * 1000)
     landed = lake.home / "landing" / f"{number:06}.jsonl"
     landed.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(number, now_ms)))
     topic = lake.topic(TOPIC).on(platform)
@@ -169,25 +184,32 @@ def _aged(lake: Lake, platform: Platform, number: int, now_ms: int) -> Age:
         raise BenchmarkError(f"run {number} of {TOPIC} did not publish: {stations.outcome}")
     landed.unlink()
     age = _age(lake, platform, number, seconds, commits, topic.table)
-    _date(lake, platform, topic.table, now_ms)
+    _date(lake, platform, commits.versions, now_ms)
+    if number % TOLD == 0:
+        say(str(age))
     return age
 
 
 def _age(lake: Lake, platform: Platform, number: int, seconds: float, commits: Commits, table: str) -> Age:
-    return Age(number, seconds, commits.of_table, commits.of_evidence, *_metadata(platform, table), *_disk(lake))
+    return Age(number, seconds, commits.of_table, commits.of_evidence, *_metadata(platform, table), _disk(lake, table))
 
 
-def _date(lake: Lake, platform: Platform, table: str, now_ms: int) -> None:
-    """Date what the run has made by the simulated clock: the snapshots in the current metadata file, and all files."""
+def _date(lake: Lake, platform: Platform, tables: Iterable[str], now_ms: int) -> None:
+    """Date what the run has made by the simulated clock: the snapshots in the tables' current metadata files, and all
+    files."""
     from cleantail.lake.catalogs import kept_catalog
 
-    location = Path(kept_catalog(platform).load_table(table).metadata_location.removeprefix("file:"))
-    metadata = json.loads(gzip.decompress(location.read_bytes()))
-    for entry in (metadata, *(e for name in ("snapshots", "snapshot-log", "metadata-log") for e in metadata[name])):
-        for name in ("timestamp-ms", "last-updated-ms"):
-            if name in entry:
-                entry[name] = min(entry[name], now_ms)
-    location.write_bytes(gzip.compress(json.dumps(metadata).encode()))
+    for table in tables:
+        location = Path(kept_catalog(platform).load_table(table).metadata_location.removeprefix("file:"))
+        packed = location.name.endswith(".gz.metadata.json")
+        text = location.read_bytes()
+        metadata = json.loads(gzip.decompress(text) if packed else text)
+        for entry in (metadata, *(e for name in ("snapshots", "snapshot-log", "metadata-log") for e in metadata[name])):
+            for name in ("timestamp-ms", "last-updated-ms"):
+                if name in entry:
+                    entry[name] = min(entry[name], now_ms)
+        text = json.dumps(metadata).encode()
+        location.write_bytes(gzip.compress(text) if packed else text)
     for file in lake.home.rglob("*"):
         if file.is_file() and file.stat().st_mtime > now_ms / 1000 + 1:
             os.utime(file, (now_ms / 1000, now_ms / 1000))
@@ -218,12 +240,15 @@ def _metadata(platform: Platform, name: str) -> tuple[int, int, int, int]:
     return file.stat().st_size, len(table.properties), texts, len(table.metadata.snapshots)
 
 
-def _disk(lake: Lake) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Return number and bytes of the files below the warehouse, and of those below the rest of the home."""
+def _disk(lake: Lake, table: str) -> tuple[int, ...]:
+    """Return number and bytes of the files of the table, of the evidence, and of the home without the warehouse."""
     warehouse = lake.home / "warehouse"
-    sizes = [(warehouse in file.parents, file.stat().st_size) for file in lake.home.rglob("*") if file.is_file()]
-    inside, outside = ([size for is_in, size in sizes if is_in is place] for place in (True, False))
-    return (len(inside), sum(inside)), (len(outside), sum(outside))
+    sizes: dict[str, list[int]] = {table.rpartition(".")[2]: [], EVIDENCE: [], "": []}
+    for file in lake.home.rglob("*"):
+        if file.is_file():
+            folder = file.relative_to(warehouse).parts[1] if warehouse in file.parents else ""
+            sizes.setdefault(folder, []).append(file.stat().st_size)
+    return tuple(number for found in list(sizes.values())[:3] for number in (len(found), sum(found)))
 
 
 def _lines(number: int, now_ms: int) -> Iterator[Mapping[str, object]]:

@@ -61,7 +61,6 @@ from spark_jobs.iceberg.iceberg_reads import (
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.jvm.static_members import static
-from spark_jobs.iceberg.jvm.unneeded_files import delete_unneeded
 
 logger = logging.getLogger("cleantail.commits")
 T = TypeVar("T")
@@ -134,7 +133,6 @@ def send(
                 commit_and_keep(operations, start, metadata)
             else:
                 operations.commit(start, metadata)
-            delete_unneeded(transaction, metadata, iceberg.io())
             return metadata
         except IllegalArgumentException as e:
             error = void(e)
@@ -150,6 +148,13 @@ def send(
         raise error from None
 
     return COMMITS.run(once)
+
+
+def within(transaction: Any) -> Any:
+    """Return a table whose commits become part of the transaction. Each deletes the manifests that it has written and
+    merged into another: `Transaction` deletes those of its own operations only in `commitTransaction`."""
+    staged = transaction.table()
+    return JavaClass("org.apache.iceberg.BaseTable", transaction._gateway_client)(staged.operations(), staged.name())
 
 
 def before_commit(iceberg: Any, metadata: Any) -> None:
@@ -453,7 +458,7 @@ def append_files(
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
         require_denylist(table, there, denylist)
         require_history(table.jvm, transaction.table(), table.topic.table)
-        _append(transaction, transaction.newAppend(), files, summary)
+        _append(transaction, within(transaction).newAppend(), files, summary)
         marks = marked(transaction, table.topic.table, ingested=True)
         retention_ms = table.topic.config.cleantail_ingested_retention_ms
         aged, gone = ({}, ()) if present is None else aged_marks(there, present, now_ms, retention_ms)
@@ -508,7 +513,7 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
             raise ConflictError(f"another ingestion into {table.topic.table} was faster: nothing was appended")
         require_denylist(table, properties, advance.denylist)
         require_history(table.jvm, now, table.topic.table)
-        append = transaction.newAppend() if files else transaction.newFastAppend()
+        append = within(transaction).newAppend() if files else transaction.newFastAppend()
         _append(transaction, append, files, advance.summary)
         left_out = with_left_out(properties, table.topic.table, advance.left_out)
         marks = marked(transaction, table.topic.table, ingested=True)
@@ -536,7 +541,7 @@ def publish_branch(
     def stage(iceberg: Any, transaction: Any) -> None:
         if check is not None:
             check(texts(transaction.table().properties()))
-        _append(transaction, transaction.newAppend(), files, {})
+        _append(transaction, within(transaction).newAppend(), files, {})
         _drop(iceberg, transaction, [branch])
 
     send(load, stage)
@@ -548,7 +553,7 @@ def drop_files(load: Load, paths: Collection[str]) -> None:
     def stage(iceberg: Any, transaction: Any) -> None:
         # not by path: for a text py4j calls another method of that name, which returns nothing
         files = files_with_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId()))
-        delete = transaction.newDelete()
+        delete = within(transaction).newDelete()
         for file, _ in files:
             if str(file.location()) in paths:
                 delete.deleteFile(file)
@@ -603,7 +608,7 @@ def _stage_branch(
 ) -> None:
     _create_branch(iceberg, transaction, branch, base_snapshot_id)
     rest = _register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
-    delta = transaction.newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
+    delta = within(transaction).newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
     _add(delta, rest)
     with_summary(delta, summary).commit()
 
@@ -619,7 +624,6 @@ def with_uncommitted(
         transaction = asked_again(iceberg.newTransaction)
         _stage_branch(jvm, iceberg, transaction, branch, base_snapshot_id, change, summary)
         metadata = transaction.currentMetadata()
-        delete_unneeded(transaction, metadata, iceberg.io())
     except IllegalArgumentException as e:
         raise void(e) from None
     except Py4JJavaError as e:
@@ -698,7 +702,7 @@ def publish_deletes(
             since = now if by_position else since
         if partitions:
             rest = _register_once(table.jvm, iceberg, transaction, change, since)
-            delta = transaction.newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
+            delta = within(transaction).newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
             replay(table.jvm, delta, rest, by_position)
             with_summary(delta, summary).commit()
         _drop(iceberg, transaction, branches, table)
@@ -731,13 +735,13 @@ def _joined(one: BranchChange, other: BranchChange) -> BranchChange:
 
 
 def _register_once(
-    jvm: Any, iceberg: Any, operations: Any, change: BranchChange, since: int, branch: str | None = None
+    jvm: Any, iceberg: Any, transaction: Any, change: BranchChange, since: int, branch: str | None = None
 ) -> BranchChange:
     """Commit rewrites after which each file in `change.kept` is registered once, and return the rest of the change.
 
-    `operations`: the table itself, or a transaction on it. The rewrite also removes a file's old delete files:
-    Iceberg drops those that are older than all other files. It adds a new deletion vector. Position deletes may
-    follow later, by a row delta that checks that no others were added since.
+    The rewrite also removes a file's old delete files: Iceberg drops those that are older than all other files. It
+    adds a new deletion vector. Position deletes may follow later, by a row delta that checks that no others were added
+    since.
     """
     if not change.kept:
         return change
@@ -745,7 +749,7 @@ def _register_once(
     removed, added = _deletes_of(iceberg, since, paths), _by_data_file(jvm, change.added, paths)
     at_once = [path for path in removed if format_version(iceberg) >= VECTORS_VERSION]
     for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
-        rewrite = operations.newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
+        rewrite = within(transaction).newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
             path = str(file.location())
@@ -855,7 +859,7 @@ class Replacement:
         require_own_deletes(jvm, [(str(file.location()), deletes) for file, deletes in self.old])
 
     def stage(self, transaction: Any, base_snapshot_id: int, summary: Mapping[str, str]) -> None:
-        rewrite = transaction.newRewrite().validateFromSnapshot(base_snapshot_id)
+        rewrite = within(transaction).newRewrite().validateFromSnapshot(base_snapshot_id)
         if self.sequence_number is not None:
             rewrite = rewrite.dataSequenceNumber(self.sequence_number)
         for file, deletes in self.old:
@@ -913,7 +917,7 @@ def _forget_removed(jvm: Any, transaction: Any, summary: Mapping[str, str]) -> N
     # of Guava, because Py4J passes no function of Python to Java
     one_manifest = static(jvm, "com.google.common.base.Functions", "constant")("")
     among_removed = getattr(JavaClass("com.google.common.base.Predicates", jvm._gateway_client), "in")(removed)
-    rewrite = transaction.rewriteManifests().clusterBy(one_manifest).rewriteIf(among_removed)
+    rewrite = within(transaction).rewriteManifests().clusterBy(one_manifest).rewriteIf(among_removed)
     with_summary(rewrite, summary).commit()
 
 

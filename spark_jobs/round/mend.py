@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.lake.repairable_deletes import DamagedVectors
 from cleantail.rounds.commit_summaries import MEND, OPERATION
-from spark_jobs.iceberg.commits import send
+from spark_jobs.iceberg.commits import send, within
 from spark_jobs.iceberg.delete_files import Lost, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -39,7 +39,7 @@ def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
     base = table.currentSnapshot().snapshotId()
 
     def stage_mended(iceberg: Any, transaction: Any) -> None:
-        delta = transaction.newRowDelta().validateFromSnapshot(base).set(OPERATION, MEND)
+        delta = within(transaction).newRowDelta().validateFromSnapshot(base).set(OPERATION, MEND)
         for vector in (vector for vectors in by_file.values() for vector in vectors):
             delta.removeDeletes(vector)
         for vector in written:

@@ -94,9 +94,6 @@ OWNED = {
     "spark_jobs/round/evidence.py": {
         "unlink": "rows of this process, or of one that has ended, which are appended now"
     },
-    "spark_jobs/iceberg/jvm/unneeded_files.py": {
-        "deleteFile": "files that this transaction has written, and that none of its snapshots names"
-    },
     "spark_jobs/iceberg/jvm/quiet_jvm.py": {"rmtree": "temporary folders that this process has made"},
     "spark_jobs/quality/data_docs.py": {
         "replace": "the same document, newer: its name says of which round it is",

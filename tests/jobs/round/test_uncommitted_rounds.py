@@ -54,6 +54,20 @@ def test_a_round_is_one_commit_and_leaves_no_manifest_that_no_snapshot_has(works
     assert files_without_snapshot(table) == unnamed
 
 
+def test_commits_that_merge_manifests_leave_none_that_no_snapshot_has(workshop, table_of):
+    table = table_of(topic := workshop.topic("merged-manifests"))
+    for first in (0, 3, 6):
+        ingested(workshop, topic, first)
+    iceberg = table.load()
+    assert len(iceberg.currentSnapshot().allManifests(iceberg.io())) == 1
+    assert files_without_snapshot(table) == set()
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    unnamed = files_without_snapshot(table)  # of the branch, on which two readers were compared
+    assert "rewrite" in workshop.ok("reclaim", topic)
+    assert len(table.load().snapshots()) == 5
+    assert files_without_snapshot(table) == unnamed
+
+
 def test_an_append_of_another_while_a_round_is_checked_does_not_stop_it(workshop, table_of, monkeypatch):
     topic = compacted(workshop, workshop.topic("append-meanwhile"))
     measured = topic_run.measured_round
