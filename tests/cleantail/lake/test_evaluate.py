@@ -60,6 +60,7 @@ def actions(plan):
 def test_without_records_nothing_is_due(table):
     plan = planned(table)
     assert (plan.due, plan.units, plan.swept, plan.repairs) == (False, (), (), {})
+    assert (plan.reclaim.due, plan.reclaim.expired_snapshots) == (False, 0)
     assert (plan.reason, plan.sweep_reason) == ("the table has no records yet", "there is no tombstone to expire")
 
 

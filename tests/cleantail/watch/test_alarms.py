@@ -253,3 +253,4 @@ def test_a_request_to_erase_keys_is_told_before_and_at_its_deadline(now_ms, even
     for alarm in alarms:
         assert (alarm.event, alarm.subject, alarm.partition) == (Event.ERASURE, "request r1", None)
         assert "to erase 2 keys is" in alarm.text and "`cleantail erase orders`" in alarm.text
+        assert ("the deadline was" if found == ["late"] else "the deadline is") + " 1970-01-01" in alarm.text
