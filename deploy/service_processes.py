@@ -198,4 +198,10 @@ def start_spark(processes: Processes, directory: Path, port: int, master_ui: int
 
 
 def _page(port: int, expected: str) -> Ready:
-    return lambda: healthy.problem(f"http://{LOOPBACK}:{port}/json/", expected) is None
+    def is_there() -> bool:
+        try:
+            return healthy.problem(f"http://{LOOPBACK}:{port}/json/", expected) is None
+        except healthy.NoAnswer:  # it has just started
+            return False
+
+    return is_there
