@@ -69,7 +69,8 @@ class EraseOperator(BaseOperator):
         return certified
 
     def _erase(self, topic: Topic) -> tuple[int, list[str]]:
-        """Return the exit code of the command, and the ids of the certified requests. Logs what else it prints."""
+        """Return the exit code of the command, and the ids of the certified requests. Logs why others are not, and what
+        else it prints."""
         command = [sys.executable, "-m", "cleantail_cli", "erase", topic.topic, "--json", "--config", self.config_dir]
         self._process = subprocess.Popen(
             command, env=_environment(topic), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
@@ -82,6 +83,8 @@ class EraseOperator(BaseOperator):
                 self.log.info("%s: %s", topic.topic, line.rstrip())
             else:
                 requests += [str(row["id"]) for row in document.get("requests", ()) if row.get("certificate")]
+                for problem in _problems(document):
+                    self.log.error("%s: %s", topic.topic, problem)
         return self._process.wait(), requests
 
     def on_kill(self) -> None:
@@ -107,6 +110,13 @@ def _document(line: str) -> dict[str, Any] | None:
     except ValueError:
         return None
     return document if isinstance(document, dict) else None
+
+
+def _problems(document: dict[str, Any]) -> list[str]:
+    """Return what the command's answer names as reasons: of its requests, and of files that are no request."""
+    of_requests = [f"request {r['id']}: {reason}" for r in document.get("requests", ()) for reason in r["problems"]]
+    waiting = [f"request {r['id']} waits for approval" for r in document.get("requests", ()) if r["waits"]]
+    return [*of_requests, *waiting, *document.get("problems", ())]
 
 
 def _topics(config_dir: Path, named: str | None) -> list[Topic]:

@@ -81,6 +81,23 @@ def test_a_command_that_fails_fails_the_task_and_its_reason_is_in_the_log(
     assert "CLEANTAIL_CERTIFICATE_KEY is not set" in log and "marker" not in log
 
 
+def test_reasons_of_the_answer_are_in_the_log_and_the_certificates_are_not(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The real command, which needs no Spark: the request waits for approval, and a file is no request."""
+    (config / "topics" / "orders.yaml").write_text("topic: orders\npublish: approve\n")
+    monkeypatch.setenv("CLEANTAIL_CERTIFICATE_KEY", KEY)
+    request_for(config, "orders")
+    folder = tmp_path / "home" / "erasures" / "orders"
+    folder.mkdir(parents=True)
+    (folder / "broken.json").write_text('{"keys": ["marker-k2"], "requested_by": 7}')
+    with pytest.raises(AirflowFailException, match=r"orders \(exit code 5\)"):
+        execute(config)
+    log = capsys.readouterr().out
+    assert "broken.json is not a request: requested_by has a wrong value" in log and "waits for approval" in log
+    assert '"requests"' not in log and "marker" not in log
+
+
 class Task:
     task_id, run_id, dag_id = "erase", "manual__1", "cleantail_erasures"
     log_url = "http://localhost/dags/cleantail_erasures/runs/manual__1/tasks/erase"
