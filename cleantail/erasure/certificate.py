@@ -54,6 +54,7 @@ CLAIM = (
     "backups, other systems, readers that read before, and what is listed under exclusions."
 )
 FILES_EXCLUSION = "the files that the topic was ingested from: their owner deletes them"
+ALERTS_EXCLUSION = "alerts that quote records (values: true): delete them where they were sent"
 SHOWN_STEPS = (HIDDEN, REWRITTEN, REMOVED, PROVEN)
 PACKAGES = ("cleantail", "cryptography", "pyarrow", "pyiceberg", "pyspark")
 
@@ -99,7 +100,9 @@ def issue(
     table = load_table(kept_catalog(topic.platform), topic)
     of_files = dict(facts.get("source") or {}).get("kind") == "files"
     of_files = of_files or (table is not None and bool(ingested_files(table.properties)))
-    others, before = [FILES_EXCLUSION] if of_files else [], list[str]()
+    quotes = any(alert.values for alert in topic.alerts)
+    others = [FILES_EXCLUSION] * of_files + [ALERTS_EXCLUSION] * quotes
+    before = list[str]()
 
     def certified(events: Sequence[ErasureEvent]) -> ErasureEvent | None:
         current = next(r for r in requests_of(events) if r.id == request.id)

@@ -7,9 +7,11 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from cleantail.config.alert_channels import FileAlert
 from cleantail.config.loading import find_topic
 from cleantail.erasure import certificate
 from cleantail.erasure.certificate import (
+    ALERTS_EXCLUSION,
     FILES_EXCLUSION,
     issue,
     page,
@@ -153,6 +155,15 @@ def test_files_that_a_topic_was_ingested_from_are_an_exclusion(topic):
     store, request = proven(topic, b"k1")
     text = issue(store, topic, request, now_ms=NOW + 10, by="ana", facts={"source": {"kind": "files"}})
     assert FILES_EXCLUSION in verified(text.encode(), PEM)["exclusions"]
+
+
+@pytest.mark.parametrize("values", [True, False])
+def test_alerts_that_quote_records_are_an_exclusion(topic, values):
+    alert = FileAlert(type="file", path="alerts/all.jsonl", values=values)
+    quoting = topic.model_copy(update={"alerts": (alert,)})
+    store, request = proven(quoting, b"k1")
+    text = issue(store, quoting, request, now_ms=NOW + 10, by="ana", facts={})
+    assert (ALERTS_EXCLUSION in verified(text.encode(), PEM)["exclusions"]) is values
 
 
 def test_files_of_an_earlier_ingestion_are_an_exclusion_whatever_the_source_is_now(topic, orders_table, monkeypatch):
