@@ -37,7 +37,7 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
     ends that for one request, and the request if it is open. It brings no record back by itself. --reject ends a
     request with wrong keys, as long as none of its records was removed. The exit code is 1 if a request is overdue.
     """
-    from cleantail.erasure.requests import HIDDEN, LIFTED, REJECTED, ErasureEvent
+    from cleantail.erasure.requests import HIDDEN, LIFTED, PUBLISHING, REJECTED, ErasureEvent
     from cleantail.erasure.store import ErasureStore
 
     configured = call.topic(topic).topic if topic is not None else None
@@ -50,8 +50,8 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
         store.append(ErasureEvent(request.topic, request.id, LIFTED, int(time.time() * 1000), getpass.getuser()))
     if reject is not None:
         request = _request(store.requests(configured), reject)
-        if not request.is_open or request.first(HIDDEN):
-            why = "its records were removed" if request.is_open else f"it is {request.state}"
+        if not request.is_open or request.first(PUBLISHING) or request.first(HIDDEN):
+            why = "its records may have been removed" if request.is_open else f"it is {request.state}"
             raise CleantailError(f"request {reject} of topic {request.topic} cannot be rejected: {why}")
         store.append(ErasureEvent(request.topic, request.id, REJECTED, int(time.time() * 1000), getpass.getuser()))
     report = Erasures(store.requests(configured), now_ms)
