@@ -5,9 +5,10 @@
    excluded by name.
 2. A round removes every record of the keys: made on a branch, checked, approved if the topic's rounds are, published.
 3. The files with such records are written again without them. The same commit forgets their bounds in manifests.
-4. The names of all files to remove are recorded. Then their snapshots expire, with Cleantail's own branches that reach
-   them, and the files are deleted.
-5. Another scan proves that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
+4. The names of all files to remove are recorded, with their snapshots, and Cleantail's own branches that reach them.
+   Then the snapshots expire with the branches, and the files are deleted.
+5. Another scan finds what of that is gone, which is recorded as removed: also what a killed run has removed. It proves
+   that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
 
 Every step reads the table again, and does only what is left. So a run that was killed anywhere is repeated. A file that
 no snapshot reaches is deleted only if this erasure has recorded its name before, or if it is older than a day: any
@@ -94,15 +95,16 @@ Left = dict[Place, list[str]]
 
 @dataclass(slots=True)
 class Done:
-    """What was done so far, over all passes and runs: names of files by the table's name, and counts."""
+    """What was done so far, over all passes and runs. Files, snapshots and branches are those to remove, by the table's
+    name. `removed`: what was recorded as gone."""
 
     hidden: dict[str, int] = field(default_factory=dict)
     rounds: list[str] = field(default_factory=list)
     inventory: dict[str, dict[str, int]] = field(default_factory=dict)
     files: dict[str, list[str]] = field(default_factory=dict)
-    removed: dict[str, list[str]] = field(default_factory=dict)
     snapshots: dict[str, list[int]] = field(default_factory=dict)
     branches: dict[str, list[str]] = field(default_factory=dict)
+    removed: Mapping[str, Any] = field(default_factory=dict)
     keys_found: int = 0
 
     @classmethod
@@ -115,9 +117,9 @@ class Done:
         done.keys_found = hidden.get("keys_found", 0)
         done.inventory |= {name: dict(of_table) for name, of_table in hidden.get("inventory", {}).items()}
         done.files |= {name: list(names) for name, names in rewritten.get("to_remove", {}).items()}
-        done.removed |= {name: list(names) for name, names in removed.get("files", {}).items()}
-        done.snapshots |= {name: list(ids) for name, ids in removed.get("snapshots", {}).items()}
-        done.branches |= {name: list(names) for name, names in removed.get("branches", {}).items()}
+        done.snapshots |= {name: list(ids) for name, ids in rewritten.get("snapshots", {}).items()}
+        done.branches |= {name: list(names) for name, names in rewritten.get("branches", {}).items()}
+        done.removed = removed
         return done
 
     def count(self, hidden: Mapping[str, Any]) -> None:
@@ -131,9 +133,23 @@ class Done:
         of_keys = {"keys_found": self.keys_found}
         return {"inventory": self.inventory, "records": self.hidden, "rounds": self.rounds, **of_keys}
 
+    def plan(self, place: str, forgotten: Unreached) -> None:
+        """Add what is to be removed from a table, without its files."""
+        self.snapshots[place] = sorted({*self.snapshots.get(place, ()), *forgotten.snapshots})
+        self.branches[place] = sorted({*self.branches.get(place, ()), *forgotten.refs})
+
     @property
-    def as_removed(self) -> dict[str, Any]:
-        return {"files": self.removed, "snapshots": self.snapshots, "branches": self.branches}
+    def as_rewritten(self) -> dict[str, Any]:
+        return {"to_remove": self.files, "snapshots": self.snapshots, "branches": self.branches}
+
+    def gone(self, scans: Scans) -> dict[str, Any]:
+        """Return what of that is gone by these scans."""
+        gone: dict[str, dict[str, list[Any]]] = {"files": {}, "snapshots": {}, "branches": {}}
+        for name, scan in ((place.name, scan) for place, scan in scans.items() if place.name in self.files):
+            gone["files"][name] = [file for file in self.files[name] if scan.is_gone(file)]
+            gone["snapshots"][name] = [number for number in self.snapshots.get(name, ()) if number not in scan.lists]
+            gone["branches"][name] = [branch for branch in self.branches.get(name, ()) if branch not in scan.refs]
+        return gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,8 +227,13 @@ class _Erasure:
     since_ms: Mapping[Place, int | None]
 
     def scanned(self, step: str) -> Scans:
+        """Scan all tables, and record what is gone of that which was to be removed."""
         self.run.progress(step)
-        return {place: place.scan(self.keys) for place in self.since_ms}
+        scans = {place: place.scan(self.keys) for place in self.since_ms}
+        if self.done.files and (gone := self.done.gone(scans)) != self.done.removed:
+            self.done.removed = gone
+            self.note(REMOVED, gone)
+        return scans
 
     def pass_of(self, scans: Scans) -> Erased | None:
         """Do steps 2 to 4 for what the scans have found. Return the end of the run if the round was not published."""
@@ -240,13 +261,17 @@ class _Erasure:
             place: _to_forget(self.run.table, place, scan, self.excluded, self.done, self.since_ms[place])
             for place, scan in scans.items()
         }
-        self.note(REWRITTEN, {"to_remove": self.done.files})  # before any of them loses its last snapshot
         for place, forgotten in unreached.items():
-            _remove(self.run.table, place, forgotten, self.done)
-        self.note(REMOVED, self.done.as_removed)
+            self.done.plan(place.name, forgotten)
+        self.note(REWRITTEN, self.done.as_rewritten)  # before any of them loses its last snapshot
+        for place, forgotten in unreached.items():
+            _remove(self.run.table, place, forgotten)
 
     def proof_of(self, scans: Scans) -> Erased:
-        """Return the proof that these scans give, with what the stores keep besides, or why they give none."""
+        """Return the proof that these scans give, with what the stores keep besides, or why they give none. Raises
+        TableError for a branch that must stay, and began to reach files with the keys meanwhile."""
+        for place, scan in scans.items():
+            _require_free(self.run.table, place, scan, self.excluded)
         versions = {place: object_versions(place.seen()) for place in scans}
         problems = [text for scan in scans.values() for text in scan.problems(self.excluded)]
         if VERSIONS not in self.excluded:
@@ -490,18 +515,12 @@ def _to_forget(
     return Unreached(snapshots, refs, frozenset(known | {n for n in were_reached if not n.endswith(NO_KEYS[:2])}))
 
 
-def _remove(table: TopicTable, place: Place, forgotten: Unreached, done: Done) -> None:
+def _remove(table: TopicTable, place: Place, forgotten: Unreached) -> None:
     if forgotten.snapshots or forgotten.refs:
         forget_snapshots(place.load, forgotten.snapshots, forgotten.refs)
     now = place.scan(None)
     unreached = sorted((forgotten.known & now.objects.keys()) - now.reached() - {now.metadata})
     delete_unreached(table.spark, place.load(), [f"{now.location}/{name}" for name in unreached], now.location)
-    for names, more in (
-        (done.removed, [name for name in unreached if name in done.files[place.name]]),
-        (done.branches, sorted(forgotten.refs)),
-    ):
-        names[place.name] = sorted({*names.get(place.name, ()), *more})
-    done.snapshots[place.name] = sorted({*done.snapshots.get(place.name, ()), *forgotten.snapshots})
 
 
 def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], excluded: Collection[str]) -> dict[str, Any]:

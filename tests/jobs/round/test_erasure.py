@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import gzip
 import io
 import json
 import os
@@ -11,8 +10,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import fastavro
-import pyarrow.parquet as pq
 import pytest
 
 from cleantail.erasure.certificate import public_pem, require_chain, signing_key, verified
@@ -22,6 +19,7 @@ from spark_jobs.iceberg.tables import branch_name
 from spark_jobs.round import erase as erasing
 from spark_jobs.round import erased_request
 from tests.jobs.round.test_rounds import NOW, record
+from tests.markers import decoded
 
 GONE, KEPT = "marker-of-an-erased-key", "key-that-stays"
 VALUE = "marker-of-an-erased-value"
@@ -37,20 +35,6 @@ def secrets(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv(name, text)
 
 
-def decoded(file: Path) -> str:
-    """Everything that a file has: its bytes, and what a reader makes of them."""
-    content = file.read_bytes()
-    texts = [content]
-    if file.suffix == ".parquet":
-        texts.append(repr(pq.read_table(file).to_pylist()).encode())
-        texts.append(repr(pq.read_metadata(file).to_dict()).encode())
-    elif file.suffix == ".avro":
-        texts.append(repr(list(fastavro.reader(io.BytesIO(content)))).encode())
-    elif content[:2] == b"\x1f\x8b":
-        texts.append(gzip.decompress(content))
-    return b"\n".join(texts).decode(errors="replace")
-
-
 def holding(workshop, topic: str, *markers: str, full: bool = False) -> dict[str, list[str]]:
     """File -> markers, of every file of the topic's tables and of the rest of the home that has one.
 
@@ -62,7 +46,7 @@ def holding(workshop, topic: str, *markers: str, full: bool = False) -> dict[str
         of_others = "warehouse" in file.parts and not any(p.startswith((tables, "cleantail_")) for p in file.parts)
         if of_others or not file.is_file():
             continue
-        if there := [m for m in markers if (m if full else m[:14]) in decoded(file)]:
+        if there := [m for m in markers if any((m if full else m[:14]).encode() in text for text in decoded(file))]:
             found[str(file)] = there
     return found
 
@@ -179,18 +163,20 @@ def test_branches_of_a_restore_and_of_a_waiting_round_are_refused_by_name_or_exc
 
 def test_keys_leave_the_side_tables_too(workshop, monkeypatch, spark, table_of):
     config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 10**12}
-    topic = workshop.topic("erased-beside", config)
+    topic = workshop.topic("erased-beside", {**config, "cleantail.unholdable.policy": "quarantine"})
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
     workshop.ok("compact", topic, "--now", NOW)
     workshop.ok("compact", topic, "--now", NOW + 10_000)  # the tombstone expires, and is remembered
     name = f"{table_of(topic).name[:-1]}_deleted_versions`"
-    remembered = spark.table(name).count()
-    assert remembered == 2
+    unholdable, beyond = f"{table_of(topic).name[:-1]}_unholdable`", 1_700_000_000_000_000_000
+    more = [record(6, f"{GONE}-0", f"{VALUE}-c", ts=beyond), record(7, KEPT, "z", ts=beyond)]
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", more))
+    assert (spark.table(name).count(), spark.table(unholdable).count()) == (2, 2)
     code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0")
     assert code == 0, err + out
-    spark.sql(f"REFRESH TABLE {name}")
-    assert [bytes(row.key).decode() for row in spark.table(name).collect()] == [f"{GONE}-1"]
-    assert holding(workshop, topic, f"{GONE}-0", full=True) == {}
+    left = {table: [bytes(row.key).decode() for row in spark.table(table).collect()] for table in (name, unholdable)}
+    assert left == {name: [f"{GONE}-1"], unholdable: [KEPT]}
+    assert holding(workshop, topic, f"{GONE}-0", f"{VALUE}-c", full=True) == {}
 
 
 def test_a_file_of_no_snapshot_prevents_a_proof_while_it_is_young_and_goes_when_it_is_old(

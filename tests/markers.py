@@ -1,0 +1,75 @@
+"""Traces of texts in files: the text itself, in the encodings in which programs write it, and in decoded files."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import html
+import io
+import json
+import sqlite3
+import zlib
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from urllib.parse import quote
+
+import fastavro
+import pyarrow.parquet as pq
+
+CUT = 14
+"""Bounds in manifests are cut to 16 characters, so that these of a marker must be told from every other text."""
+
+
+def decoded(file: Path) -> list[bytes]:
+    """Return everything that a file has: its bytes, and what a reader makes of them."""
+    content = file.read_bytes()
+    texts = [content]
+    if file.suffix == ".parquet":
+        texts.append(repr(pq.read_table(file).to_pylist()).encode())
+        texts.append(repr(pq.read_metadata(file).to_dict()).encode())
+    elif file.suffix == ".avro":
+        texts.append(repr(list(fastavro.reader(io.BytesIO(content)))).encode())
+    elif content[:2] == b"\x1f\x8b":
+        texts.append(gzip.decompress(content))
+    elif content[:15] == b"SQLite format 3":
+        texts += rows_of(file)  # a long value is cut by the pages of the file
+    return texts
+
+
+def rows_of(database: Path) -> Iterator[bytes]:
+    """Yield every value of every table of an SQLite database; those that zlib has made, decoded."""
+    connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
+    connection.text_factory = bytes
+    names = [name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    for name in names:
+        for row in connection.execute(f'SELECT * FROM "{name}"'):
+            for value in row:
+                if isinstance(value, bytes):
+                    yield value
+                    with suppress(zlib.error):
+                        yield zlib.decompress(value)
+    connection.close()
+
+
+def encodings(marker: str) -> set[bytes]:
+    """Return what of a marker is found wherever its first CUT characters stand, in any of the usual encodings."""
+    start = marker[:CUT].encode()
+    whole = {json.dumps(marker)[1:-1], quote(marker), html.escape(marker), repr(marker)[1:-1], repr(start)[2:-1]}
+    # of Base64 the digits that do not depend on what is before and after
+    shifted = {base64.b64encode(b"\0" * at + start)[-(-at * 4 // 3) : -4] for at in range(3)}
+    shifted |= {digits.replace(b"+", b"-").replace(b"/", b"_") for digits in shifted}
+    wide = {marker[:CUT].encode(encoding) for encoding in ("utf-16-le", "utf-16-be")}
+    hexed = start.hex().encode()
+    return {start, hexed, hexed.upper(), *wide, *shifted, *(text.encode() for text in whole)}
+
+
+def traces(files: Iterable[Path], *markers: str) -> dict[str, list[str]]:
+    """Return file -> markers, of each file that has a trace of one."""
+    sought = {marker: encodings(marker) for marker in markers}
+    found = dict[str, list[str]]()
+    for file in files:
+        texts = decoded(file)
+        if there := [m for m, forms in sought.items() if any(form in text for form in forms for text in texts)]:
+            found[str(file)] = there
+    return found
