@@ -1,1 +1,1 @@
-"""An Airflow of its own on one machine: for a first look, a demo and tests. No part of a deployment."""
+"""The embedded Airflow on one machine, for trials, the demo and tests. It is not part of a deployment."""

@@ -1,8 +1,8 @@
-"""Airflow's components, each a fork of a process that has imported Airflow: they share what they all import.
+"""Start each component of Airflow as a fork of one process that has imported Airflow.
 
-Airflow's command line and our plugin cost seconds of processor time. Without the fork each of `db migrate`, the API
-server, the triggerer, the dag processor and the scheduler would spend them again; and each task, which the scheduler
-forks, another one for the libraries that read a table's metadata.
+Importing Airflow's command line and our plugin takes seconds of processor time. Without the fork, `db migrate`, the API
+server, the triggerer, the dag processor and the scheduler would each spend them. Each task, which the scheduler forks,
+would spend another second on the libraries that read a table's metadata.
 """
 
 from __future__ import annotations
@@ -31,33 +31,33 @@ TASKS = (
     "pyiceberg.catalog.sql",
     "pyiceberg.io.pyarrow",
 )
-"""What tasks import only once they run, since a parse of the DAG files is to import as little as possible."""
+"""Modules that tasks import when they run. The DAG files do not import them, so that parsing stays fast."""
 
 
 def find_title() -> None:
-    """Lets setproctitle find where the title of this process is, by which the components are told apart in `ps`. It
-    looks for that from the first variable of the environment, and finds nothing once that one has been changed."""
+    """Prepare setproctitle, whose titles distinguish the components in `ps`. Call it before the environment changes:
+    setproctitle locates the title by the environment's first variable."""
     getproctitle()
 
 
 def preload() -> None:
-    """Imports what all components import: Airflow's command line, as the environment is now, then our plugin. Python
-    need not look through all of it for garbage, in the components and in the tasks that the scheduler forks."""
+    """Import what all components import: Airflow's command line, with the present environment, then our plugin. Exclude
+    these objects from garbage collection, also in the forks."""
     import_module(COMMAND_LINE)
     import_module("cleantail_airflow.plugin")
     gc.freeze()
 
 
 def preload_for_tasks() -> None:
-    """Imports what tasks import, for a scheduler that is started after it. NumPy and PyArrow start threads, which know
-    of forks: Spark's daemon forks its workers so, too (spark_jobs.engine.workers.daemon)."""
+    """Import what tasks import. Call it before the scheduler starts. NumPy and PyArrow handle a fork of their threads,
+    as in Spark's workers (spark_jobs.engine.workers.daemon)."""
     for module in TASKS:
         import_module(module)
     gc.freeze()
 
 
 def start(*command: str) -> psutil.Process:
-    """Starts `airflow COMMAND` as a child of this process, which must have no threads of our own."""
+    """Start `airflow COMMAND` as a child of this process, which must have no threads of our own."""
     sys.stdout.flush()
     sys.stderr.flush()
     number = os.fork()
@@ -67,7 +67,7 @@ def start(*command: str) -> psutil.Process:
 
 
 def _run_and_exit(command: Sequence[str]) -> NoReturn:
-    """Does what Airflow's script does, and never comes back into the code of the parent."""
+    """Do what Airflow's script does. Never return into the code of the parent."""
     code = 1
     try:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -80,7 +80,7 @@ def _run_and_exit(command: Sequence[str]) -> NoReturn:
 
 
 def _exit_code_of(command: Sequence[str]) -> int:
-    """Runs the command, and returns its exit code, as Python makes it of a SystemExit."""
+    """Run the command. Return its exit code as Python derives it from a SystemExit."""
     setproctitle(f"airflow {' '.join(command)}")
     airflow = import_module(COMMAND_LINE)
     sys.argv = [str(airflow.__file__), *command]
@@ -98,7 +98,6 @@ def _exit_code_of(command: Sequence[str]) -> int:
 
 
 def has_ended(process: psutil.Process) -> bool:
-    """Returns whether a child of this process has ended."""
     try:
         process.wait(timeout=0)
     except psutil.TimeoutExpired:

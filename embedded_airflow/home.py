@@ -21,12 +21,13 @@ USER = "admin"
 
 
 def airflow_home(env: Mapping[str, str]) -> Path:
-    """Returns CLEANTAIL_HOME/airflow, where its database, logs and keys are."""
+    """Return CLEANTAIL_HOME/airflow, the folder of its database, logs and keys."""
     return load_platform(config_dir(env), env).home / "airflow"
 
 
 def environment(port: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Returns what Airflow's processes see besides `env`. What `env` sets wins over the file. It holds no secret."""
+    """Return the variables to add to `env` for Airflow's processes. Values of `env` override SETTINGS_FILE. None is a
+    secret."""
     home, config = airflow_home(env), config_dir(env)
     paths = {"CLEANTAIL_ROOT": str(ROOT), "AIRFLOW_HOME": str(home), "CLEANTAIL_PORT": str(port)}
     spark = json.dumps({"conn_type": "spark", "host": load_platform(config, env).spark.master})
@@ -42,14 +43,14 @@ def environment(port: int, env: Mapping[str, str]) -> dict[str, str]:
 
 
 def read_settings(file: Path, variables: Mapping[str, str]) -> dict[str, str]:
-    """Reads lines KEY=VALUE and fills in their ${VARIABLE}; # starts a comment line."""
+    """Read lines KEY=VALUE, and fill in ${VARIABLE}. # starts a comment line."""
     lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
     pairs = [line.partition("=") for line in lines if line and not line.startswith("#")]
     return {name: Template(value).substitute(variables) for name, _, value in pairs}
 
 
 def make_secrets(home: Path) -> None:
-    """Makes the keys and the admin's password, once; only their owner can read them."""
+    """Create the keys and the admin's password if they do not exist. Only their owner can read them."""
     make_folder(home.parent, home.name)
     home.chmod(0o700)
     _write_once(home / "jwt_secret", secrets.token_hex(64))
@@ -68,6 +69,6 @@ def _write_once(file: Path, text: str) -> None:
 
 
 def _prepended(path: Path, paths: str | None) -> str:
-    """Puts the path before the others, where it is once."""
+    """Return the paths with this one first, and only there."""
     parts = [part for part in (paths or "").split(os.pathsep) if part and part != str(path)]
     return os.pathsep.join([str(path), *parts])

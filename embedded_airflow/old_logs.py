@@ -1,4 +1,4 @@
-"""Deletes old logs of the embedded Airflow, which deletes none by itself.
+"""Delete old logs of the embedded Airflow. Airflow itself deletes none.
 
 The folder `logs` has a file for each try of each task, and those of the DAG processor. Airflow's own runs stay in its
 database: see docs/operations.md.
@@ -12,13 +12,13 @@ from pathlib import Path
 
 KEPT_DAYS = 30
 MOST_BYTES = 50 << 20
-"""Of the log of Airflow's own processes, which is emptied beyond that."""
+"""Size of `airflow.log`, the log of Airflow's own processes, above which it is emptied."""
 DAY_S = 86_400
 
 
 def delete_old_logs(home: Path, now_s: float) -> int:
-    """Deletes files that nothing was written to for KEPT_DAYS, and folders that are empty then. Returns the number of
-    files. Follows no link."""
+    """Delete files that have not changed for KEPT_DAYS, and folders that are empty then. Return the number of files.
+    Follows no link."""
     deleted = 0
     for folder, _, names in os.walk(home / "logs", topdown=False):
         unchanged = Path(folder).stat().st_mtime < now_s - DAY_S  # else a task may be about to write to it

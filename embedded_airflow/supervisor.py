@@ -1,4 +1,4 @@
-"""The embedded Airflow: starts it, stops it, and shows its environment.
+"""Start and stop the embedded Airflow, or print its environment.
 
     bin/cleantail-airflow up --port 8080     # start, wait until healthy, print where the UI is
     bin/cleantail-airflow down               # stop it and everything it started
@@ -37,7 +37,7 @@ from embedded_airflow.old_logs import DAY_S, delete_old_logs
 
 DEFAULT_PORT = 8080
 HEALTHY_WITHIN_S = 600
-"""With the time that Airflow's database takes to become that of a newer version."""
+"""Includes the migration of Airflow's database to a newer version."""
 TASKS_STOPPED_WITHIN_S = 20
 STOPPED_WITHIN_S = 45
 REST_STOPPED_WITHIN_S = 5
@@ -49,7 +49,7 @@ STATE = "up.json"
 
 
 def up(home: Path, port: int) -> None:
-    """Starts Airflow in a session of its own. Raises CleantailError when it does not become healthy."""
+    """Start Airflow in a session of its own. Raises CleantailError if it does not become healthy."""
     if noted := running(home):
         _say(home, noted["port"], "is already up")
         return
@@ -112,7 +112,7 @@ def _tail(home: Path) -> str:
 
 
 def running(home: Path) -> dict[str, Any] | None:
-    """Returns what `up` noted, if that very process is still there: its number may be someone else's by now."""
+    """Return what `up` noted. None if that process has ended, even if another one has its number now."""
     try:
         noted: dict[str, Any] = json.loads((home / STATE).read_text(encoding="utf-8"))
         process = psutil.Process(noted["pid"])
@@ -123,7 +123,7 @@ def running(home: Path) -> dict[str, Any] | None:
 
 
 def down(home: Path) -> None:
-    """Stops what `up` started and all its children; Spark applications have process groups of their own."""
+    """Stop what `up` started, with all of its children. Spark applications have process groups of their own."""
     noted = running(home)
     if noted is None:
         print("Airflow is not up")
@@ -138,8 +138,7 @@ def down(home: Path) -> None:
 
 
 def run(port: int) -> int:
-    """Prepares Airflow's database, and runs all components in the foreground. If one ends all do, rather than leave a
-    platform that is half there."""
+    """Prepare Airflow's database, and run all components in the foreground. If one of them ends, stop the others."""
     components.find_title()
     make_secrets(airflow_home(os.environ))
     os.environ.update(environment(port, os.environ))
@@ -170,8 +169,8 @@ def run(port: int) -> int:
 
 
 def _prepare_database() -> bool:
-    """Makes Airflow's tables, or those of its newer version, and returns whether that went well. Whoever stops this
-    process waits for it: some databases would be left with a half of it."""
+    """Create or migrate Airflow's tables, and return whether that succeeded. A signal to this process does not
+    interrupt a migration: some databases would be left half migrated."""
     migration = components.start("db", "migrate")
     try:
         return bool(migration.wait() == 0)
@@ -180,7 +179,7 @@ def _prepare_database() -> bool:
 
 
 def _wait_for_api(server: psutil.Process, port: int) -> None:
-    """Waits for the API server: a task reports to it, and fails where it starts before it."""
+    """Wait for the API server: a task that starts before it fails, because it reports to it."""
     holds_within(lambda: components.has_ended(server) or bool(_health(port)), every_s=0.2, within_s=inf)
 
 
@@ -189,14 +188,14 @@ def _leave(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def stop(processes: list[psutil.Process]) -> None:
-    """Stops scheduler and tasks first, while tasks can still report that they were stopped, then the listeners."""
+    """Stop scheduler and tasks first, while tasks can still report that they were stopped. Then stop the listeners."""
     listening, scheduling = processes[: len(LISTENERS)], processes[len(LISTENERS) :]
     late = [*_stopped(scheduling, TASKS_STOPPED_WITHIN_S), *_stopped(listening, REST_STOPPED_WITHIN_S)]
     _send(late, signal.SIGKILL)
 
 
 def _stopped(processes: list[psutil.Process], within_s: float) -> list[psutil.Process]:
-    """Asks the processes and their children to end; returns those that did not."""
+    """Send SIGTERM to the processes and their children. Return those that did not end."""
     alive = [process for process in processes if process.is_running()]
     family = [member for process in alive for member in (*process.children(recursive=True), process)]
     _send(family, signal.SIGTERM)
@@ -208,12 +207,12 @@ def _send(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
     for process in processes:
         try:
             process.send_signal(number)
-        except psutil.NoSuchProcess:  # also where its number is another's now
+        except psutil.NoSuchProcess:  # also raised if another process has its number now
             continue
 
 
 def show_environment(port: int) -> None:
-    """Prints the environment as a shell reads it."""
+    """Print the environment as a shell reads it."""
     for name, value in environment(port, os.environ).items():
         print(f"export {name}={shlex.quote(value)}")
 

@@ -1,1 +1,1 @@
-"""Erasure: which keys are to be gone from a topic, by when, and the proof that they are."""
+"""Erasure: which keys have to leave a topic, by when, and the proof that they left."""

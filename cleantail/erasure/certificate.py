@@ -1,4 +1,4 @@
-"""Certificates: what an erasure did and showed, signed, so that a person can verify it without Cleantail's tables.
+"""Certificates: signed reports of erasures, which a person can verify without Cleantail's tables.
 
 1. A certificate is a JSON file in one form only: keys sorted, two spaces, no floats, one line break at the end.
    Verification writes it again from its content, so that any changed byte is noticed, also a space.

@@ -1,10 +1,11 @@
 """Keys that a topic must no longer have, without the keys: their marks, and how records are compared with them.
 
 1. The *mark* of a key is its HMAC-SHA256, with a key of the topic. That one is derived from `CLEANTAIL_ERASURE_KEY`.
-   Without it a mark tells nothing, also to someone who can guess the key of a record.
+   Without it a mark shows nothing, even to someone who can guess the key of a record.
 2. The *tag* of a key is a fast hash of 64 bits, by numpy, for millions of records in a second. It only chooses the
    records whose mark is worth computing. The mark decides.
-3. A fast hash could be guessed from. So a tag is stored sealed: with a stream of bytes that needs the secret.
+3. A key could be guessed from a fast hash. So tags are stored sealed: XORed with a stream of bytes that only the secret
+   can make.
 4. Spark's executors are sent the topic's keys and the tags, never the secret. Processes that the driver starts on its
    own machine inherit its environment.
 """
@@ -172,7 +173,7 @@ class ErasedKeys:
 
     @classmethod
     def of(cls, topic: str, secret: ErasureSecret, keys: pa.Array) -> ErasedKeys:
-        """Return the erased keys from the keys themselves."""
+        """Make the marks and tags of these keys."""
         import numpy as np
 
         marks = np.frombuffer(b"".join(secret.marks(topic, keys)), np.uint8).reshape(-1, MARK_BYTES)

@@ -31,7 +31,7 @@ PAGES = {
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersions:
-    """What a bucket keeps below a table's location, besides its present objects. `unseen`: why it is not known."""
+    """What a bucket keeps below a table's location in addition to current objects. `unseen`: why that is unknown."""
 
     older: int = 0
     delete_markers: int = 0
@@ -50,7 +50,7 @@ class ObjectVersions:
 
 
 def object_versions(table: Table) -> ObjectVersions | None:
-    """Return what the bucket keeps. None for local files, which have no older versions. Only S3 is asked."""
+    """Return what the bucket keeps. None for local files, which have no older versions. Only S3 can be listed."""
     location = urlsplit(table.location())
     if location.scheme in ("", "file"):
         return None

@@ -6,12 +6,12 @@ none is left. Neither uses a reader of the rounds:
 1. The store lists the objects. The catalog gives the location of the metadata, and nothing else.
 2. Polars reads the key columns of each Parquet file, also of records that delete files hide. Of an object in a bucket,
    only these columns are downloaded.
-3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So it must go too if it
-   names a file with an erased key, or a file that is no longer there: nobody can read of which keys its bounds are.
+3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So it must be removed too
+   if it names a file with an erased key, or a deleted file, whose keys cannot be read any more.
 4. Metadata, Puffin files and delete files by position have no keys. Any other object is *unread*, and prevents a
    proof.
 
-The scan shows that keys are absent from what was listed at one time. It says nothing about other places.
+The scan shows that keys are absent from what was listed at one time. It does not cover other places.
 """
 
 from __future__ import annotations
@@ -206,7 +206,7 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
         entries |= {name: content for name, content in others.items() if isinstance(content, _Manifest)}
         manifest_names = [m for name in lists.values() if name in manifests for m in manifests[name].manifests]
         if lacking := sorted({*lists.values()} - manifests.keys()) + sorted({*manifest_names} - entries.keys()):
-            # without it nobody knows which files the snapshot has, so that none may be deleted
+            # it is unknown which files the snapshot has, so no file may be deleted
             raise TableError(f"table {store.table}: {lacking[0]}, which its metadata name, is missing or damaged")
         files = {m: tuple(e.entry(store) for e in content.entries) for m, content in entries.items()}
         live = {e.name for of_manifest in files.values() for e in of_manifest if e.live}

@@ -2,8 +2,8 @@
 
     {"keys": ["customer-17"], "requested_by": "ticket 4711", "deadline": "2026-12-24T00:00Z"}
 
-A file becomes a request, and is then deleted: it has keys. A repeated file is no second request. A file that cannot be
-read stays, and the error names it, but nothing of its content.
+A file becomes a request, and is then deleted, because it has keys. A repeated file makes no second request. A file that
+cannot be read stays. The error names the file, and quotes nothing of its content.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ LARGEST_BYTES = 256 << 20
 
 
 class RequestFile(Model):
-    """The content of a file."""
+    """The content of a request file."""
 
     keys: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     encoding: Literal["text", "base64"] = "text"
@@ -52,8 +52,8 @@ def waiting_files(topic: Topic) -> list[Path]:
 
 
 def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> tuple[list[ErasureRequest], list[str]]:
-    """Record the requests of a topic's files, and delete these files. Return the requests, and what is wrong with the
-    files that are none: those stay, and keep no other from being taken."""
+    """Record the requests of a topic's files, and delete these files. Return the requests, and the problems of other
+    files. A file with a problem stays, and does not stop the others."""
     taken, problems = list[ErasureRequest](), list[str]()
     for file in waiting_files(topic):
         try:

@@ -1,8 +1,8 @@
-"""Requests to erase keys, as the events that were recorded of them. Pure.
+"""Requests to erase keys, and their states, from recorded events. Pure.
 
-1. A request is a list of events; nothing of it is ever changed. Its state follows from them.
-2. The steps come in the order of STEPS. Each one reads the table again and can be repeated, so that a request that was
-   interrupted anywhere goes on with the first step that has no event.
+1. A request is a list of events. Events are only appended, and the state follows from them.
+2. The steps come in the order of STEPS. Each step reads the table again and can be repeated. So an interrupted request
+   continues with the first step that has no event.
 3. From its approval on, the request's keys stay out of the table (the *denylist*), until a person lifts it.
 4. Events have counts and ids in their details, never a key, a value or a mark.
 """
@@ -27,17 +27,17 @@ CERTIFIED: Final = "certified"
 FAILED: Final = "failed"
 LIFTED: Final = "lifted"
 TOMBSTONED: Final = "tombstoned"
-"""Tombstones were written to the topic in Kafka. No step: the state stays what it is."""
+"""Tombstones were written to the topic in Kafka. Not a step: the state stays what it is."""
 PUBLISHING: Final = "publishing"
-"""A round that hides records is about to be published. No step: a later run sees in the table whether it was."""
+"""A round that hides records is about to be published. Not a step: a later run reads in the table whether it was."""
 EXCLUDED: Final = "excluded"
-"""A person excluded more names after the request. No step either."""
+"""A person excluded more names after the request. Not a step either."""
 STEPS: Final = (REQUESTED, APPROVED, HIDDEN, REWRITTEN, REMOVED, PROVEN, CERTIFIED)
-"""The steps of a request that nobody rejects, in their order."""
+"""The steps of a request that is not rejected, in their order."""
 ENDS: Final = (CERTIFIED, REJECTED, LIFTED)
 """Events after which nothing more is done for a request."""
 DEFAULT_DEADLINE_MS = 30 * 86_400_000
-"""Deadline after the request, if max.compaction.lag.ms is Kafka's default, which is no limit."""
+"""Time from the request to its deadline, if max.compaction.lag.ms has Kafka's default, which sets no limit."""
 DUE_SOON_PART = 5
 """An open request is due soon in the last fifth of its time."""
 DETAILS_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
@@ -149,7 +149,7 @@ def _rank(event: str) -> int:
 
 
 def default_deadline_ms(configs: KafkaConfigs) -> int:
-    """Return the time that a request has: max.compaction.lag.ms, or 30 days if that is Kafka's default, no limit."""
+    """Return the time from a request to its deadline (ms): max.compaction.lag.ms, or 30 days if that has no limit."""
     lag_ms = configs.max_compaction_lag_ms
     return lag_ms if lag_ms < NO_LIMIT_MS else DEFAULT_DEADLINE_MS
 

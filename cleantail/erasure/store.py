@@ -1,7 +1,8 @@
 """What erasures remember, in two Iceberg tables next to the evidence: events of requests, and marks of keys.
 
-1. They are created by the first request. Without them, no key of any topic is erased, which costs one look-up.
-2. A property of the first table names each topic that ever had a denylist. Other topics cost no read of its rows.
+1. The first request creates the tables. If they do not exist, no topic has erased keys: that takes one request to the
+   catalog.
+2. A property of the first table names each topic that ever had a denylist. For other topics its rows are not read.
 3. Rows are only appended. A lifted request is an event: its marks stay, and are ignored.
 4. Marks are appended before the event of their request. After a crash in between, nothing refers to them.
 """
@@ -82,8 +83,8 @@ class ErasureStore:
         exclude: Sequence[str] = (),
         **asked: Any,
     ) -> ErasureRequest:
-        """Record a request. Return an open one of the same keys instead, if the same person asked for the same, and not
-        for an earlier deadline: a repeated command is no second request.
+        """Record a request. A repeated command makes no second one: if the same person has an open request of the same
+        keys and options, with a deadline that is not later, return that one.
 
         `deadline_ms`: the time of the deadline, Unix ms. `asked`: other details, counts and names only. Raises
         CleantailError if there is no key, or more than MOST_KEYS."""
@@ -98,7 +99,7 @@ class ErasureStore:
         secret = ErasureSecret.from_environ(self._platform.env)
         column = pa.array(unique, pa.binary())
         tags = secret.tags(topic, column)
-        order = np.argsort(tags, kind="stable")  # so that nobody has to sort them who reads them
+        order = np.argsort(tags, kind="stable")  # so that readers need not sort them
         marks, tags = secret.marks(topic, column.take(pa.array(order))), tags[order]
         digest = secret.digest(topic, marks)
         same = {"set": digest, "exclude": sorted(exclude), **asked}

@@ -9,7 +9,7 @@ the number of broken files in its name:
 
     doctor = doctor_dag("/etc/cleantail/config")
 
-That of `erasure_dag` goes on with requests to erase keys:
+The DAG of `erasure_dag` continues requests to erase keys:
 
     erasures = erasure_dag("/etc/cleantail/config", schedule="@daily")
 
@@ -121,7 +121,7 @@ def doctor_dag(config: str | os.PathLike[str]) -> DAG:
 
 
 def erasure_dag(config: str | os.PathLike[str], schedule: str | None = None) -> DAG:
-    """Return the DAG that goes on with open requests to erase keys, when it is triggered or by the schedule.
+    """Return the DAG that continues open requests to erase keys, when it is triggered or by the schedule.
 
     Raises ConfigError if `config` is not a directory.
     """
@@ -143,9 +143,9 @@ def erasure_dag(config: str | os.PathLike[str], schedule: str | None = None) -> 
 
 
 ERASURE_DOCS = """\
-The task `erase` goes on with the requests to erase keys that are open, and takes those that were left as files in
-`CLEANTAIL_HOME/erasures`. It fails if a request is not certified: its log has the reason. Keys are in no param, XCom or
-log. See docs/erasure.md.
+The task `erase` continues open requests to erase keys, and records requests that were left as files in
+`CLEANTAIL_HOME/erasures`. It fails if a request is not certified: its log has the reason. No param, XCom or log
+contains a key. See docs/erasure.md.
 """
 
 

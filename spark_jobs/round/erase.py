@@ -1,18 +1,18 @@
 """Erase keys from a topic's tables: the topic table and its side tables. Each pass does these steps:
 
 1. A scan by another engine (cleantail.erasure.proof) finds the files that hold the keys, in every snapshot, branch and
-   tag, and below the table's location. A branch or tag of somebody else that reaches one is refused, unless it was
-   excluded by name.
+   tag, and below the table's location. If another owner's branch or tag reaches such a file, the erasure ends with an
+   error, unless a person has excluded the branch or tag by name.
 2. A round removes every record of the keys: made on a branch, checked, approved if the topic's rounds are, published.
-3. The files with such records are written again without them. The same commit forgets their bounds in manifests.
+3. The files with such records are rewritten without them. The same commit removes their bounds from manifests.
 4. The names of all files to remove are recorded, with their snapshots, and Cleantail's own branches that reach them.
    Then the snapshots expire with the branches, and the files are deleted.
-5. Another scan finds what of that is gone, which is recorded as removed: also what a killed run has removed. It proves
-   that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
+5. Another scan finds which of them are gone, and records these as removed, also those that a killed run removed. It
+   proves that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
 
-Every step reads the table again, and does only what is left. So a run that was killed anywhere is repeated. A file that
-no snapshot reaches is deleted only if this erasure has recorded its name before, or if it is older than a day: any
-other may belong to a commit that is about to be sent.
+Every step reads the table again, and does only what is left. So the same command continues after a kill at any point.
+A file that no snapshot reaches is deleted only if this erasure has recorded its name before, or if it is older than a
+day: any other file may belong to a commit that is about to be sent.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("cleantail.erase")
 PASSES = 5
-"""Maximum number of passes: each ends with a scan, and writers may add records with the keys meanwhile."""
+"""Maximum number of passes. A pass is repeated because writers may have added records with the keys."""
 BATCH_BYTES = 32 << 20
 """Small files share a task up to this size."""
 VERSIONS = "versions"
@@ -95,8 +95,8 @@ Left = dict[Place, list[str]]
 
 @dataclass(slots=True)
 class Done:
-    """What was done so far, over all passes and runs. Files, snapshots and branches are those to remove, by the table's
-    name. `removed`: what was recorded as gone."""
+    """What all passes and runs have done so far. Files, snapshots and branches are those to remove, by the table's name.
+    `hidden`: by the log's number. `removed`: what was recorded as gone."""
 
     hidden: dict[str, int] = field(default_factory=dict)
     rounds: list[str] = field(default_factory=list)
@@ -268,8 +268,9 @@ class _Erasure:
             _remove(self.run.table, place, forgotten)
 
     def proof_of(self, scans: Scans) -> Erased:
-        """Return the proof that these scans give, with what the stores keep besides, or why they give none. Raises
-        TableError for a branch that must stay, and began to reach files with the keys meanwhile."""
+        """Return the proof that these scans give, with the older versions that the stores keep. Or return the problems
+        that prevent a proof. Raises TableError for a branch that must stay, and began to reach files with the keys
+        meanwhile."""
         for place, scan in scans.items():
             _require_free(self.run.table, place, scan, self.excluded)
         versions = {place: object_versions(place.seen()) for place in scans}
@@ -326,7 +327,7 @@ def droppable(table: TopicTable, seen: Table) -> set[str]:
 
 
 def _user_of(branch: str) -> str:
-    """Return what needs a branch of ours while it is not stale; empty for one that can always be dropped."""
+    """Return who needs a branch of ours while it is not stale. Empty for one that can always be dropped."""
     if branch.startswith(RESTORE_PREFIX):
         return "a restore that is not finished"
     is_erasure = re.fullmatch(rf"{ROUND_BRANCH}.+_{BRANCH_LETTERS[ERASE]}\d+_\d+", branch)
@@ -524,7 +525,7 @@ def _remove(table: TopicTable, place: Place, forgotten: Unreached) -> None:
 
 
 def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], excluded: Collection[str]) -> dict[str, Any]:
-    """Return the details of a proof."""
+    """Return the details of event PROVEN, without `keys_found`."""
     kept = sorted(name for name in excluded if any(name in scan.refs for scan in scans.values()))
     older = sorted({v.problem for v in versions.values() if v and v.problem})
     listed = [v for v in versions.values() if v and not v.unseen]

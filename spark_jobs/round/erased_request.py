@@ -1,12 +1,12 @@
 """Take one request to erase keys from its approval to its certificate. Each step is recorded as an event of it.
 
 1. The request is approved, which puts its keys on the topic's denylist. Ingestions that began before are refused.
-2. The source is read. If it has the keys, a person has chosen to write tombstones, or to exclude it; else the run ends.
+2. The source is read. If it has the keys, the run ends, unless a person chose to write tombstones or to exclude it.
 3. The keys are erased from the tables, and their absence is proven (spark_jobs.round.erase).
-4. The rest of the source is read. So its state is of the time of the proof, with the tombstones that were written.
+4. What the source got since is read, with the tombstones of step 2. So the certificate has its state at the proof.
 5. The certificate is signed.
 
-A run before may have done a part of it, or all: recorded steps are not repeated, except that tables are read again.
+An earlier run may have done some of the steps. Recorded steps are not repeated, but the tables are read again.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class RequestRun:
     progress: Progress
 
     def run(self) -> RequestEnd:
-        """Take the request to its end. An error that a person can mend ends this request only, and is recorded as its
+        """Take the request to its end. An error that a person can mend ends this request only, and is recorded as the
         reason. Raises OutsideError."""
         request = self._request()
         if not request.is_open:  # another process was faster
@@ -120,7 +120,8 @@ class RequestRun:
         return erased
 
     def _source(self, request: ErasureRequest, keys: ErasedKeys, before: SourceState | None = None) -> SourceState:
-        """Return what the source has of the keys. Before the tables are read, it gets the tombstones that it lacks."""
+        """Return what the source has of the keys. The first call of a run also writes the tombstones that are missing
+        there."""
         self.progress("reading the source")
         topic, context = self.table.topic, self.table.spark.sparkContext
         kafka = topic.source.kafka
@@ -136,8 +137,8 @@ class RequestRun:
         )
 
     def _of_source(self, request: ErasureRequest, state: SourceState) -> str:
-        """Return why the source prevents a proof. Empty if a person has chosen what to do with its keys, or if it has
-        none."""
+        """Return why the source prevents a proof. Empty if it has none of the keys, or if a person has chosen what to
+        do with them."""
         if not state.problem or SOURCE_EXCLUSION in request.excluded or self._writes_tombstones(request):
             return ""
         ways = f"--exclude {SOURCE_EXCLUSION} names it in the certificate"

@@ -1,9 +1,9 @@
-"""The task that goes on with requests to erase keys. It starts `cleantail erase` for each topic that has any.
+"""The task that continues requests to erase keys. It starts `cleantail erase` for each topic with such requests.
 
 Keys are never in a param, an XCom or a log: requests come from the command line, or as files
-(cleantail.erasure.request_files). The result has ids of requests only.
+(cleantail.erasure.request_files). The result has only ids of requests.
 
-It also notifies the channels of deadlines of these topics: a topic whose own DAG is paused has no other run that does.
+The task also sends the alerts of these topics' deadlines. If a topic's own DAG is paused, no other task sends them.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from cleantail_airflow.installation import spark_environment
 from cleantail_airflow.kafka_connection import client_settings
 
 TOPIC = "topic"
-"""The param: the topic to work on; null for all that have open requests."""
+"""The param: the topic whose requests to continue. Null: all topics with open requests."""
 
 
 class EraseOperator(BaseOperator):
     """Runs `cleantail erase` for the topic of the param, or for every topic with an open request or a request file.
 
-    Skipped if there is none. Fails if a request is not certified; the others are still worked on."""
+    Skipped if there is no such topic. Fails at its end if a request is not certified."""
 
     template_fields: Sequence[str] = ()
 
@@ -99,12 +99,13 @@ def _deadlines(topic: Topic) -> list[Condition]:
 
 
 def _is_deadline(condition: Condition) -> bool:
-    """Return whether it is of a request. A tombstone that is overdue has the same event, and a partition."""
+    """Return whether the condition is about a request. That of an overdue tombstone has the same event, and a
+    partition."""
     return condition.event is Event.ERASURE and condition.partition is None
 
 
 def _document(line: str) -> dict[str, Any] | None:
-    """Return the command's answer if the line is that. It has certificates, which need not be in a log."""
+    """Return the command's JSON answer if the line is that. It is not logged, because it has whole certificates."""
     try:
         document = json.loads(line) if line.startswith("{") else None
     except ValueError:

@@ -1,7 +1,7 @@
-"""Keeps records with erased keys out of the table, at every way in (cleantail.erasure.requests).
+"""Keep records with erased keys out of the table, in every kind of ingestion (cleantail.erasure.requests).
 
-1. Each ingestion, and each portion of one, reads the topic's denylist once. If the topic has none, that costs one
-   look-up in the catalog, and no key is compared.
+1. Each ingestion, and each portion of one, reads the topic's denylist once. If the topic has none, that takes one
+   request to the catalog, and no key is compared.
 2. Tasks compare the keys of whole batches, before they write a file. If Spark writes, they do so before Spark sorts.
 3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
 4. A request that is approved meanwhile sets a property of the topic's table, and of its side table (`note_denylist`).
@@ -54,14 +54,15 @@ class Denylist:
         return cls(version, None if keys is None else table.spark.sparkContext.broadcast(keys))
 
     def require_known(self, table: TopicTable, properties: Mapping[str, str]) -> None:
-        """Raise ConflictError if a side table, which has these properties, may be searched for keys of another
-        denylist already. A side table that is newer than all approvals has no version."""
+        """Raise ConflictError if an erasure with another denylist may have searched a side table with these properties
+        already. A side table that is newer than all approvals has no version."""
         if properties.get(PROPERTY_DENYLIST) is not None:
             require_denylist(table, properties, self.version)
         require_denylist(table, texts(table.load().properties()), self.version)
 
     def without_erased(self, frame: DataFrame) -> tuple[DataFrame, SideRows]:
-        """Return the frame without records of erased keys, and where their number is found after it was read."""
+        """Return the frame without records of erased keys, and an object that has their number once the frame was
+        read."""
         if self.keys is None:
             return frame, SideRows()
         counts = frame.sparkSession.sparkContext.accumulator({}, _Counts())
