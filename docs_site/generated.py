@@ -1,4 +1,4 @@
-"""Writes the generated parts of pages in docs/: `python -m docs_site.generated`. A test compares them.
+"""Write the generated parts of pages in docs/: `python -m docs_site.generated`. A test compares them.
 
 A generated part is between `<!-- generated: NAME -->` and `<!-- end -->`.
 """
@@ -6,16 +6,16 @@ A generated part is between `<!-- generated: NAME -->` and `<!-- end -->`.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cleantail.config.alert_channels import MEANING
-from cleantail.config.config_reference import reference_markdown
 from cleantail.lake.client_properties import NAMES
 from cleantail.log.rules import RULES
-from cleantail.watch.glossary import glossary_markdown
-from cleantail.watch.metrics import metrics_markdown
+from cleantail.watch.glossary import GLOSSARY
+from cleantail.watch.metrics import METRICS, Metric
 from docs_site.command_reference import as_markdown
+from docs_site.config_reference import reference_markdown
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -26,35 +26,29 @@ def pages() -> Iterator[Path]:
     yield from sorted((ROOT / "docs").rglob("*.md"))
 
 
-def rules_markdown() -> str:
-    """Return the checks of every round as a table."""
-    rows = [f"| `{measure}` | {rule} |" for measure, rule in RULES.items()]
-    return "\n".join(["| measure | rule |", "|---|---|", *rows]) + "\n"
-
-
-def events_markdown() -> str:
-    """Return the events of alerts as a table."""
-    rows = [f"| `{event.value}` | {meaning} |" for event, meaning in MEANING.items()]
-    return "\n".join(["| event | when |", "|---|---|", *rows]) + "\n"
-
-
-def property_names_markdown() -> str:
-    """Return the properties that the two catalog clients name differently, as a table."""
-    rows = [f"| `{row.java}` | `{row.pyiceberg}` | {row.note} |" for row in NAMES]
-    return "\n".join(["| Java (Spark) | PyIceberg | value |", "|---|---|---|", *rows]) + "\n"
-
-
 def generated_parts() -> Mapping[str, str]:
     """Return the name of each generated part -> its Markdown, made from the models that the code uses."""
+    names = ((f"`{row.java}`", f"`{row.pyiceberg}`", row.note) for row in NAMES)
     return {
-        "rules": rules_markdown(),
-        "events": events_markdown(),
-        "metrics": metrics_markdown(),
+        "rules": _table(("measure", "rule"), ((f"`{measure}`", rule) for measure, rule in RULES.items())),
+        "events": _table(("event", "when"), ((f"`{event.value}`", meaning) for event, meaning in MEANING.items())),
+        "metrics": _table(("metric", "kind", "labels", "sent by the task", "meaning"), map(_metric, METRICS)),
         "reference": reference_markdown(),
         "commands": as_markdown(),
-        "property names": property_names_markdown(),
-        "glossary": glossary_markdown(),
+        "property names": _table(("Java (Spark)", "PyIceberg", "value"), names),
+        "glossary": _table(("word", "meaning"), GLOSSARY.items()),
     }
+
+
+def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = (f"| {' | '.join(row)} |" for row in (head, *rows))
+    first = next(lines)
+    return "\n".join([first, "|" + "---|" * len(head), *lines]) + "\n"
+
+
+def _metric(metric: Metric) -> Sequence[str]:
+    name = f"`{metric.name}`{' (Kafka)' if metric.kafka else ''}"
+    return name, metric.kind, ", ".join(metric.labels) or "-", metric.sent_by or "-", metric.meaning
 
 
 def filled(text: str) -> str:

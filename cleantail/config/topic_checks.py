@@ -1,7 +1,7 @@
 """`checks:` of a topic's YAML: expectations of Great Expectations on the records that a round would publish.
 
 `expectation_schemas.json` has the JSON Schema of each expectation's arguments, so configuration is validated fast, and
-also without Great Expectations. spark_jobs/quality/expectation_schemas.py generates it. A test compares it with the
+also without Great Expectations. docs_site/expectation_schemas.py generates it. A test compares it with the
 installed version.
 
 Arguments are validated by that schema, then by rules over several arguments, then against the columns of the records.

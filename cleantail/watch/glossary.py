@@ -24,8 +24,3 @@ GLOSSARY = {
     "group, pack": "Topics that share a DAG; those of them that share a Spark application in a run.",
 }
 """Word -> its meaning, in at most 20 lines."""
-
-
-def glossary_markdown() -> str:
-    rows = (f"| {word} | {meaning} |" for word, meaning in GLOSSARY.items())
-    return "\n".join(["| word | meaning |", "|---|---|", *rows]) + "\n"

@@ -253,18 +253,6 @@ TAKEN_AGAIN = _counter(
 METRICS: tuple[Metric, ...] = tuple(_ALL)
 
 
-def metrics_markdown() -> str:
-    """Return the table of docs/metrics.md."""
-    head = ["| metric | kind | labels | sent by the task | meaning |", "|---|---|---|---|---|"]
-    return "\n".join([*head, *(_row(metric) for metric in METRICS)]) + "\n"
-
-
-def _row(metric: Metric) -> str:
-    name = f"`{metric.name}`{' (Kafka)' if metric.kafka else ''}"
-    labels, sent_by = ", ".join(metric.labels) or "-", metric.sent_by or "-"
-    return f"| {name} | {metric.kind} | {labels} | {sent_by} | {metric.meaning} |"
-
-
 def by_metric(samples: Iterable[Sample]) -> Iterator[tuple[Metric, list[Sample]]]:
     by_name: dict[str, list[Sample]] = {}
     for sample in samples:

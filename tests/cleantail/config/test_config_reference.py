@@ -7,21 +7,21 @@ import jsonschema
 import pytest
 import yaml
 
-from cleantail.config.config_reference import json_schema, reference_markdown, schema_text
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform_configs import CleanerConfigs
+from docs_site.config_reference import json_schema, reference_markdown, schema_text
 
 CONFIG_DIR = Path(__file__).parents[3] / "config"
 TOPIC_FILES = sorted((CONFIG_DIR / "topics").glob("*.yaml"))
 
 
 def test_the_schema_in_the_repository_is_the_generated_one():
-    """Run `python -m cleantail.config.config_reference > config/topic.schema.json` after a change of the models."""
+    """Run `python -m docs_site.config_reference > config/topic.schema.json` after a change of the models."""
     assert (CONFIG_DIR / "topic.schema.json").read_text(encoding="utf-8") == schema_text()
 
 
 def test_the_schema_of_groups_in_the_repository_is_the_generated_one():
-    """Run `python -m cleantail.config.config_reference group > config/group.schema.json` after a change of the models."""
+    """Run `python -m docs_site.config_reference group > config/group.schema.json` after a change of the models."""
     assert (CONFIG_DIR / "group.schema.json").read_text(encoding="utf-8") == schema_text("group")
 
 

@@ -6,11 +6,11 @@ import re
 import jsonschema
 import pytest
 
-from cleantail.config.config_reference import json_schema
 from cleantail.config.loading import find_group, find_topic, may_run_in, scan_groups, scan_topics
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.errors import ConfigError
 from cleantail_cli import main
+from docs_site.config_reference import json_schema
 from tests.unprivileged import as_nobody, open_folder
 
 

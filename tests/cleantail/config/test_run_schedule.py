@@ -4,10 +4,10 @@ import jsonschema
 import pytest
 import yaml
 
-from cleantail.config.config_reference import json_schema
 from cleantail.config.loading import load_topic
 from cleantail.config.run_schedule import AssetSchedule, parts_of, schedule_text, topic_asset_uri
 from cleantail.errors import ConfigError
+from docs_site.config_reference import json_schema
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from cleantail.watch.log_metrics import (
     total_samples,
     totals_of,
 )
-from cleantail.watch.metrics import METRICS, Sample, by_metric, metrics_markdown
+from cleantail.watch.metrics import METRICS, Sample, by_metric
 from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
 from tests.cleantail.watch.test_alarms import request_of
 from tests.round_builders import check_result, checked_round, partition_work, staged_unit
@@ -377,12 +377,6 @@ def test_the_names_of_queries_are_those_that_prometheus_allows():
     assert m.DEAD_THREADS.exposed == "cleantail_dead_thread_count"
     assert m.MAP_MESSAGES_READ.exposed == "cleantail_round_map_messages_read"
     assert all(metric.exposed.replace("_", "").isalnum() for metric in METRICS)
-
-
-def test_the_table_of_metrics_has_a_row_for_each():
-    rows = metrics_markdown().splitlines()[2:]
-    assert [row.split("`")[1] for row in rows] == [metric.name for metric in METRICS]
-    assert all(row.count("|") == 6 for row in rows)
 
 
 def test_samples_are_grouped_in_the_order_of_the_table():

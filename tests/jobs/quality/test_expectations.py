@@ -19,8 +19,8 @@ from cleantail.config.topic_checks import (
     column_problems,
 )
 from cleantail.config.topic_table import COLUMNS
-from spark_jobs.quality.expectation_schemas import EXCLUDED, core_expectations
-from spark_jobs.quality.expectation_schemas import as_text as schemas_as_text
+from docs_site.expectation_schemas import EXCLUDED, core_expectations
+from docs_site.expectation_schemas import as_text as schemas_as_text
 from spark_jobs.quality.gx_validation import imported
 from spark_jobs.quality.time_limit import error_in
 from spark_jobs.round.approvals import as_text, read_once
@@ -169,7 +169,7 @@ def errors_of_right(errors):  # type: ignore[no-untyped-def]
 
 
 def test_the_file_in_the_repository_is_that_of_the_installed_great_expectations():
-    """Run `python -m spark_jobs.quality.expectation_schemas > cleantail/config/expectation_schemas.json` after a change."""
+    """Run `python -m docs_site.expectation_schemas > cleantail/config/expectation_schemas.json` after a change."""
     file = Path(__file__).parents[3] / "cleantail" / "config" / "expectation_schemas.json"
     assert file.read_text() == schemas_as_text()
 

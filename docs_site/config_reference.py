@@ -1,8 +1,7 @@
-"""Generates the reference of topic and group YAML from its models: JSON Schemas for editors, tables for
-docs/configs.md.
+"""Generate the reference of topic and group YAML from its models: JSON Schemas for editors, tables for docs/configs.md.
 
-    python -m cleantail.config.config_reference > config/topic.schema.json
-    python -m cleantail.config.config_reference group > config/group.schema.json
+python -m docs_site.config_reference > config/topic.schema.json
+python -m docs_site.config_reference group > config/group.schema.json
 """
 
 from __future__ import annotations
@@ -29,8 +28,6 @@ _KINDS: dict[str, tuple[type[BaseModel], str]] = {
     GROUP: (TopicGroup, "One group of topics: config/groups/<group>.yaml, over config/defaults.yaml."),
 }
 """Kind of file -> its model, and a line for editors."""
-
-"""A range whose upper end is the end of Kafka's LONG."""
 
 
 def json_schema(kind: str = TOPIC) -> Schema:

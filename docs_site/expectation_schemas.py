@@ -1,6 +1,6 @@
 """Generate the expectations that a topic's `checks` may use, from the schemas of the installed Great Expectations.
 
-    python -m spark_jobs.quality.expectation_schemas > cleantail/config/expectation_schemas.json
+    python -m docs_site.expectation_schemas > cleantail/config/expectation_schemas.json
 
 The file validates configuration quickly and without Great Expectations. A test generates it again and compares. It is
 an allowlist. It omits arguments that are SQL, name another table or change how results are stored. It also omits suite
