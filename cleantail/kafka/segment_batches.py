@@ -193,7 +193,7 @@ def _require_few_headers(plain: memoryview, most: int) -> None:
 def _varint(plain: memoryview, at: int) -> tuple[int, int]:
     """Return a number of variable length, and the position after it.
 
-    Raises IndexError behind the end, and for a number of more than ten bytes.
+    Raises IndexError past the end, and for a number of more than ten bytes.
     """
     number = shift = 0
     while True:

@@ -1,4 +1,4 @@
-"""Airflow's exceptions. Before version 3.1 they were not in the task SDK."""
+"""Airflow's exceptions. Before version 3.2 they were not in the task SDK."""
 
 from __future__ import annotations
 
