@@ -59,6 +59,13 @@ class Codec(Generic[T]):
         except ValidationError as e:
             raise TableError(f"{where} cannot be read: {_problems(e)}") from None
 
+    def value_or_none(self, text: str | None) -> T | None:
+        """Parse what `text` wrote. None for no text, and for any other: of a cache, or of what a metric shows."""
+        try:
+            return None if text is None else self.value(text, "a text")
+        except TableError:
+            return None
+
     def of_plain(self, plain: Any, where: str) -> T:
         """Parse what `plain` returned, also after a way through JSON. Raises TableError that names `where` for any
         other value."""

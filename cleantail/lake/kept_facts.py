@@ -106,11 +106,7 @@ class KeptFacts:
         return facts
 
     def _kept(self, topic: Topic, location: str) -> TableFacts | None:
-        text = self._texts.text(topic.topic, _key(topic, location))
-        try:
-            return None if text is None else FACTS_JSON.value(text, "kept facts")
-        except TableError:  # the cached text is damaged: read the table
-            return None
+        return FACTS_JSON.value_or_none(self._texts.text(topic.topic, _key(topic, location)))
 
     @property
     def _catalog(self) -> Catalog:

@@ -35,7 +35,7 @@ from cleantail.log.quarantine import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, once
 from cleantail.log.source_position import ReadPosition, SourcePosition, read_position_of, with_source_ends
 from cleantail.rounds.commit_summaries import OPERATION, ROUNDS, Commit
-from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction
+from cleantail.rounds.publications import LAST_COMPACTION_JSON, PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.rewritten_history import (
     GoneCommits,
     MainHistory,
@@ -44,7 +44,7 @@ from cleantail.rounds.rewritten_history import (
     lost_marks,
     may_be_rewritten,
 )
-from cleantail.rounds.stored_bytes import PROPERTY_STORED, StoredBytes
+from cleantail.rounds.station_results import PROPERTY_STORED, STORED_JSON, StoredBytes
 
 if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestEntry, ManifestFile
@@ -173,8 +173,8 @@ def table_facts(
         snapshots=tuple((s.snapshot_id, s.timestamp_ms) for s in table.metadata.snapshots if s.snapshot_id not in held),
         readers=readers,
         branches=tuple(sorted(table.metadata.refs.keys() - {MAIN_BRANCH})),
-        last_compaction=LastCompaction.parsed(table.properties.get(PROPERTY_COMPACTION)),
-        stored=StoredBytes.parsed(table.properties.get(PROPERTY_STORED)),
+        last_compaction=LAST_COMPACTION_JSON.value_or_none(table.properties.get(PROPERTY_COMPACTION)),
+        stored=STORED_JSON.value_or_none(table.properties.get(PROPERTY_STORED)),
         may_delete_files=may_delete_files(table.properties),
         table_uuid=table_uuid,
         position=position,

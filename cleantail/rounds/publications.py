@@ -10,7 +10,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from cleantail.codec import Codec
-from cleantail.errors import TableError
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.rules import LogMeasure
 from cleantail.log.task_shares import buffer_percent
@@ -70,19 +69,8 @@ class LastCompaction:
             invalid_messages_read=sum(m.deleted.get("invalid", 0) for m in logs),
         )
 
-    @classmethod
-    def parsed(cls, text: str | None) -> LastCompaction | None:
-        """Parse what `as_json` wrote. None if that fails, because a metric must not stop a run."""
-        try:
-            return _LAST_COMPACTION_JSON.value(text or "", PROPERTY_COMPACTION)
-        except TableError:
-            return None
 
-    def as_json(self) -> str:
-        return _LAST_COMPACTION_JSON.text(self)
-
-
-_LAST_COMPACTION_JSON: Codec[LastCompaction] = Codec(LastCompaction)
+LAST_COMPACTION_JSON: Codec[LastCompaction] = Codec(LastCompaction)
 
 
 def identity_of(checked: CheckedRound) -> dict[str, str]:
@@ -115,5 +103,5 @@ def quarantine_of(checked: CheckedRound, properties: Mapping[str, str]) -> Round
     `properties` are the table's. The commit that writes the quarantine also writes the measures of this compaction.
     """
     last = LastCompaction.of_round(checked.units, checked.measures)
-    is_last = last is not None and properties.get(PROPERTY_COMPACTION) == last.as_json()
+    is_last = last is not None and properties.get(PROPERTY_COMPACTION) == LAST_COMPACTION_JSON.text(last)
     return RoundResult.of_check(checked) if is_last and not checked.green else None

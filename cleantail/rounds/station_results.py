@@ -20,6 +20,8 @@ RECLAIMED = (
     "side_orphans_removed",
 )
 """Counts of a reclaim, by their names in its result, in display order."""
+PROPERTY_STORED = "cleantail.stored"
+"""Table property: the StoredBytes of the last reclaim that expired snapshots."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,3 +167,25 @@ class ComparisonResult:
 
 
 COMPARISON_RESULT_JSON: Codec[ComparisonResult] = Codec(ComparisonResult)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredBytes:
+    """What a topic takes on disks, for the metrics alone. Measured before a reclaim that expires snapshots removes
+    anything: it lists the table's folder anyway, and its commit sets PROPERTY_STORED, so that a scrape lists nothing.
+
+    at_ms      when they were measured (Unix ms)
+    data       files below the table's folder, without those of `metadata`
+    metadata   files of the table's folder `metadata`
+    data_docs  results and pages of the topic in CLEANTAIL_HOME
+    evidence   data files of the evidence of all topics
+    """
+
+    at_ms: int
+    data: int
+    metadata: int
+    data_docs: int
+    evidence: int
+
+
+STORED_JSON: Codec[StoredBytes] = Codec(StoredBytes)

@@ -22,9 +22,8 @@ from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.job_report import JobReport
 from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, REJECTED, outcome_of
 from cleantail.rounds.publications import LastCompaction
-from cleantail.rounds.station_results import ReclaimResult
+from cleantail.rounds.station_results import ReclaimResult, StoredBytes
 from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH
-from cleantail.rounds.stored_bytes import StoredBytes
 from cleantail.watch import metrics as m
 from cleantail.watch.metrics import Metric, Sample
 

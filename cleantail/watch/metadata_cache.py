@@ -441,10 +441,7 @@ class MetadataCache:
             key, text = self._loaded.get(topic.topic, ("", ""))
         if key != f"{self._digest(topic)} {location}":
             return None
-        try:
-            return SUMMARY_JSON.value(text, "a kept summary")
-        except CleantailError:  # the cached text is damaged: read the table
-            return None
+        return SUMMARY_JSON.value_or_none(text)
 
 
 def _pool(threads: int) -> ThreadPoolExecutor:

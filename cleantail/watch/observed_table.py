@@ -23,7 +23,7 @@ from cleantail.log.source_position import ReadPosition
 from cleantail.rounds.commit_summaries import Saved, SizePoint, last_round_at_ms, saved, size_point
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.rollback_plan import UndoneRound, published_rounds, rollbacks
-from cleantail.rounds.stored_bytes import StoredBytes
+from cleantail.rounds.station_results import StoredBytes
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table

@@ -102,17 +102,15 @@ def quarantined(
 
 @contextmanager
 def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> Iterator[DataFrame]:
+    """Give the records that the topic's own checks read. If they are few, Spark reads them once.
+
+    The branch's files are listed only if the plan has few records."""
     records = as_text(below_end(table.at_branch(unit.branch), works))
-    with read_once(records) if branch_has_few(table, unit, works) else nullcontext(records) as judged:
+    few = sum(work.records for work in works) <= FEW_RECORDS and are_few(
+        table.files_at(unit.head_snapshot_id).sizes_of([work.partition for work in works])
+    )
+    with read_once(records) if few else nullcontext(records) as judged:
         yield judged
-
-
-def branch_has_few(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> bool:
-    """Return whether the branch's files have few records of these logs. Lists the files only if the plan has few
-    records."""
-    if sum(work.records for work in works) > FEW_RECORDS:
-        return False
-    return are_few(table.files_at(unit.head_snapshot_id).sizes_of([work.partition for work in works]))
 
 
 def as_text(records: DataFrame) -> DataFrame:
@@ -134,8 +132,6 @@ def read_once(records: DataFrame) -> Iterator[DataFrame]:
 
 SAMPLE_RECORDS, SAMPLE_PER_LOG = 20, 5
 KEPT = "kept_offset"
-MERGED = "merge"
-"""Spark's hint for a sort-merge join: a broadcast would be another job."""
 
 
 def with_sample(table: TopicTable, checked: CheckedRound) -> CheckedRound:
@@ -150,32 +146,20 @@ def sample_of(table: TopicTable, units: Sequence[StagedUnit], partitions: Collec
     """Return the removed records with the lowest offsets of each log. Keys never leave Spark: an approver reads them
     from the table (`cleantail.lake.records.shown_records`).
 
-    One task compares few records in one plan. For many, one plan selects the sample without keys, and another reads
-    the keys of the sample."""
+    One plan selects the sample without keys, and another reads the keys of the sample."""
     sample: list[RemovedRecord] = []
     for unit in units:
         works = [w for w in unit.partitions if w.partition in partitions]
         if works and (room := SAMPLE_RECORDS - len(sample)) > 0:
-            sampled = sampled_at_once if branch_has_few(table, unit, works) else sampled_by_two_plans
-            rows = sampled(table, unit, works, room).collect()
+            rows = _sampled(table, unit, works, room).collect()
             sample += [RemovedRecord(row[PARTITION], row[OFFSET], row[KEPT]) for row in rows]
     return sorted(sample, key=lambda record: (record.partition, record.offset))
 
 
-def sampled_at_once(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
-    """Return (partition, offset, kept offset) of a sample of few records.
+def _sampled(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
+    """Return (partition, offset, kept offset) of at most `room` removed records.
 
     The kept offset is null if the round leaves no record of the key, as for an expired tombstone."""
-    inside = F.col(PARTITION).isin([w.partition for w in works])
-    base = table.at_snapshot(unit.base_snapshot_id).where(inside).coalesce(1)
-    branch = table.at_branch(unit.branch).where(inside).coalesce(1)
-    sampled = _removed(base, branch.hint(MERGED), KEY).orderBy(PARTITION, OFFSET, FILE, POS).limit(room)
-    kept = _kept(below_end(branch, works)).hint(MERGED)
-    return sampled.join(kept, _same_key(), "left").select(PARTITION, OFFSET, KEPT)
-
-
-def sampled_by_two_plans(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
-    """Do what sampled_at_once does for any number of records, with a second scan of the keys."""
     inside = F.col(PARTITION).isin([w.partition for w in works])
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     removed = _removed(base.where(inside), branch.where(inside)).collect()
@@ -189,9 +173,9 @@ def sampled_by_two_plans(table: TopicTable, unit: WorkUnit, works: Sequence[Part
     return sampled.join(F.broadcast(winners), _same_key(), "left").select(PARTITION, OFFSET, KEPT)
 
 
-def _removed(base: DataFrame, branch: DataFrame, *columns: str) -> DataFrame:
-    """Return the first records of each log that the branch lacks: (partition, offset, columns…, file, position)."""
-    of_base = with_position(base, PARTITION, OFFSET, *columns)
+def _removed(base: DataFrame, branch: DataFrame) -> DataFrame:
+    """Return the first records of each log that the branch lacks: (partition, offset, file, position)."""
+    of_base = with_position(base, PARTITION, OFFSET)
     # distinct: a file that is registered twice shows each record twice
     removed = of_base.join(with_position(branch), [FILE, POS], "left_anti").distinct()
     rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))

@@ -46,7 +46,13 @@ from cleantail.rounds.approval import approved_note, held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, Commit, packed
 from cleantail.rounds.past_rounds import PUBLISHED
-from cleantail.rounds.publications import PROPERTY_COMPACTION, LastCompaction, identity_of, publication_of
+from cleantail.rounds.publications import (
+    LAST_COMPACTION_JSON,
+    PROPERTY_COMPACTION,
+    LastCompaction,
+    identity_of,
+    publication_of,
+)
 from spark_jobs.engine.deleted_versions import remember
 from spark_jobs.iceberg.commits import publish_deletes
 from spark_jobs.iceberg.iceberg_reads import asked_again, branch_change, files_with_deletes, history, texts
@@ -219,7 +225,7 @@ def _next_states(
 def _as_properties(checked: CheckedRound, states: Mapping[int, PartitionState]) -> dict[str, str]:
     properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
     if checked.kind == COMPACT and (last := LastCompaction.of_round(checked.units, checked.measures)):
-        properties[PROPERTY_COMPACTION] = last.as_json()
+        properties[PROPERTY_COMPACTION] = LAST_COMPACTION_JSON.text(last)
     return properties
 
 

@@ -48,8 +48,7 @@ from cleantail.lake.storage_locations import (
 from cleantail.log.task_shares import parallelism
 from cleantail.rounds.commit_summaries import OPERATION, RECLAIM
 from cleantail.rounds.run_plan import Group
-from cleantail.rounds.station_results import ReclaimResult, RewrittenFiles
-from cleantail.rounds.stored_bytes import PROPERTY_STORED, StoredBytes
+from cleantail.rounds.station_results import PROPERTY_STORED, STORED_JSON, ReclaimResult, RewrittenFiles, StoredBytes
 from spark_jobs.engine.written_files import RefusedError
 from spark_jobs.iceberg.commits import Replacement, drop_branches, replace_files
 from spark_jobs.iceberg.file_removal import (
@@ -308,7 +307,7 @@ def _stored(table: TopicTable, at_ms: int) -> dict[str, str]:
     except Exception as e:  # each store has its own errors
         logger.warning("what %s takes is not measured: %s", table.topic.table, type(e).__name__)
         return {}
-    return {PROPERTY_STORED: found.as_json()}
+    return {PROPERTY_STORED: STORED_JSON.text(found)}
 
 
 def _shrink_metadata(table: TopicTable) -> None:

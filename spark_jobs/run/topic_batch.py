@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Executor, wait
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 
 from py4j.protocol import Py4JNetworkError
@@ -17,14 +17,16 @@ from py4j.protocol import Py4JNetworkError
 from cleantail.config.platform import Platform
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.lake.foreign_errors import explained, stack_of
+from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.pack_results import PackOutcomes
 from cleantail.rounds.stations import COMPACT, TopicOutcome
 from spark_jobs.iceberg.session import is_gone
+from spark_jobs.quality.expectations import validated_together
 from spark_jobs.quality.gx_validation import imported
 from spark_jobs.quality.time_limit import GRACE_S, LostCoresError, are_cores_lost
-from spark_jobs.round.evidence import rows_kept
-from spark_jobs.run.checked_together import check_together
+from spark_jobs.round.check import MeasuredRound, with_verdicts
+from spark_jobs.round.evidence import append_evidence, rows_kept
 from spark_jobs.run.topic_run import StationError, TopicRun
 
 logger = logging.getLogger("cleantail.packs")
@@ -148,11 +150,51 @@ def _checked(
             outcomes.waits(outcome_of[topic], COMPACT)
 
     try:
-        results, lost = check_together(platform, list(rounds.values()), at)
+        results, lost = _check_together(platform, list(rounds.values()), at)
     except Exception as error:
         logger.warning("the rounds are checked one by one: %s", _cause_of(waiting[0], error))
         return {}, are_cores_lost(waiting[0].spark)
     return dict(zip(rounds, results, strict=False)), lost
+
+
+def _check_together(
+    platform: Platform, rounds: Sequence[MeasuredRound], at: Callable[[str], AbstractContextManager[None]]
+) -> tuple[list[CheckedRound | Exception], bool]:
+    """Return the checked round of each topic or the error of its check, and whether cores are lost.
+
+    Great Expectations validates their measures together, and one commit appends their rows to the evidence. The results
+    equal those of single checks, because the same rules apply to each log. If cores are lost, later rounds were not
+    checked and the list is shorter. `at`: context manager for each topic while its records are read, by its name.
+    """
+    results = _by_rules(rounds)
+    checked: list[CheckedRound | Exception] = []
+    kept, lost = [], False
+    for measured, of_rules in zip(rounds, results, strict=True):
+        try:
+            with at(measured.table.topic.topic):
+                judged, all_results = with_verdicts(measured, platform, of_rules)
+        except Exception as error:
+            checked.append(error)
+        else:
+            checked.append(judged)
+            kept.append((measured.table, judged, all_results))
+        # without a core the checks of later topics would take too long too, and would block their logs
+        lost = bool(measured.table.topic.checks) and are_cores_lost(measured.table.spark)
+        if lost:
+            break
+    if kept:
+        append_evidence(platform, kept)
+    return checked, lost
+
+
+def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
+    """Return the results of the rules for each round. Rounds with the same rules are validated together."""
+    results: dict[int, list[CheckResult]] = {}
+    for rules in {measured.rules for measured in rounds}:
+        numbers = [number for number, measured in enumerate(rounds) if measured.rules == rules]
+        asked = [(rounds[n].auditor, rounds[n].round, rounds[n].violations) for n in numbers]
+        results |= dict(zip(numbers, validated_together(asked), strict=True))
+    return [results[number] for number in range(len(rounds))]
 
 
 def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:

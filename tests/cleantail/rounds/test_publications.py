@@ -8,6 +8,7 @@ from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.checked_round import Verdict
 from cleantail.rounds.publications import (
+    LAST_COMPACTION_JSON,
     PROPERTY_COMPACTION,
     LastCompaction,
     identity_of,
@@ -76,10 +77,10 @@ def test_a_published_round_is_told_with_the_clean_point_of_every_log():
 def test_a_round_of_which_nothing_passed_is_done_once_the_table_names_its_measures():
     red = measured(verdicts=RED)
     last = LastCompaction.of_round(red.units, red.measures)
-    properties = {PROPERTY_COMPACTION: last.as_json()}
+    properties = {PROPERTY_COMPACTION: LAST_COMPACTION_JSON.text(last)}
     assert quarantine_of(red, properties).held_back == (0,)
     assert quarantine_of(red, {}) is None
-    assert quarantine_of(red, {PROPERTY_COMPACTION: replace(last, clean_ms=99).as_json()}) is None
+    assert quarantine_of(red, {PROPERTY_COMPACTION: LAST_COMPACTION_JSON.text(replace(last, clean_ms=99))}) is None
     assert quarantine_of(measured(), properties) is None  # something passed, which only a commit says
 
 

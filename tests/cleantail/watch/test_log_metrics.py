@@ -12,8 +12,8 @@ from cleantail.log.source_position import Forgotten
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON, RoundResult, UnitCounts, Verdict
 from cleantail.rounds.job_report import EndedJob
-from cleantail.rounds.publications import LastCompaction
-from cleantail.rounds.stored_bytes import StoredBytes
+from cleantail.rounds.publications import LAST_COMPACTION_JSON, LastCompaction
+from cleantail.rounds.station_results import STORED_JSON, StoredBytes
 from cleantail.watch import metrics as m
 from cleantail.watch.log_metrics import (
     compaction_samples,
@@ -287,7 +287,7 @@ def test_a_job_that_came_to_nothing_says_nothing(job):
 def test_the_last_compaction_is_that_of_its_worst_unit_and_survives_the_table_property():
     last = LastCompaction.of_round(UNITS, MEASURES)
     assert (last.clean_ms, last.buffer_percent) == (1500, 40)
-    assert LastCompaction.parsed(last.as_json()) == last
+    assert LAST_COMPACTION_JSON.value_or_none(LAST_COMPACTION_JSON.text(last)) == last
 
 
 def test_the_last_compaction_has_the_text_that_the_version_before_wrote():
@@ -295,8 +295,8 @@ def test_the_last_compaction_has_the_text_that_the_version_before_wrote():
         '{"buffer_percent":2.5,"bytes_read":3,"bytes_written":4,"clean_ms":1,"invalid_messages_read":9,'
         '"map_bytes_read":7,"map_messages_read":8,"messages_read":5,"messages_written":6}'
     )
-    assert LastCompaction.parsed(text) == LastCompaction(1, 2.5, 3, 4, 5, 6, 7, 8, 9)
-    assert LastCompaction(1, 2.5, 3, 4, 5, 6, 7, 8, 9).as_json() == text
+    assert LAST_COMPACTION_JSON.value_or_none(text) == LastCompaction(1, 2.5, 3, 4, 5, 6, 7, 8, 9)
+    assert LAST_COMPACTION_JSON.text(LastCompaction(1, 2.5, 3, 4, 5, 6, 7, 8, 9)) == text
 
 
 def test_ten_million_dirty_records_of_one_key_take_one_place_of_the_map():
@@ -326,8 +326,8 @@ EARLIER = '{"clean_ms": 5, "buffer_percent": 178.0, "records_in": 9, "records_ou
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]", "5", "x", '{"clean_ms": "x"}', EARLIER], ids=repr)
 def test_what_is_no_last_compaction_is_none(text):
-    assert LastCompaction.parsed(text) is None
-    assert compaction_samples("orders", LastCompaction.parsed(text)) == []
+    assert LAST_COMPACTION_JSON.value_or_none(text) is None
+    assert compaction_samples("orders", LAST_COMPACTION_JSON.value_or_none(text)) == []
 
 
 def test_a_topic_has_its_own_bytes_and_the_evidence_those_of_the_newest_measurement():
@@ -343,8 +343,8 @@ def test_a_topic_has_its_own_bytes_and_the_evidence_those_of_the_newest_measurem
         ("evidence-bytes",): 40,
     }
     assert list(stored_samples({})) == []
-    text = measured["orders"].as_json()
-    assert (StoredBytes.parsed(text), StoredBytes.parsed("{}")) == (measured["orders"], None)
+    text = STORED_JSON.text(measured["orders"])
+    assert (STORED_JSON.value_or_none(text), STORED_JSON.value_or_none("{}")) == (measured["orders"], None)
 
 
 def test_a_compaction_of_nothing_kept_nothing():

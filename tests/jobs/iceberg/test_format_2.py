@@ -14,7 +14,6 @@ from pyroaring import BitMap64
 from cleantail.errors import TableError
 from cleantail.lake.position_deletes import positions_of_file
 from spark_jobs.iceberg import delete_files
-from spark_jobs.round import approvals
 from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.publish import side_table
 from spark_jobs.round.run import Run
@@ -176,7 +175,7 @@ def test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown(worksho
     assert places_in(spark, table) == first
 
 
-def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, adopted, table_of, monkeypatch):
+def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, adopted, table_of):
     records = list(changes(partitions=1, count=20))
     topic, _ = adopted("held2", records, **{"cleantail.max.drop.ratio": 0.1})
     checked = checked_round(workshop, table_of(topic))
@@ -184,8 +183,6 @@ def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, adopted, 
     gone = sorted({(r[0], r[1]) for r in records} - {r[:2] for r in expected(records)})
     assert [(record.partition, record.offset) for record in checked.sample] == gone[: len(checked.sample)]
     assert checked.sample
-    monkeypatch.setattr(approvals, "branch_has_few", lambda *_: False)
-    assert approvals.with_sample(table_of(topic), checked) == checked  # of many records by other plans
 
 
 def positions_of(content, data_file):

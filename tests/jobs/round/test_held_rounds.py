@@ -124,7 +124,7 @@ def test_what_was_approved_is_published_with_everything_appended_meanwhile(works
     assert offsets(workshop.read(topic)) == [1, 3]
 
 
-def test_a_sample_begins_with_the_first_logs_whichever_plans_choose_it(workshop, table_of, monkeypatch):
+def test_a_sample_begins_with_the_first_logs(workshop, table_of, monkeypatch):
     """Of a log it has the lowest offsets, with the offset of what stays in their place."""
     topic = workshop.topic("sampled", publish="approve")
     keys = "aabba"
@@ -135,9 +135,7 @@ def test_a_sample_begins_with_the_first_logs_whichever_plans_choose_it(workshop,
     every = [RemovedRecord(p, o, kept) for p in (0, 1, 2) for o, kept in ((0, 4), (1, 4), (2, 3))]
     assert checked.sample == tuple(every)
     monkeypatch.setattr(approvals, "SAMPLE_RECORDS", 4)
-    for few in (True, False):
-        monkeypatch.setattr(approvals, "branch_has_few", lambda *_, few=few: few)
-        assert approvals.with_sample(table, checked).sample == tuple(every[:4])
+    assert approvals.with_sample(table, checked).sample == tuple(every[:4])
 
 
 def test_an_approval_is_void_once_another_round_was_published(workshop, table_of):

@@ -26,7 +26,7 @@ from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.time_limit import IN_PACKS_MS, are_cores_lost
 from spark_jobs.round import evidence
-from spark_jobs.run import checked_together, pack_run, topic_batch, topic_run
+from spark_jobs.run import pack_run, topic_batch, topic_run
 from tests.jobs.round.test_rounds import NOW, record
 
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
@@ -322,14 +322,14 @@ def test_what_was_published_right_before_the_application_died_is_told_by_its_nex
 def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(workshop, made, run, monkeypatch):
     """All rounds of a batch are checked at once: without it each further try would die of the same topic with all."""
     names = [made("pack-checked-0"), made("pack-checked-1", checks=[LETTERS]), made("pack-checked-2")]
-    real = checked_together.with_verdicts
+    real = topic_batch.with_verdicts
 
     def dies(measured, platform, of_rules):
         if measured.table.topic.topic == names[1]:
             raise KeyboardInterrupt
         return real(measured, platform, of_rules)
 
-    monkeypatch.setattr(checked_together, "with_verdicts", dies)
+    monkeypatch.setattr(topic_batch, "with_verdicts", dies)
     with pytest.raises(KeyboardInterrupt):
         run(*names)
     home = workshop.platform().home
