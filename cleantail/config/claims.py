@@ -6,17 +6,17 @@ Names in the catalog. Every name has at most one owner.
    topic.
 2. A topic file claims the name of its table, and those of its side tables and its view. The evidence table belongs to
    all topics, so no topic may claim it.
-3. If two files claim a name, the better claim has it, and only the other file is wrong. From the best on:
+3. If two files claim a name, the better claim has it, and only the other file is wrong. Claims, the best first:
    (a) the topic's name is the name of its table, letter by letter;
    (b) the topic's name makes that of its table: `.` and `-` become `_`, and a catalog may fold the case;
    (c) the file names the table (`table:`).
-   A claim to a side table or view is as good as that to the table. `default_table` makes no name of (a) and (b) that is
-   a side table's of another. Equal claims leave the name to neither file until one of them changes: the order of the
-   files is unknown.
+   A claim to a side table or view is as good as that to the table. `default_table` makes no name that is the name of
+   another topic's side table. If two claims are equal, neither file has the name until one of them changes: it is
+   unknown which file came first.
 4. Names that differ only in case are one name. Exception: a catalog that keeps the case has
    two default tables for two topics that differ so.
 5. A table that a topic reads (source.table, in the same catalog) must not be a topic's table. Rounds remove records of
-   a topic's table, which a read would take for changes by a sink.
+   a topic's table, and a read would treat these removals as changes by a sink.
 
 Sources. A source belongs to one topic at most.
 
@@ -225,8 +225,8 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
 
 
 def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]], whose: str) -> Problem:
-    """Return the problem of a topic that reads a table of Cleantail. `owners` claim the name of that table. If none
-    does, `whose` says what it is."""
+    """Return the problem of a topic that reads a table of Cleantail. `owners` claim the name of that table. `whose`
+    describes the table if there are no owners."""
     if not owners:
         whose = f"it is {whose}"
     elif any(owner.file == claim.file for owner, _ in owners):

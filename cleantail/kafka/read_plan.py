@@ -76,8 +76,8 @@ class SourceLag:
 
     @property
     def unread_since_ms(self) -> int | None:
-        """Return the earliest time (Unix ms) at which the oldest unread record can have come. None: nothing is unread,
-        or the time is unknown."""
+        """Return the earliest time (Unix ms) at which the oldest unread record can have arrived. None if nothing is
+        unread, or if the time is unknown."""
         times = [log.as_of_ms for log in self.logs if log.behind]
         return None if None in times else min((ms for ms in times if ms is not None), default=None)
 
@@ -301,9 +301,8 @@ def plan_read(
 ) -> ReadPlan:
     """Plan a read from the table's position to the end of what may be read.
 
-    `table_ends` are the log ends of the table. They count until something was read from Kafka, because files of the
-    same topic may have come before. Raises SourceError, or SourceUnreachableError if a later try may get another
-    answer.
+    `table_ends` are the log ends of the table. The first read from Kafka begins there, because files of the same topic
+    may have been ingested before. Raises SourceError, or SourceUnreachableError if a later try may succeed.
     """
     if position is not None:
         _require_same_topic(position, broker)

@@ -10,7 +10,7 @@
      are. So a topic of large runs rewrites a record once.
    - A file of MERGED_BYTES is always large.
 3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
-   number, by which the next round knows what arrived. A file that is registered twice waits for the round that keeps it
+   number, by which the next round finds new records. A file that is registered twice waits for the round that keeps it
    once.
 4. Snapshots expire after cleantail.snapshot.retention.ms, except the current one. None expires if the table's
    gc.enabled is false, because files would be deleted. They expire together, once the oldest of them is past its time

@@ -1,4 +1,4 @@
-"""When a tombstone may be removed: its horizon has come, the log is clean up to it, and readers have read it. Pure.
+"""When a tombstone may be removed: its horizon has passed, the log is clean up to it, and readers have read it. Pure.
 
 The horizon of a tombstone is the clock of the first round that kept it, plus delete.retention.ms (semantics.md 1.5). It
 is set once: no later change of the config moves it. The ledger of a log (cleantail.log.partition_state.Horizon) has its

@@ -217,7 +217,7 @@ def _read_bytes(plan: EvaluatedTopic, new: NewInput, configs: KafkaConfigs, forc
 
 
 def _may_be_due(log: LogState, new_bytes: int, configs: KafkaConfigs) -> bool:
-    """Return whether a log may be compacted once this much has come into it."""
+    """Return whether a log may be due for compaction after so many new bytes."""
     dirty = log.cleanable_bytes + log.uncleanable_bytes + new_bytes
     above = dirty > configs.min_cleanable_dirty_ratio * (log.clean_bytes + dirty)
     return configs.compacts and (above or configs.max_compaction_lag_ms < LONG_MAX)
