@@ -102,7 +102,7 @@ def quarantined(
 
 @contextmanager
 def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> Iterator[DataFrame]:
-    """Give the records that the topic's own checks read. If they are few, Spark reads them once.
+    """Yield the records that the topic's own checks read. If they are few, Spark reads them once.
 
     The branch's files are listed only if the plan has few records."""
     records = as_text(below_end(table.at_branch(unit.branch), works))
