@@ -95,7 +95,7 @@ Left = dict[Place, list[str]]
 
 @dataclass(slots=True)
 class Done:
-    """What all passes and runs have done so far. Files, snapshots and branches are those to remove, by the table's name.
+    """What all passes and runs have done so far. Files, snapshots and branches: those to remove, by the table's name.
     `hidden`: by the log's number. `removed`: what was recorded as gone."""
 
     hidden: dict[str, int] = field(default_factory=dict)
