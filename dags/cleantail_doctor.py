@@ -1,4 +1,4 @@
-"""Makes the Airflow DAG `cleantail_doctor`, which examines the installation when it is triggered."""
+"""Make the Airflow DAG `cleantail_doctor`, which examines the installation when it is triggered."""
 
 from __future__ import annotations
 

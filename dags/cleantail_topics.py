@@ -1,4 +1,4 @@
-"""Makes the Airflow DAGs of config/: one for each topic, or for each group of topics.
+"""Make the Airflow DAGs of config/: one for each topic, or for each group of topics.
 
 A broken file has none: see cleantail_broken_topics.py.
 """

@@ -72,7 +72,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def switch(home: Home, command: str) -> str:
-    """Starts or stops Airflow and the broker with the runs and the topic of the last demonstration. Returns what to
+    """Start or stop Airflow and the broker with the runs and the topic of the last demonstration. Returns what to
     say."""
     if not (home.path / "airflow").is_dir():
         raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
@@ -91,7 +91,7 @@ def switch(home: Home, command: str) -> str:
 
 
 def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bool) -> int:
-    """Makes the inputs and a fresh home, runs, proves and prints. Returns the exit code."""
+    """Make the inputs and a fresh home, run, prove and print. Returns the exit code."""
     started = time.monotonic()
     inputs = make_inputs(repository, int(time.time() * 1000))
     home.make_afresh()
@@ -106,7 +106,7 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
 
 
 def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bool, started: float) -> bool:
-    """Runs the demonstration. Airflow and the broker are stopped whatever happens, unless all went well and they are to
+    """Run the demonstration. Airflow and the broker are stopped whatever happens, unless all went well and they are to
     be kept."""
     kept = False
     try:
@@ -121,7 +121,7 @@ def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bo
 
 
 def _stop(console: Console, home: Home) -> None:
-    """Stops Airflow and the broker. A second Ctrl-C must not leave half of it behind."""
+    """Stop Airflow and the broker. A second Ctrl-C must not leave half of it behind."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     console.print("stopping Airflow and Kafka ...", style="dim")
@@ -155,7 +155,7 @@ def _run(console: Console, home: Home, inputs: list[Expected], started: float) -
 
 
 def _start_kafka(broker: KafkaBroker, inputs: Sequence[Expected]) -> KafkaTopic:
-    """Starts the broker and sends the first batch of its topic. Raises BrokerError."""
+    """Start the broker and send the first batch of its topic. Raises BrokerError."""
     broker.up()
     [expected] = [each for each in inputs if each.input.topic == IN_KAFKA]
     topic = KafkaTopic(expected, KafkaClient(broker.address))

@@ -27,7 +27,7 @@ class AirflowApi:
         self.token = self._call("/auth/token", login)["access_token"]
 
     def wait_for_dag(self, dag_id: str, is_stopped: Callable[[], bool]) -> None:
-        """Waits until Airflow has the DAG: the DAG processor reads the files some seconds after the start. Raises
+        """Wait until Airflow has the DAG: the DAG processor reads the files some seconds after the start. Raises
         DemoError."""
         end = time.monotonic() + DAG_THERE_WITHIN_S
         while time.monotonic() < end and not is_stopped():
@@ -47,7 +47,7 @@ class AirflowApi:
         return [f"{error['filename']}: {error['stack_trace']}" for error in errors]
 
     def trigger(self, dag_id: str, run_id: str) -> None:
-        """Starts a new run of that name."""
+        """Start a new run of that name."""
         try:
             self._call(
                 f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": {}}
@@ -60,12 +60,12 @@ class AirflowApi:
         return self._call(_run(dag_id, run_id))
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Returns the task instances, each instance of a mapped task by itself."""
+        """Return the task instances, each instance of a mapped task by itself."""
         tasks: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
         return tasks
 
     def log(self, task: dict[str, Any]) -> list[str]:
-        """Returns the lines that a task logged at its last try, with the exception that it ended with."""
+        """Return the lines that a task logged at its last try, with the exception that it ended with."""
         logs = f"taskInstances/{quote(task['task_id'])}/logs/{task['try_number']}?map_index={task['map_index']}"
         content = self._call(f"{_run(task['dag_id'], task['dag_run_id'])}/{logs}&full_content=true")["content"]
         return [line for event in content for line in _lines(event)]
@@ -97,7 +97,7 @@ def _run(dag_id: str, run_id: str) -> str:
 
 
 def _lines(event: str | dict[str, Any]) -> list[str]:
-    """Returns the text of a structured line of the log, with the exceptions that were raised there."""
+    """Return the text of a structured line of the log, with the exceptions that were raised there."""
     if isinstance(event, str):
         return [event]
     raised = [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail") or []]

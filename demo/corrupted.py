@@ -28,7 +28,7 @@ class CorruptedRound:
 
 
 def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, topic: TopicInput) -> CorruptedRound:
-    """Runs the damaged DAG, after the second batch was landed, and looks at what came of it."""
+    """Run the damaged DAG, after the second batch was landed, and look at what came of it."""
     before = live_records(platform, topic.topic)
     ended = scheduler.run(f"{topic.topic}-corrupted", "corrupted")
     after = live_records(platform, topic.topic)
@@ -54,16 +54,16 @@ def _is_red(ended: Round) -> bool:
 
 
 def _alerts(home: Home) -> list[dict[str, Any]]:
-    """Returns the alerts of check_quality."""
+    """Return the alerts of check_quality."""
     lines = home.alerts.read_text().splitlines() if home.alerts.exists() else []
     return [alert for alert in map(json.loads, lines) if alert["task"] == "check_quality"]
 
 
 def retained(records: Iterable[Record], starts: Mapping[int, int]) -> list[Record]:
-    """Returns the records at or above the log start of their partition: a red check does not stop retention."""
+    """Return the records at or above the log start of their partition: a red check does not stop retention."""
     return [record for record in records if record.offset >= starts.get(record.partition, 0)]
 
 
 def _same(left: list[Any], right: list[Any]) -> bool:
-    """Returns whether both have the same records: offset, timestamp, key, value, headers."""
+    """Return whether both have the same records: offset, timestamp, key, value, headers."""
     return len(left) == len(right) and set(left) == set(right)

@@ -17,7 +17,7 @@ STEP_MS = 1000
 
 
 def customer_changes(now_ms: int, count: int = 12_000, customers: int = 1500, late_by: int = 400) -> list[Change]:
-    """Returns change data capture: the version is the source database's log position, 8 bytes big-endian, in a header.
+    """Return change data capture: the version is the source database's log position, 8 bytes big-endian, in a header.
 
     One change in six is delayed by up to `late_by` others: the offset is then no measure of which is newer. One in
     twenty-five deletes its customer (and a later one may bring the customer back).
@@ -45,7 +45,7 @@ def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int
 
 
 def sensor_readings(now_ms: int, first: int = 12_000, second: int = 8_000, sensors: int = 300) -> list[Change]:
-    """Returns readings whose timestamp decides. Each third sensor sends some late; every tenth falls silent after
+    """Return readings whose timestamp decides. Each third sensor sends some late; every tenth falls silent after
     `first`."""
     rng = random.Random(SEED + 1)
     count = first + second
@@ -63,7 +63,7 @@ def _reading(rng: random.Random, sensor: int, at_ms: int) -> Change:
 
 
 def file_changes(now_ms: int, count: int = 3000, files: int = 400) -> list[Change]:
-    """Returns changes as a file history has them, for a source archive that has none."""
+    """Return changes as a file history has them, for a source archive that has none."""
     rng = random.Random(SEED + 2)
     return list(_file_changes(rng, now_ms, count, files))
 

@@ -27,7 +27,7 @@ _LOCATION_VARIABLES = (
 
 
 class NoHistoryError(Exception):
-    """Is raised where there is no git, no repository, or no commit in it. The message is git's own."""
+    """Raised if there is no git, no repository, or no commit in it. The message is git's own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,12 +41,12 @@ class Commit:
 
 
 def head_of(repository: Path) -> str:
-    """Returns the commit that HEAD is now, so that commits made meanwhile do not matter. Raises NoHistoryError."""
+    """Return the commit that HEAD is now, so that commits made meanwhile do not matter. Raises NoHistoryError."""
     return _git(repository, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
 
 
 def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
-    """Returns every change of every file up to `head`, oldest first. Clocks that ran ahead are set back to `now_ms`."""
+    """Return every change of every file up to `head`, oldest first. Clocks that ran ahead are set back to `now_ms`."""
     commits = {commit.name: commit for commit in first_parent_line(repository, head)}
     pairs = "".join(f"{commit.name} {commit.parent}".rstrip() + "\n" for commit in commits.values())
     return [
@@ -56,7 +56,7 @@ def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
 
 
 def first_parent_line(repository: Path, head: str) -> list[Commit]:
-    """Returns the commits that the main branch was, merge by merge, oldest first."""
+    """Return the commits that the main branch was, merge by merge, oldest first."""
     arguments = ("rev-list", "--first-parent", "--reverse", "--format=%H %ct %at %P", head)
     lines = _git(repository, *arguments).decode("ascii").splitlines()
     return [_commit(line.split()) for line in lines if not line.startswith("commit ")]
@@ -68,7 +68,7 @@ def _commit(fields: list[str]) -> Commit:
 
 
 def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes | None]]:
-    """Yields (commit, path, value) of each line "commit parent" of `pairs`; a commit without a parent adds all its
+    """Yield (commit, path, value) of each line "commit parent" of `pairs`; a commit without a parent adds all its
     files."""
     arguments = (
         "diff-tree",
@@ -92,7 +92,7 @@ def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes
 
 
 def tree(repository: Path, head: str) -> dict[bytes, bytes]:
-    """Returns path -> mode and blob of every file that `git ls-tree -r` lists; submodules are entries like files."""
+    """Return path -> mode and blob of every file that `git ls-tree -r` lists; submodules are entries like files."""
     lines = _git(repository, "ls-tree", "-r", "-z", "--full-tree", head).split(b"\0")
     entries = (line.partition(b"\t") for line in lines if line)
     return {path: _value(*meta.split(b" ")) for meta, _, path in entries}

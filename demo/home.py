@@ -30,7 +30,7 @@ machine."""
 
 
 class DemoError(Exception):
-    """Is raised where the demonstration cannot go on, or something is not as claimed; a person has to know."""
+    """Raised if the demonstration cannot continue, or if a claim does not hold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class Home:
         return cls(callers / "demo", jars, kafka_jars(env))
 
     def make_afresh(self) -> None:
-        """Deletes what the last demonstration left, and nothing that no demonstration has made."""
+        """Delete what the last demonstration left, and nothing else."""
         if not list(self.jars.glob("*.jar")):
             raise DemoError(f"no Spark jars in {self.jars}: run `make setup` first")
         self.broker.require_parts()
@@ -66,15 +66,15 @@ class Home:
 
     @property
     def broker(self) -> KafkaBroker:
-        """Returns the broker as it is now: before its first start it has another port each time."""
+        """Return the broker as it is now: before its first start it has another port each time."""
         return KafkaBroker.of(self.path / "broker", self.kafka_jars)
 
     def start_airflow(self, port: int, broker: KafkaBroker) -> str:
-        """Starts Airflow with the connection to the broker, and returns what `up` printed. Raises DemoError."""
+        """Start Airflow with the connection to the broker, and return what `up` printed. Raises DemoError."""
         return self.airflow("up", "--port", str(port), variables=broker.variables)
 
     def environment(self) -> dict[str, str]:
-        """Returns the caller's environment, without anything of the caller's own Airflow or configuration."""
+        """Return the caller's environment, without anything of the caller's own Airflow or configuration."""
         bundles = [
             {
                 "name": name,
@@ -100,7 +100,7 @@ class Home:
         return self.path / "erasure-keys.json"
 
     def airflow(self, command: str, *options: str, variables: Mapping[str, str] | None = None) -> str:
-        """Runs bin/cleantail-airflow on this home, with more variables in its environment, and returns what it printed.
+        """Run bin/cleantail-airflow on this home, with more variables in its environment, and return what it printed.
         Raises DemoError with that when it fails.
 
         It runs in a session of its own, so that Ctrl-C reaches the demonstration only, which then stops Airflow in

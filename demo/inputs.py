@@ -1,4 +1,4 @@
-"""The three topics' inputs, and what each must be in the end by a reckoning that shares no code with the platform."""
+"""The three topics' inputs, and the expected content of each at the end, computed without the platform's code."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Expected:
 
 
 def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
-    """Returns the three inputs. Without `repository` the files are those of the repository that the demonstration runs
-    in, or generated where it is none."""
+    """Return the three inputs. Without `repository` the files are those of the repository that the demonstration runs
+    in. They are generated if it is not in a repository."""
     customers = topic_input(CUSTOMERS, CUSTOMERS_ORIGIN, customer_changes(now_ms), 2)
     sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
     return [
@@ -62,12 +62,12 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
 
 
 def version_of(record: Record) -> tuple[object, int]:
-    """Returns the rank of a customer's change: its version, then its offset."""
+    """Return the rank of a customer's change: its version, then its offset."""
     return record.headers[0][1], record.offset
 
 
 def winners(records: Iterable[Record], rank: Rank) -> dict[bytes, bytes]:
-    """Returns the value of the record with the highest rank of each key, without deleted keys."""
+    """Return the value of the record with the highest rank of each key, without deleted keys."""
     best: dict[bytes, Record] = {}
     for record in records:
         key = record.key or b""

@@ -40,8 +40,8 @@ class KafkaBroker:
 
     @classmethod
     def of(cls, folder: Path, jars: Path) -> KafkaBroker:
-        """Returns the broker at the port that it has, or had last; at a new one where that is taken, or where it never
-        had one."""
+        """Return the broker at its present or last port. It gets a new port if that one is taken, or if it never had
+        one."""
         noted = _noted(folder)
         port = int(noted["port"]) if noted and (_process(noted) or _is_free(noted["port"])) else free_port()
         return cls(folder, jars, port)
@@ -52,21 +52,21 @@ class KafkaBroker:
 
     @property
     def has_data(self) -> bool:
-        """Returns whether it was ever started."""
+        """Return whether it was ever started."""
         return is_formatted(self.folder)
 
     @property
     def variables(self) -> dict[str, str]:
-        """Returns the connection as Airflow, and the command line, find it in their environment."""
+        """Return the connection as Airflow, and the command line, find it in their environment."""
         connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.address}}
         return {f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(connection)}
 
     def require_parts(self) -> None:
-        """Raises BrokerError where there is no Java, or where the broker's jars are not there."""
+        """Raise BrokerError if there is no Java, or if the broker's jars are missing."""
         java_command(self.jars)
 
     def up(self) -> None:
-        """Starts the broker unless it runs, and returns when it answers. Raises BrokerError."""
+        """Start the broker unless it runs, and return when it answers. Raises BrokerError."""
         noted = _noted(self.folder)
         if noted and _process(noted):
             return
@@ -77,7 +77,7 @@ class KafkaBroker:
         wait_until_started(process, self.folder / "broker.log")
 
     def down(self) -> bool:
-        """Stops the broker. Returns whether it ran."""
+        """Stop the broker. Returns whether it ran."""
         noted = _noted(self.folder)
         process = _process(noted) if noted else None
         if process is not None:
@@ -86,7 +86,7 @@ class KafkaBroker:
 
 
 def _noted(folder: Path) -> dict[str, Any] | None:
-    """Returns what the last start has noted, None where the broker was never started."""
+    """Return what the last start has noted, None if the broker was never started."""
     try:
         noted: dict[str, Any] = json.loads((folder / STATE).read_text())
     except (OSError, ValueError):
@@ -95,7 +95,7 @@ def _noted(folder: Path) -> dict[str, Any] | None:
 
 
 def _process(noted: dict[str, Any]) -> psutil.Process | None:
-    """Returns the very process that was noted if it is still there: its number may be someone else's by now."""
+    """Return the noted process. None if it has ended, even if another process has its number now."""
     try:
         process = psutil.Process(noted["pid"])
         same = process.create_time() == noted["started"] and process.status() != psutil.STATUS_ZOMBIE

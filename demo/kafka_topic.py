@@ -23,7 +23,7 @@ ABORTED_VERSION = 1 << 40
 
 @dataclass(slots=True)
 class KafkaTopic:
-    """Is one topic of a running broker, and knows what it was sent. `expected` is reckoned without the broker."""
+    """One topic of a running broker, with what was sent to it. `expected` is computed without the broker."""
 
     expected: Expected
     client: KafkaClient
@@ -43,7 +43,7 @@ class KafkaTopic:
         self.client.create(self.topic, len(self._partitions), {"cleanup.policy": "delete", "retention.ms": -1})
 
     def send(self, batch: int) -> None:
-        """Sends a batch, unless it was sent, and returns when a consumer sees all of it: markers of transactions are
+        """Send a batch, unless it was sent, and return when a consumer sees all of it: markers of transactions are
         written a moment later."""
         if batch < len(self._ends):
             return
@@ -58,7 +58,7 @@ class KafkaTopic:
         self._aborted += max(map(len, segments.values()))
 
     def as_consumed(self) -> Expected:
-        """Returns what has to be in the table by what a consumer sees of the whole topic, and whether that is what was
+        """Return what has to be in the table by what a consumer sees of the whole topic, and whether that is what was
         committed."""
         logs = self.client.read(self.topic, self._partitions, committed=True)
         seen = [record for log in logs.values() for record in log]
@@ -80,7 +80,7 @@ class KafkaTopic:
 
 
 def steps(log: Sequence[Record]) -> tuple[Segment, ...]:
-    """Returns what is sent of one partition: some is committed, some aborted, the rest committed, and so on."""
+    """Return what is sent of one partition: some is committed, some aborted, the rest committed, and so on."""
     parts = [log[start : start + STEP_RECORDS] for start in range(0, len(log), STEP_RECORDS)]
     return tuple(
         Segment(
@@ -93,14 +93,14 @@ def steps(log: Sequence[Record]) -> tuple[Segment, ...]:
 
 
 def rolled_back(record: Record) -> Draft:
-    """Returns a change of the same customer that the source database took back: newer than all that it kept."""
+    """Return a change of the same customer that the source database took back: newer than all that it kept."""
     version = ABORTED_VERSION + record.offset
     headers = (("version", version.to_bytes(8, "big")),)
     return Draft(record.key or b"", b'{"rolled_back": true}', record.timestamp_ms or 0, headers)
 
 
 def contents(records: Sequence[Record]) -> dict[int, list[tuple[object, ...]]]:
-    """Returns what the records of each partition are, in their order, without their offsets."""
+    """Return what the records of each partition are, in their order, without their offsets."""
     logs: dict[int, list[tuple[object, ...]]] = {}
     for r in records:
         logs.setdefault(r.partition, []).append((r.timestamp_ms, r.key, r.value, r.headers))

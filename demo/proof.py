@@ -1,4 +1,4 @@
-"""Whether each topic is what it must be, and the numbers of the table at the end."""
+"""Compare each topic with its expected content, and compute the numbers of the final table."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Proof:
 
 
 def prove(result: TopicResult, platform: Platform, now_ms: int) -> Proof:
-    """Reads the table as any reader would."""
+    """Read the table as any reader would."""
     topic = result.expected.input
     live, seen = live_records(platform, topic.topic), audit(platform, topic.topic)
     came = ingested(platform, topic.topic)
@@ -63,7 +63,7 @@ def _claims(expected: Expected, live: list[Record], came: Ingested) -> dict[str,
 
 
 def latest_values(records: list[Record]) -> dict[bytes, bytes]:
-    """Returns key -> value of the highest offset, without deleted keys: what a consumer that reads it all ends up
+    """Return key -> value of the highest offset, without deleted keys: what a consumer that reads it all ends up
     with."""
     latest = {record.key or b"": record.value for record in records}
     return {key: value for key, value in latest.items() if value is not None}

@@ -42,7 +42,7 @@ class TopicInput:
 
 
 def topic_input(topic: str, origin: str, changes: Sequence[Change], partitions: int) -> TopicInput:
-    """Returns the changes as records, split by time into two batches (the second is empty where there is one change
+    """Return the changes as records, split by time into two batches (the second is empty if there is one change
     only)."""
     records = in_logs(changes, partitions)
     cut = -(-len(records) * FIRST_BATCH_PERCENT // 100)
@@ -50,7 +50,7 @@ def topic_input(topic: str, origin: str, changes: Sequence[Change], partitions: 
 
 
 def in_logs(changes: Iterable[Change], partitions: int) -> list[Record]:
-    """Returns the records: each key in the partition that its hash says, offsets counted by partition."""
+    """Return the records: each key in the partition that its hash says, offsets counted by partition."""
     ends = [0] * partitions
     records = []
     for change in changes:
@@ -62,7 +62,7 @@ def in_logs(changes: Iterable[Change], partitions: int) -> list[Record]:
 
 
 def kcat_line(topic: str, record: Record) -> str:
-    """Returns a record as kcat -J prints it; header values that are not printable (versions) are base64."""
+    """Return a record as kcat -J prints it; header values that are not printable (versions) are base64."""
     if all(value is not None and value.isascii() and value.decode().isprintable() for _, value in record.headers):
         return format_record(topic, record)
     fields: dict[str, Any] = json.loads(format_record(topic, replace(record, headers=())))
@@ -75,7 +75,7 @@ def _base64(value: bytes | None) -> str | None:
 
 
 def land(topic: str, records: Sequence[Record], file: Path) -> None:
-    """Writes the file under another name first: who looks into the folder never sees half a file."""
+    """Write the file under another name first, so that readers of the folder never find half a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{kcat_line(topic, record)}\n" for record in records)
     unfinished = file.with_name(f".{file.name}.part")

@@ -55,11 +55,11 @@ class Scheduler:
         self._stopped.set()
 
     def say(self, text: str) -> None:
-        """Prints one line with the time since the start; `text` may have rich's markup."""
+        """Print one line with the time since the start; `text` may have rich's markup."""
         self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/dim]  {text}", soft_wrap=True)
 
     def wait_for(self, dag_ids: Iterable[str]) -> None:
-        """Waits until Airflow has read the DAG files. Raises DemoError with the import errors."""
+        """Wait until Airflow has read the DAG files. Raises DemoError with the import errors."""
         for dag_id in dag_ids:
             self.api.wait_for_dag(dag_id, self._stopped.is_set)
 
@@ -80,7 +80,7 @@ class Scheduler:
         raise DemoError(f"{dag_id}: {name} did not end within {RUN_WITHIN_S} s")
 
     def run_green(self, dag_id: str, name: str) -> Round:
-        """Does what `run` does. Raises DemoError for a red run, with the end of the log of the first task that
+        """Do what `run` does. Raises DemoError for a red run, with the end of the log of the first task that
         failed."""
         ended = self.run(dag_id, name)
         if ended.state == "success":
@@ -105,7 +105,7 @@ def _label(task: dict[str, Any]) -> str:
 
 
 def _seconds(span: dict[str, Any]) -> float:
-    """Returns the seconds from start to end of a run or a task, as Airflow noted them; 0 where it never started."""
+    """Return the seconds from start to end of a run or a task, as Airflow noted them; 0 if it never started."""
     if not (span["start_date"] and span["end_date"]):
         return 0.0
     return (datetime.fromisoformat(span["end_date"]) - datetime.fromisoformat(span["start_date"])).total_seconds()

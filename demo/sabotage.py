@@ -1,4 +1,4 @@
-"""Compacts a work unit as the station compact does, and then deletes winning records from its branch: a defect made
+"""Compact a work unit as the station compact does, and then delete winning records from its branch: a defect made
 on purpose, as a mistake in the cleaner itself would be.
 
     spark-submit demo/sabotage.py compact --config demo/config --topic sensor-readings --unit '{…}' --result FILE
@@ -29,7 +29,7 @@ commits."""
 
 
 def delete_where(table: TopicTable, branch: str, condition: str) -> None:
-    """Deletes records on a branch by Iceberg's own DELETE; the table is `t` in the condition.
+    """Delete records on a branch by Iceberg's own DELETE; the table is `t` in the condition.
 
     The new head says, as the old one did, which work unit it is of: without that nothing would be checked.
     """

@@ -1,4 +1,4 @@
-"""What the topic tables and the evidence say, read as `cleantail read` and `cleantail status` do, without Spark."""
+"""Numbers and records of the topic tables and the evidence, read as `cleantail read` and `cleantail status` do."""
 
 from __future__ import annotations
 
@@ -23,8 +23,7 @@ from cleantail.sources.kcat import Record
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Says how many records, keys, tombstones and bytes there are of a topic. Bytes are data-file bytes x live
-    fraction."""
+    """The numbers of records, keys, tombstones and bytes of a topic. Bytes are data-file bytes x live fraction."""
 
     records: int
     keys: int
@@ -40,7 +39,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """Says what the commits of a topic's ingestions have added: records, and bytes of data files."""
+    """What the commits of a topic's ingestions have added: records, and bytes of data files."""
 
     records: int
     bytes: int
@@ -48,7 +47,7 @@ class Ingested:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """Says what the evidence has of a topic: checks of what was published, and records that it removed by reason."""
+    """The evidence of a topic: checks of published rounds, and the records that these removed, by reason."""
 
     passed: int
     total: int
@@ -57,13 +56,13 @@ class Audit:
 
 
 def live_records(platform: Platform, topic: str) -> list[Record]:
-    """Returns all records of `main`, in offset order, partition by partition."""
+    """Return all records of `main`, in offset order, partition by partition."""
     table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir).on(platform))
     return [] if table is None else list(read_records(table, live_partitions(table, None)))
 
 
 def log_starts(platform: Platform, topic: str) -> dict[int, int]:
-    """Returns partition -> the first offset that a reader may see."""
+    """Return partition -> the first offset that a reader may see."""
     facts = read_facts(find_topic(topic, platform.config_dir).on(platform))
     return {p: state.log_start_offset or 0 for p, state in facts.states.items()} if facts else {}
 
@@ -73,7 +72,7 @@ def live_bytes(platform: Platform, topic: str, now_ms: int) -> int:
 
 
 def is_clean(platform: Platform, topic: str, now_ms: int) -> bool:
-    """Returns whether the first dirty offset of every log is its end."""
+    """Return whether the first dirty offset of every log is its end."""
     return all(log.first_dirty_offset == log.log_end_offset for log in _logs(platform, topic, now_ms))
 
 
@@ -83,7 +82,7 @@ def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
 
 
 def ingested(platform: Platform, topic: str) -> Ingested:
-    """Returns what all ingestions have appended, before any round."""
+    """Return what all ingestions have appended, before any round."""
     table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir).on(platform))
     snapshots = table.metadata.snapshots if table else []
     summaries = [s.summary for s in snapshots if s.summary and s.summary[OPERATION] == INGEST]
@@ -91,7 +90,7 @@ def ingested(platform: Platform, topic: str) -> Ingested:
 
 
 def audit(platform: Platform, topic: str) -> Audit:
-    """Returns what the evidence table says of a topic."""
+    """Return what the evidence table says of a topic."""
     evidence = open_catalog(platform).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
     rounds = read_evidence(evidence, topic)
     checks = [check for r in rounds for log in r.logs if log.outcome == PUBLISHED for check in log.checks]

@@ -1,4 +1,4 @@
-"""The way of the topics through the demonstration. One of them has a DAG of its own, the others share that of a group.
+"""Take the topics through the demonstration. One of them has a DAG of its own, the others share that of a group.
 The DAGs run side by side; the pool bounds their Spark tasks.
 
 1. The first batches land (as files, or as transactions in Kafka); a round ingests, compacts, checks and publishes them.
@@ -38,7 +38,7 @@ class TopicResult:
 def run_topics(
     scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected], kafka: KafkaTopic
 ) -> list[TopicResult]:
-    """Runs all topics, and returns their results in the order of `inputs`. Raises the first error; the others then give
+    """Run all topics, and return their results in the order of `inputs`. Raises the first error; the others then give
     up."""
     scheduler.wait_for([GROUP, CORRUPTED, f"{CORRUPTED}-corrupted"])
     [alone] = [expected for expected in inputs if expected.input.topic == CORRUPTED]

@@ -70,7 +70,7 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
-    """Returns the plans of the random histories and the changelog, or of those that the command line names."""
+    """Return the plans of the random histories and the changelog, or of those that the command line names."""
     topics = arguments.only or [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
     families = [family for family in FAMILIES if family.name in topics]
     plans = random_plans(arguments.histories, arguments.seed, families) if families else []
@@ -82,7 +82,7 @@ def _plans(console: Console, arguments: argparse.Namespace) -> list[Plan]:
 
 
 def _run(console: Console, plans: list[Plan], directory: Path) -> list[Trial]:
-    """Returns the trials, one topic after another, on one broker and one Spark application."""
+    """Return the trials, one topic after another, on one broker and one Spark application."""
     jars = kafka_jars(os.environ)
     archive = Archive(_fresh_configuration(directory))
     say: Progress = lambda text: console.print(f"  {text}", style="dim", markup=False)  # noqa: E731
@@ -100,7 +100,7 @@ def _trial(archive: Archive, plan: Plan, broker: Broker, say: Progress) -> Trial
 
 
 def _fresh_configuration(directory: Path) -> Path:
-    """Returns a configuration of its own, with a CLEANTAIL_HOME of its own; only the jars are the caller's."""
+    """Return a configuration of its own, with a CLEANTAIL_HOME of its own; only the jars are the caller's."""
     jars = os.environ.get("CLEANTAIL_JARS") or Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail") / "jars"
     for name in [name for name in os.environ if name.startswith("CLEANTAIL_")]:
         del os.environ[name]

@@ -28,20 +28,20 @@ class Archive:
     _files: int = 0
 
     def configure(self, topic: str, configs: Mapping[str, object], source: Mapping[str, object]) -> None:
-        """Writes the topic's YAML (JSON is YAML), new or changed."""
+        """Write the topic's YAML (JSON is YAML), new or changed."""
         folder = self.config / "topics"
         folder.mkdir(parents=True, exist_ok=True)
         (folder / f"{topic}.yaml").write_text(json.dumps({"topic": topic, "config": configs, "source": source}))
 
     def ingest(self, topic: str, records: Iterable[Record]) -> None:
-        """Ingests the records by one call, so that those of each partition become one data file."""
+        """Ingest the records by one call, so that those of each partition become one data file."""
         self._files += 1
         file = self.config / f"{topic}-{self._files}.jsonl"
         file.write_text("".join(f"{format_record(topic, record)}\n" for record in records))
         self._run("ingest", topic, "--file", file)
 
     def read_kafka(self, topic: str) -> None:
-        """Ingests what the topic has in Kafka by now, so that what came of each partition becomes one data file."""
+        """Ingest what the topic has in Kafka by now, so that what came of each partition becomes one data file."""
         self._run("ingest", topic)
 
     def compact(self, topic: str, now_ms: int) -> None:
@@ -51,7 +51,7 @@ class Archive:
         return [parse_line(line.encode()) for line in self._run("read", topic).splitlines()]
 
     def checkpoints(self, topic: str, now_ms: int) -> dict[int, int]:
-        """Returns partition -> first dirty offset, 0 for a log that was never compacted."""
+        """Return partition -> first dirty offset, 0 for a log that was never compacted."""
         status: dict[str, Any] = json.loads(self._run("status", topic, "--now", now_ms, "--json"))
         return {log["partition"]: log["checkpoint"] or 0 for log in status["topics"][topic]}
 

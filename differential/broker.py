@@ -60,28 +60,28 @@ class Broker:
     pid: int = 0
 
     def checkpoints(self, topic: str) -> dict[int, int]:
-        """Returns partition -> first dirty offset, from `cleaner-offset-checkpoint`; a log that was never cleaned is
+        """Return partition -> first dirty offset, from `cleaner-offset-checkpoint`; a log that was never cleaned is
         not in it."""
         return {partition: offset for (name, partition), offset in self.all_checkpoints().items() if name == topic}
 
     def all_checkpoints(self) -> dict[tuple[str, int], int]:
-        """Returns (topic, partition) -> first dirty offset, of all logs that were ever cleaned."""
+        """Return (topic, partition) -> first dirty offset, of all logs that were ever cleaned."""
         file = self.logs / "cleaner-offset-checkpoint"
         rows = [line.split() for line in file.read_text().splitlines()[2:]] if file.exists() else []
         return {(name, int(partition)): int(offset) for name, partition, offset in rows}
 
     def segment_bases(self, topic: str, partition: int) -> list[int]:
-        """Returns the base offsets of the segments, ascending: the last one is the active segment's."""
+        """Return the base offsets of the segments, ascending: the last one is the active segment's."""
         return sorted(int(file.stem) for file in (self.logs / f"{topic}-{partition}").glob("*.log"))
 
     def cleanings(self, topic: str) -> list[Cleaning]:
-        """Returns every cleaning of the topic's logs so far."""
+        """Return every cleaning of the topic's logs so far."""
         lines = CLEANED.findall(self.output.read_text(errors="replace"))
         return [Cleaning(name, *map(int, numbers)) for name, *numbers in lines if name == topic]
 
 
 def kafka_jars(env: Mapping[str, str]) -> Path:
-    """Returns CLEANTAIL_KAFKA_JARS, else `jars-kafka` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    """Return CLEANTAIL_KAFKA_JARS, else `jars-kafka` under CLEANTAIL_HOME, which is .cleantail beside this package."""
     home = Path(env.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(env.get("CLEANTAIL_KAFKA_JARS") or home / "jars-kafka").absolute()
 
@@ -115,7 +115,7 @@ def start_broker(
     extra_properties: Mapping[str, object] | None = None,
     cluster_id: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Starts a broker on the data in `directory`, which is formatted first where there is none. It runs until it is
+    """Start a broker on the data in `directory`, which is formatted first where there is none. It runs until it is
     stopped, also beyond the process that has started it, and what it says is in `broker.log`. Raises BrokerError."""
     settings, logs = directory / "server.properties", directory / "logs"
     controller_port = next(other for other in free_ports(2) if other != port)
@@ -135,12 +135,12 @@ def start_broker(
 
 
 def is_formatted(directory: Path) -> bool:
-    """Returns whether a broker has its data in `directory`."""
+    """Return whether a broker has its data in `directory`."""
     return (directory / "logs" / "meta.properties").exists()
 
 
 def java_command(jars: Path, jvm: Sequence[str] = JVM) -> list[str]:
-    """Returns the command that starts Java with the jars. Raises BrokerError where there is no Java, or no jars.
+    """Return the command that starts Java with the jars. Raises BrokerError if there is no Java, or no jars.
 
     Spark's resolver leaves scala-library out, since Spark brings its own: that one serves here too.
     """
@@ -153,7 +153,7 @@ def java_command(jars: Path, jvm: Sequence[str] = JVM) -> list[str]:
 
 
 def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object]:
-    """Returns the properties of a broker for tests of the cleaner: it looks often, and nothing vanishes by age."""
+    """Return the properties of a broker for tests of the cleaner: it checks often, and nothing is deleted by age."""
     one_replica = {
         f"{name}.{setting}": 1
         for name in ("offsets.topic", "transaction.state.log")
@@ -180,7 +180,7 @@ def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object
 
 
 def random_cluster_id() -> str:
-    """Returns an id as Kafka's own tool makes one: 16 random bytes in base64."""
+    """Return an id as Kafka's own tool makes one: 16 random bytes in base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
@@ -194,7 +194,7 @@ def _format(java: Sequence[str], settings: Path, cluster_id: str) -> None:
 
 
 def wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
-    """Returns when the broker that writes `output` is up. Raises BrokerError with the end of that where it ended, or
+    """Wait until the broker that writes `output` is up. Raises BrokerError with the end of that where it ended, or
     takes too long."""
     began = time.monotonic()
     while "Kafka Server started" not in (log := output.read_text(errors="replace")):
@@ -204,7 +204,7 @@ def wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
 
 
 def stop_broker(pid: int) -> None:
-    """Stops a broker's process group, which start_new_session made; a second Ctrl-C must not leave a JVM behind."""
+    """Stop a broker's process group, which start_new_session made; a second Ctrl-C must not leave a JVM behind."""
     with _signals_ignored():
         for number in (signal.SIGTERM, signal.SIGKILL):
             _signal_group(pid, number)
@@ -234,7 +234,7 @@ def free_port() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Returns so many ports that nobody listens at, each another one: they are held until all are known."""
+    """Return this many free ports. All are held until the last one is found, so that they differ."""
     with contextlib.ExitStack() as held:
         probes = [held.enter_context(socket.socket()) for _ in range(count)]
         for probe in probes:

@@ -44,7 +44,7 @@ class BrokerRound:
 
 
 def broker_rounds(broker: Broker, client: KafkaClient, plan: Plan, read_part: ReadPart) -> Iterator[BrokerRound]:
-    """Yields all rounds of a plan on a new topic, each when it has been cleaned. Raises BrokerError where the broker
+    """Yield all rounds of a plan on a new topic, each when it has been cleaned. Raises BrokerError if the broker
     did not do what is compared."""
     fixed = {
         "cleanup.policy": "compact",
@@ -58,7 +58,7 @@ def broker_rounds(broker: Broker, client: KafkaClient, plan: Plan, read_part: Re
 
 
 def parts(segments: Segments) -> list[Segments]:
-    """Returns a round as it is sent where the archive reads the topic: of each partition the segments that are not
+    """Return a round as it is sent where the archive reads the topic: of each partition the segments that are not
     young, the young ones that are not active, and the one that is."""
     cut = {
         p: (tuple(s for s in each[:-1] if not s.young), tuple(s for s in each[:-1] if s.young), each[-1:])
@@ -79,7 +79,7 @@ class BrokerTopic:
         self._cleanings = 0
 
     def round(self, number: int) -> BrokerRound:
-        """Does one round: with the cleaner held back it produces what is new, and has it read; then the cleaner is let
+        """Do one round: with the cleaner held back it produces what is new, and has it read; then the cleaner is let
         go, and what is left is read."""
         topic, family = self._plan.topic, self._plan.family
         configs = family.configs[number]
@@ -124,7 +124,7 @@ class BrokerTopic:
         return appended
 
     def _require_active_in(self, part: Segments, appended: Logs) -> None:
-        """Raises BrokerError where the broker's active segment does not begin with the last segment of a part: the
+        """Raise BrokerError if the broker's active segment does not begin with the last segment of a part: the
         archive's files are cut there."""
         for partition, segments in part.items():
             if not segments:
@@ -137,7 +137,7 @@ class BrokerTopic:
                 raise BrokerError(f"{log}: the active segment begins at {base}, expected from {before + 1} to {first}")
 
     def _require_as_sent(self, partition: int, drafts: list[Draft], records: list[Record]) -> None:
-        """Raises BrokerError where what was read is not what was sent: nothing may be cleaned before the round."""
+        """Raise BrokerError if what was read is not what was sent: nothing may be cleaned before the round."""
         if [(d.key, d.value, d.timestamp_ms, d.headers) for d in drafts] != [
             (r.key, r.value, r.timestamp_ms, r.headers) for r in records
         ]:
@@ -155,14 +155,14 @@ class BrokerTopic:
         return self._broker.segment_bases(self._plan.topic, partition)[-1]
 
     def _first_uncleanable(self, partition: int, configs: Configs) -> int:
-        """Returns where the cleaner has to stop: at the active segment, or under a lag at the first young one; never
+        """Return where the cleaner has to stop: at the active segment, or under a lag at the first young one; never
         lower than before."""
         active = self._active(partition)
         young = self._young.get(partition, active) if configs.get(LAG) else active
         return max(self._checkpoints[partition], min(active, young))
 
     def _wait_for(self, expected: Mapping[int, int]) -> None:
-        """Waits until the checkpoints cover the dirty parts, and the cleaner has nothing more to do after that."""
+        """Wait until the checkpoints cover the dirty parts, and the cleaner has nothing more to do after that."""
         topic, until = self._plan.topic, time.monotonic() + CLEANED_WITHIN_S
         while (checkpoints := self._current_checkpoints()) != expected:
             beyond = any(checkpoints[p] > expected[p] for p in expected)
@@ -178,7 +178,7 @@ class BrokerTopic:
         return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)
 
     def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
-        """Returns which logs were cleaned in this round, each from its old checkpoint to the new one, in one go.
+        """Return which logs were cleaned in this round, each from its old checkpoint to the new one, in one go.
 
         Raises BrokerError for one cleaning more: it would let tombstones go a round earlier, and the comparison would
         not be of equals.

@@ -83,7 +83,7 @@ class Difference:
 
 
 def compare(log: Log) -> list[Difference]:
-    """Returns the differences of a log, none where both sides are equal."""
+    """Return the differences of a log, none if both sides are equal."""
     return [*_checkpoints(log), *_records(log)]
 
 
@@ -127,7 +127,7 @@ def _shown(record: Record) -> str:
 
 
 def explained(record: Record, log: Log) -> Declared | None:
-    """Returns the declared reason for which the archive may have removed a record that the broker still has, or
+    """Return the declared reason for which the archive may have removed a record that the broker still has, or
     None."""
     if record.offset >= log.archive_checkpoint:
         return None
@@ -138,7 +138,7 @@ def explained(record: Record, log: Log) -> Declared | None:
 
 
 def _swept(offset: int, log: Log) -> Declared | None:
-    """Returns SWEPT where the tombstone's horizon has come and the broker has not cleaned the log since; a first
+    """Return SWEPT where the tombstone's horizon has come and the broker has not cleaned the log since; a first
     cleaning never drops it."""
     first_kept_by = next((k for k in log.kept if offset < k.end_offset), None)
     if first_kept_by is None or log.now_ms < first_kept_by.horizon_ms or first_kept_by.round == log.round:

@@ -1,4 +1,4 @@
-"""Says what is tried: families of histories, each one topic with its configs round by round. Pure."""
+"""The histories that are compared: families of them, each one topic with its configs round by round. Pure."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ class Plan:
 
 
 def random_plans(count: int, seed: int, families: Sequence[Family] = FAMILIES) -> list[Plan]:
-    """Returns at least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
+    """Return at least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
     each = -(-count // len(families))
     return [Plan(family, tuple(_history(family, seed, p) for p in range(each))) for family in families]
 
@@ -107,7 +107,7 @@ def _history(family: Family, seed: int, partition: int) -> History:
 
 
 def changelog_plan(file: Path) -> Plan:
-    """Returns the plan of the changelog as it is, in its own partitions and with its own timestamps, in two rounds.
+    """Return the plan of the changelog as it is, in its own partitions and with its own timestamps, in two rounds.
 
     It goes into the archive by files: where its segments roll is known only when the broker has rolled them.
     """

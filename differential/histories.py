@@ -38,7 +38,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Says what goes into one segment. `aborted` is sent after `committed_first` of the records, and then aborted."""
+    """The content of one segment. `aborted` is sent after `committed_first` of the records, and then aborted."""
 
     records: tuple[Draft, ...]
     aborted: tuple[Draft, ...] = ()
@@ -87,14 +87,14 @@ def _no_headers(_rng: random.Random) -> tuple[Header, ...]:
 
 
 def _some_headers(rng: random.Random) -> tuple[Header, ...]:
-    """Returns no header, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
+    """Return no header, one, or several: repeated names, no value, an empty one, bytes that are not UTF-8."""
     values = [None, b"", b"v", b"\xfe\xff", rng.randbytes(8)]
     return tuple((rng.choice(["version", "trace", "é"]), rng.choice(values)) for _ in range(rng.randrange(4)))
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Says what the records of a history are like. Spans are inclusive; shares and chances are in [0, 1]."""
+    """The shape of a history's records. Spans are inclusive; shares and chances are in [0, 1]."""
 
     name: str
     keys: int = 12
@@ -126,7 +126,7 @@ SHAPES = (
 def make_history(
     rng: random.Random, shape: Shape, rounds: int, *, lagging: bool = False, transactional: bool = False
 ) -> History:
-    """Returns a random history of that shape.
+    """Return a random history of that shape.
 
     With `transactional` some records are aborted. With `lagging` the first segments are old and all later ones young.
     The active one is always young, since the archive's clock could not call an old segment active.

@@ -1,4 +1,4 @@
-"""Says what a producer, a consumer and an administrator do at the broker, over confluent-kafka."""
+"""A producer, a consumer and an administrator of the broker, by confluent-kafka."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class KafkaClient:
         self._admin = AdminClient(self._common)
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, object]) -> None:
-        """Makes the topic, and returns when the broker knows of it, which the controller does a moment before."""
+        """Make the topic, and return when the broker knows of it, which the controller does a moment before."""
         new = NewTopic(topic, partitions, 1, config={name: str(value) for name, value in configs.items()})
         for done in self._admin.create_topics([new]).values():
             done.result(ANSWER_TIMEOUT_S)
@@ -58,7 +58,7 @@ class KafkaClient:
             time.sleep(0.05)
 
     def create_all(self, topics: Sequence[str], partitions: int, configs: Mapping[str, object]) -> None:
-        """Makes topics by one request, and returns when the broker knows of the last one."""
+        """Make topics by one request, and return when the broker knows of the last one."""
         as_text = {name: str(value) for name, value in configs.items()}
         made = self._admin.create_topics([NewTopic(topic, partitions, 1, config=as_text) for topic in topics])
         for done in made.values():
@@ -112,13 +112,13 @@ class KafkaClient:
         return all(_same(shown[name].value, str(value)) for name, value in configs.items())
 
     def send(self, topic: str, segments: Mapping[int, Sequence[Segment]], compression: str) -> None:
-        """Sends the segments of each partition, one after another, each in batches of its own."""
+        """Send the segments of each partition, one after another, each in batches of its own."""
         producer = Sender(self._common | {"enable.idempotence": True, "compression.type": compression}, topic)
         for step in _steps(segments):
             producer.send({p: segment.records for p, segment in step.items()})
 
     def send_in_transactions(self, topic: str, segments: Mapping[int, Sequence[Segment]]) -> None:
-        """Sends each segment in three transactions: what is committed first, what is aborted, the rest."""
+        """Send each segment in three transactions: what is committed first, what is aborted, the rest."""
         producer = Sender(self._common | {"transactional.id": topic}, topic)
         producer.producer.init_transactions(ANSWER_TIMEOUT_S)
         for step in _steps(segments):
@@ -127,13 +127,13 @@ class KafkaClient:
             producer.transaction({p: s.records[s.committed_first :] for p, s in step.items()}, commit=True)
 
     def read(self, topic: str, partitions: Iterable[int], *, committed: bool = False) -> dict[int, list[Record]]:
-        """Returns all records from the beginning, in the order of the log."""
+        """Return all records from the beginning, in the order of the log."""
         return self._read(topic, dict.fromkeys(partitions, OFFSET_BEGINNING), None, committed)
 
     def read_new(
         self, topic: str, starts: Mapping[int, int], counts: Mapping[int, int], *, committed: bool = False
     ) -> dict[int, list[Record]]:
-        """Returns so many records of each partition from an offset on: the end of a transaction may show a moment
+        """Return so many records of each partition from an offset on: the end of a transaction may show a moment
         later."""
         return self._read(topic, {p: starts[p] for p, count in counts.items() if count}, counts, committed)
 
@@ -159,7 +159,7 @@ class KafkaClient:
 
 
 def _same(shown: str, value: str) -> bool:
-    """Returns whether the broker shows a value that it may write in another way, as 0 for 0.0."""
+    """Return whether the broker shows a value that it may write in another way, as 0 for 0.0."""
     return shown == value or (shown.replace(".", "", 1).isdigit() and float(shown) == float(value))
 
 
@@ -172,7 +172,7 @@ class Sender:
         self._errors: list[str] = []
 
     def send(self, drafts: Mapping[int, Sequence[Draft]]) -> None:
-        """Returns when the broker has them all."""
+        """Wait until the broker has them all."""
         for partition, records in drafts.items():
             for r in records:
                 self.producer.produce(
@@ -203,7 +203,7 @@ class Sender:
 
 
 def _steps(segments: Mapping[int, Sequence[Segment]]) -> list[dict[int, Segment]]:
-    """Returns the first segments of all partitions, then the second ones, and so on."""
+    """Return the first segments of all partitions, then the second ones, and so on."""
     longest = max((len(each) for each in segments.values()), default=0)
     return [{p: each[n] for p, each in segments.items() if n < len(each)} for n in range(longest)]
 
@@ -223,7 +223,7 @@ def _take(
 
 
 def _record(message: Message) -> Record:
-    """Returns a message as a record. confluent-kafka calls everything optional, since a message may also be an error;
+    """Return a message as a record. confluent-kafka calls everything optional, since a message may also be an error;
     this one is none."""
     fields: Any = (message.partition(), message.offset(), *reversed(message.timestamp()))
     partition, offset, timestamp_ms, kind = fields

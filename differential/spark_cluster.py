@@ -26,7 +26,7 @@ class ClusterError(Exception):
 
 @contextmanager
 def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iterator[str]:
-    """Starts a master and workers of one core each, and yields the master's address. Their log is `directory`/log."""
+    """Start a master and workers of one core each, and yield the master's address. Their log is `directory`/log."""
     port, page = free_ports(2)
     env = {**with_own_python(os.environ), "SPARK_LOCAL_IP": LOOPBACK, "SPARK_WORKER_DIR": str(directory)}
     env.setdefault("SPARK_DAEMON_JAVA_OPTS", " ".join(SHORT_LIFE))
@@ -66,7 +66,7 @@ def _wait_for(page: int, workers: int, running: Sequence[subprocess.Popen[bytes]
 
 
 def processes_of(directory: Path, what: str) -> list[int]:
-    """Returns the processes that run in the cluster's directory, and whose command line has `what` in it."""
+    """Return the processes that run in the cluster's directory, and whose command line has `what` in it."""
     processes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -1,4 +1,4 @@
-"""Says what is printed: a line a topic, the declared differences with their reasons, and how to see a failure again."""
+"""The printed report: a line per topic, the declared differences with their reasons, and how to repeat a failure."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _declared(trials: Sequence[Trial]) -> Table:
 
 
 def _print_unexplained(console: Console, trial: Trial, seed: int) -> None:
-    """Prints enough to see each difference again: the same seed makes the same history, whatever the number of
+    """Print enough to see each difference again: the same seed makes the same history, whatever the number of
     histories."""
     for d in trial.unexplained[:SHOWN]:
         shape = trial.plan.histories[d.partition].shape

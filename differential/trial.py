@@ -42,13 +42,13 @@ class Trial:
         return [d for d in self.differences if d.declared is None]
 
     def count(self, declared: Declared) -> tuple[int, int]:
-        """Returns how many records, and how many logs after a round, a declared difference explains."""
+        """Return how many records, and how many logs after a round, a declared difference explains."""
         explained = [d for d in self.differences if d.declared is declared]
         return sum(d.is_record for d in explained), len({(d.partition, d.round) for d in explained})
 
 
 def run_trial(archive: Archive, plan: Plan, broker: Broker, say: Progress) -> Trial:
-    """Returns the trial of every round of a plan, and, for some families, of a quiet one that the broker does not know
+    """Return the trial of every round of a plan, and, for some families, of a quiet one that the broker does not know
     of."""
     trial, engine = Trial(plan), Engine(archive, plan, broker.address)
     rounds = broker_rounds(broker, KafkaClient(broker.address), plan, engine.read_part)
@@ -75,7 +75,7 @@ def _compare(trial: Trial, logs: Iterator[Log]) -> None:
 
 
 def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
-    """Returns the archive's clock for a round: an hour later each. Where the records lie in the past, it is the moment
+    """Return the archive's clock for a round: an hour later each. Where the records lie in the past, it is the moment
     at which the last segment of all had just begun.
 
     Either way every newest segment is younger than segment.ms, as at the broker, where the newest one is active.
@@ -90,12 +90,12 @@ def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
 
 
 def _quiet(last: BrokerRound) -> BrokerRound:
-    """Returns the broker's state when nothing has come since the last round."""
+    """Return the broker's state when nothing has come since the last round."""
     return BrokerRound(last.configs, {}, last.bounds, last.left, last.checkpoints, frozenset())
 
 
 class Engine:
-    """Is the archive's side of a trial, with all that a comparison needs to know of the input."""
+    """The archive's side of a trial, with what a comparison needs of the input."""
 
     def __init__(self, archive: Archive, plan: Plan, address: str) -> None:
         self._archive, self._plan = archive, plan
@@ -107,12 +107,12 @@ class Engine:
         self._kept: dict[int, list[Kept]] = {p: [] for p in self.ingested}
 
     def read_part(self, configs: Configs) -> None:
-        """Ingests what the broker has of the round by now."""
+        """Ingest what the broker has of the round by now."""
         self._configure(configs)
         self._archive.read_kafka(self._plan.topic)
 
     def append(self, broker_round: BrokerRound) -> None:
-        """Sets the configs of the round, and notes its records. From files they are ingested now, as files that end
+        """Set the configs of the round, and note its records. From files they are ingested now, as files that end
         where the broker's cleaner may have to stop."""
         self._configure(broker_round.configs)
         if self._plan.family.source == FROM_FILES:
@@ -133,7 +133,7 @@ class Engine:
                 self._archive.ingest(self._plan.topic, records)
 
     def compacted(self, number: int, broker_round: BrokerRound, now_ms: int) -> Iterator[Log]:
-        """Compacts, and yields both sides of every log."""
+        """Compact, and yield both sides of every log."""
         # 1. the engine's round, and what it leaves
         topic = self._plan.topic
         self._archive.compact(topic, now_ms)
@@ -163,7 +163,7 @@ class Engine:
             )
 
     def _active_ms(self, partition: int, broker_round: BrokerRound) -> int:
-        """Returns the first timestamp of the broker's active segment."""
+        """Return the first timestamp of the broker's active segment."""
         base = broker_round.bounds[partition][-1]
         return min(r.timestamp_ms or 0 for r in self.ingested[partition] if r.offset >= base)
 
@@ -174,5 +174,5 @@ class Engine:
 
 
 def _part(record: Record, bounds: tuple[int, ...]) -> int:
-    """Returns the part of a record: 0 below the first bound, 1 below the second, and so on."""
+    """Return the part of a record: 0 below the first bound, 1 below the second, and so on."""
     return sum(record.offset >= bound for bound in bounds)

@@ -1,4 +1,4 @@
-"""Generates the reference in docs/command-line.md from the commands (docs_site.generated calls it)."""
+"""Generate the reference in docs/command-line.md from the commands (docs_site.generated calls it)."""
 
 from __future__ import annotations
 

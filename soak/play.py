@@ -1,4 +1,4 @@
-"""Plays a history on a site, and compares with the oracle after each act."""
+"""Play a history on a site, and compare with the oracle after each act."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMAT = "cleantail.format"
 CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
 """A check of a topic's own reads the branch of a round, which is not committed without a reader."""
 FILES_OF_COMMAND = 4
-"""How many files that no snapshot knows a command may leave, on average: those of staged rounds and of broken tries."""
+"""Average number of files without a snapshot that a command may leave: those of staged rounds and of broken tries."""
 BACKUP = "backup_of_another_user"
 TAKING = ("ingest", "read", "dag")
 """Acts that take records."""
@@ -61,7 +61,7 @@ class Player:
         self.lock = threading.Lock()
 
     def play(self) -> None:
-        """Raises Finding."""
+        """Raise Finding."""
         if self.history.source == KAFKA:
             self.broker.create(self.topic, self.history.partitions)
         self.configure(Act("configure"))
@@ -133,7 +133,7 @@ class Player:
             raise Finding(f"the next plain run does not heal it: {done}")
 
     def run(self, act: Act) -> Done:
-        """Run one act, and tell the oracle of it."""
+        """Run one act, and report it to the oracle."""
         if act.do in self.elsewhere:
             self.elsewhere[act.do](act)
             return Done((act.do,), 0, "", "")

@@ -44,7 +44,7 @@ class Built:
 
 
 def build(lake: Lake, shape: Shape) -> Built:
-    """Returns the data set, made where the lake does not have it. It starts Spark, so it is called in a process of its
+    """Return the data set, made where the lake does not have it. It starts Spark, so it is called in a process of its
     own."""
     # 1. it is there already
     note = lake.directory / f"{shape.topic}.json"
@@ -67,13 +67,13 @@ def build(lake: Lake, shape: Shape) -> Built:
 
 
 def reset(table: TopicTable, shape: Shape, built: Built) -> None:
-    """Makes the table as before any round: its snapshot and its state."""
+    """Make the table as before any round: its snapshot and its state."""
     table.load().manageSnapshots().setCurrentSnapshot(built.base_snapshot_id).commit()
     table.set_properties(_states(shape, built) | _marks(table, shape, built))
 
 
 def _marks(table: TopicTable, shape: Shape, built: Built) -> dict[str, str]:
-    """Returns the history that the base has: the round that cleaned it is its last commit."""
+    """Return the history that the base has: the round that cleaned it is its last commit."""
     from cleantail.rounds.rewritten_history import Mark, Marks, property_of_marks
 
     iceberg = table.load()
@@ -94,7 +94,7 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
 
 
 def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
-    """Appends offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
+    """Append offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
     from spark_jobs.iceberg.commits import append_files
     from spark_jobs.iceberg.iceberg_reads import added_by
     from spark_jobs.iceberg.tables import branch_name
@@ -160,7 +160,7 @@ def dropped(table: TopicTable) -> TopicTable:
 
 
 def empty_table(lake: Lake, shape: Shape) -> TopicTable:
-    """Returns the data set's table without a record: a topic's own, or one that a sink has made and that is adopted."""
+    """Return the data set's table without a record: a topic's own, or one that a sink has made and that is adopted."""
     if shape.layout == OWN:
         lake.write_topic(shape.topic, shape.config)
         table = lake.table(shape.topic)
@@ -199,6 +199,6 @@ def _adopted(lake: Lake, shape: Shape) -> TopicTable:
 
 
 def forget(lake: Lake, shape: Shape) -> None:
-    """Deletes the data set's files, and the note that it was made."""
+    """Delete the data set's files, and the note that it was made."""
     dropped(lake.table(shape.topic))
     (lake.directory / f"{shape.topic}.json").unlink(missing_ok=True)

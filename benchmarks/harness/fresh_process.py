@@ -20,7 +20,7 @@ class BenchmarkError(Exception):
 
 
 def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Returns what `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
+    """Return what `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh) as pool:
         result, error = pool.submit(_result_or_error, work, args, kwargs).result()
@@ -32,7 +32,7 @@ def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 def _result_or_error(
     work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[object, str]:
-    """Returns (result, "") or (None, text of the error): errors of the JVM cannot be pickled, so they travel as
+    """Return (result, "") or (None, text of the error): errors of the JVM cannot be pickled, so they travel as
     text."""
     try:
         return work(*args, **kwargs), ""
@@ -54,12 +54,12 @@ class Stopwatch:
 
 
 def say(text: str) -> None:
-    """Prints to stderr where a long run is."""
+    """Print to stderr where a long run is."""
     print(f"  {time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 def require_records(count: int, expected: int, what: str) -> None:
-    """Raises BenchmarkError where there are not as many records as expected: work that is not done right has no
+    """Raise BenchmarkError if there are not as many records as expected: work that is not done right has no
     time."""
     if count != expected:
         raise BenchmarkError(f"{what} left {count:,} records, and should have left {expected:,}")

@@ -34,7 +34,7 @@ CLUSTER = {"spark.executor.memory": "1g", "spark.executor.cores": 1, "spark.pysp
 
 
 def spark_jars() -> Path:
-    """Returns CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    """Return CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, which is .cleantail beside this package."""
     home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(os.environ.get("CLEANTAIL_JARS") or home / "jars").absolute()
 
@@ -62,7 +62,7 @@ class Lake:
 
     @property
     def platform(self) -> Platform:
-        """Returns the configuration, with CLEANTAIL_HOME of this process set to the lake's."""
+        """Return the configuration, with CLEANTAIL_HOME of this process set to the lake's."""
         os.environ["CLEANTAIL_JARS"] = str(spark_jars())
         os.environ["CLEANTAIL_HOME"] = str(self.home)
         conf = PLAIN if self.plain else {}
@@ -76,7 +76,7 @@ class Lake:
         return load_platform(self.config)
 
     def session(self) -> SparkSession:
-        """Returns the one session of this process."""
+        """Return the one session of this process."""
         from spark_jobs.iceberg.session import start_session
 
         return start_session(self.platform, "benchmarks")

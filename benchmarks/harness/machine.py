@@ -19,12 +19,12 @@ KAFKA = re.compile(r"kafka_2\.13-([\w.]+)\.jar")
 
 
 def cores() -> int:
-    """Returns how many cores this process may use."""
+    """Return how many cores this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def machine() -> dict[str, str]:
-    """Returns cores, processor, memory and operating system, in words."""
+    """Return cores, processor, memory and operating system, in words."""
     memory_kib = int(_field("/proc/meminfo", "MemTotal").split()[0] or 0)
     return {
         "cores": str(cores()),
@@ -35,7 +35,7 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of everything that takes part, and the commit of Cleantail."""
+    """Return the versions of everything that takes part, and the commit of Cleantail."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "Cleantail": _output_of(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
@@ -49,13 +49,13 @@ def versions() -> dict[str, str]:
 
 
 def jar_version(directory: Path, name: re.Pattern[str]) -> str:
-    """Returns the version in a jar's file name."""
+    """Return the version in a jar's file name."""
     matches = (name.search(jar.name) for jar in sorted(directory.glob("*.jar")))
     return next((match[1] for match in matches if match), UNKNOWN)
 
 
 def _java() -> str:
-    """Returns the quoted part of `openjdk version "17.0.13" 2024-10-15`, which java says on stderr."""
+    """Return the quoted part of `openjdk version "17.0.13" 2024-10-15`, which java says on stderr."""
     quoted = re.search(r'"([^"]+)"', _output_of(["java", "-version"]))
     return quoted[1] if quoted else UNKNOWN
 

@@ -24,7 +24,7 @@ class Options:
     keep: bool
 
     def forget(self, shape: Shape) -> None:
-        """Deletes the data set, unless it is to be kept."""
+        """Delete the data set, unless it is to be kept."""
         if not self.keep:
             in_fresh_process(forget, self.lake, shape)
 

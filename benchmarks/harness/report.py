@@ -62,34 +62,34 @@ class Times:
 
     @property
     def warm(self) -> float:
-        """Returns the median of the repetitions after the first; of a single one, that one."""
+        """Return the median of the repetitions after the first; of a single one, that one."""
         return median(self.seconds[1:] or self.seconds)
 
     @property
     def spread(self) -> str:
-        """Returns the fastest and the slowest of the warm repetitions."""
+        """Return the fastest and the slowest of the warm repetitions."""
         warm = self.seconds[1:] or self.seconds
         return f"{min(warm):.2f} to {max(warm):.2f}"
 
     def __add__(self, other: Times) -> Times:
-        """Adds repetition by repetition, so that the median of a sum is one of sums."""
+        """Add repetition by repetition, so that the median of a sum is one of sums."""
         return Times(tuple(a + b for a, b in zip(self.seconds, other.seconds, strict=True)))
 
 
 def median(values: Sequence[float]) -> float:
-    """Returns the median. Raises ValueError where nothing was measured."""
+    """Return the median. Raises ValueError if nothing was measured."""
     if not values:
         raise ValueError("no repetition was measured")
     return float(statistics.median(values))
 
 
 def ratio(value: float, base: float) -> float | None:
-    """Returns how many times `base` a value is; None where there is nothing to divide by."""
+    """Return how many times `base` a value is; None if there is nothing to divide by."""
     return value / base if base else None
 
 
 def shown(value: Value, kind: str) -> str:
-    """Returns a value as its kind is written."""
+    """Return a value as its kind is written."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -109,7 +109,7 @@ def _size(size: float) -> str:
 
 
 def row_text(columns: Sequence[Column], row: Sequence[Value]) -> str:
-    """Returns a row in one line, for a measurement that is still under way."""
+    """Return a row in one line, for a measurement that is still under way."""
     return ", ".join(f"{c.name} {shown(value, c.kind)}" for c, value in zip(columns, row, strict=True))
 
 
@@ -125,7 +125,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def markdown(table: Table, environment: Mapping[str, str]) -> str:
-    """Returns the table with its notes and where it was measured."""
+    """Return the table with its notes and where it was measured."""
     names = [column.name for column in table.columns]
     rule = ["---" if column.kind == "text" else "---:" for column in table.columns]
     lines = [f"# {table.title}", "", *(_line(row) for row in (names, rule, *table.texts())), ""]
@@ -139,7 +139,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Returns the table for machines: values as measured, by column name."""
+    """Return the table for machines: values as measured, by column name."""
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     kinds = {column.name: column.kind for column in table.columns}
@@ -154,7 +154,7 @@ def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def write_results(table: Table, directory: Path = RESULTS) -> list[Path]:
-    """Writes `NAME.md` and `NAME.json`, in place of older ones. Returns both files."""
+    """Write `NAME.md` and `NAME.json`, in place of older ones. Returns both files."""
     environment = machine() | versions()
     directory.mkdir(parents=True, exist_ok=True)
     page, data = directory / f"{table.name}.md", directory / f"{table.name}.json"

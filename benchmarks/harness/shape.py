@@ -63,7 +63,7 @@ class Shape:
 
     @property
     def keys_per_log(self) -> int:
-        """Returns how many keys a log has, which is also the offset of its first update."""
+        """Return how many keys a log has, which is also the offset of its first update."""
         return self.per_log - self.updates_per_log
 
     @property
@@ -72,12 +72,12 @@ class Shape:
 
     @property
     def total(self) -> int:
-        """Returns how many records are made: the same whole number in every log."""
+        """Return how many records are made: the same whole number in every log."""
         return self.per_log * self.partitions
 
     @property
     def survivors(self) -> int:
-        """Returns how many records a round has to leave: one for each key."""
+        """Return how many records a round has to leave: one for each key."""
         return self.keys_per_log * self.partitions
 
     @property
@@ -97,7 +97,7 @@ class Shape:
         return f"{what}, {self.total:,} records in {self.partitions} logs, {self.update_share:.4g} updates{tombstones}"
 
     def key_number(self, offset: int) -> int:
-        """Returns the key of the record at an offset, as `key_expression` has it."""
+        """Return the key of the record at an offset, as `key_expression` has it."""
         step = CLEAN_STEP if offset < self.keys_per_log else UPDATE_STEP
         return offset * step % self.keys_per_log
 
@@ -108,7 +108,7 @@ class Shape:
         return f"id * {step}L % {self.keys_per_log}L"
 
     def _zipf_expression(self) -> str:
-        """Returns SQL of a key by Zipf's law: the inverse of its distribution, taken as continuous, of a hash."""
+        """Return SQL of a key by Zipf's law: the inverse of its distribution, taken as continuous, of a hash."""
         rest = 1 - ZIPF_S
         share = "(pmod(xxhash64(id), 1000000007) / 1000000007.0D)"
         power = f"power(1 + {share} * ({self.keys_per_log**rest!r}D - 1), {1 / rest!r}D)"
@@ -116,7 +116,7 @@ class Shape:
 
     @property
     def config(self) -> dict[str, object]:
-        """Returns the topic's config."""
+        """Return the topic's config."""
         header = {"compaction.strategy.header": VERSION_HEADER} if self.strategy == "header" else {}
         log_bytes = self.per_log * (self.value_bytes + KEY_DIGITS)
         segments = {"segment.bytes": max(log_bytes * self.partitions // self.files, 1)} if self.files else {}

@@ -49,12 +49,12 @@ class Measured:
 
 
 def run(options: Options) -> Table:
-    """Compares all systems on a steady state: 20 % of the records are dirty."""
+    """Compare all systems on a steady state: 20 % of the records are dirty."""
     return compared("compare", Shape(options.records, 0.2), options)
 
 
 def compared(name: str, shape: Shape, options: Options) -> Table:
-    """Returns the table of all systems on one data set."""
+    """Return the table of all systems on one data set."""
     rows = tuple(_rows(list(_measured(options, shape))))
     options.forget(shape)
     title = f"One round on {options.records:,} records of 256 B, against other ways to do its work"
@@ -62,7 +62,7 @@ def compared(name: str, shape: Shape, options: Options) -> Table:
 
 
 def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
-    """Yields Cleantail's steps and their sums first, then the others, each in a process of its own."""
+    """Yield Cleantail's steps and their sums first, then the others, each in a process of its own."""
     lake, times = options.lake, options.repetitions
     seconds = measured_round(lake, shape, times).seconds
     scan, parts = seconds[steps.SCAN], {name: seconds[name] for name in (steps.ROUND, steps.CHECK, steps.PUBLISH)}

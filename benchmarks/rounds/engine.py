@@ -1,4 +1,4 @@
-"""Rounds, checks and full proofs by strategy, table and shape of the log, beside a scan of the same key columns."""
+"""Rounds, checks and full proofs by strategy, table and shape of the log, compared with a scan of the key columns."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ NOTES = (
 
 
 def shapes(records: int) -> dict[str, Shape]:
-    """Returns what is measured, by what it is called."""
+    """Return what is measured, by what it is called."""
     base = Shape(records, SHARE)
     return {
         "by offset": base,

@@ -63,7 +63,7 @@ class Case:
     keys_in: str
 
     def keys(self) -> Iterator[bytes]:
-        """Yields the keys to erase, each one once. Those of a cluster have no update, and are in the first file of
+        """Yield the keys to erase, each one once. Those of a cluster have no update, and are in the first file of
         each log."""
         numbers: Iterator[int] = iter(range(self.shape.keys_per_log))
         if self.keys_in == CLUSTERED:
@@ -119,7 +119,7 @@ def _built(lake: Lake, shape: Shape) -> None:
 
 @contextmanager
 def _as_before(lake: Lake) -> Iterator[None]:
-    """Puts the lake's home back afterwards. Files of tables never change, so links to them are copies."""
+    """Put the lake's home back afterwards. Files of tables never change, so links to them are copies."""
     kept = lake.directory / "kept"
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(lake.home, kept, copy_function=_linked)
@@ -142,7 +142,7 @@ Part = Callable[[str], None]
 def measure_erasure(
     lake: Lake, case: Case, repetitions: int, what: str, way: Callable[[TopicTable, list[bytes], Part], None]
 ) -> dict[str, Times]:
-    """Measures one way, once cold and `repetitions` times warm. Returns its times, whole and by part."""
+    """Measure one way, once cold and `repetitions` times warm. Returns its times, whole and by part."""
     table, keys, watch = lake.table(case.shape.topic), case.keys(), Stopwatch()
     parts: list[dict[str, float]] = []
     for number in range(repetitions + 1):

@@ -44,7 +44,7 @@ NOTES = (
 
 
 def shapes(records: int) -> list[Shape]:
-    """Returns sizes at a fixed share of updates, shares at a fixed size, few updates in the largest log, and
+    """Return sizes at a fixed share of updates, shares at a fixed size, few updates in the largest log, and
     tombstones."""
     by_size = [Shape(round(records * size), SHARE) for size in SIZES]
     by_share = [Shape(records, share) for share in SHARES]

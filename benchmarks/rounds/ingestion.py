@@ -1,4 +1,4 @@
-"""How fast records come in: from a broker beside a bare consumer, from a file of lines beside a bare parser."""
+"""Speed of ingestion: from a broker, compared with a bare consumer; from lines, compared with a bare parser."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ ScanTimes = dict[tuple[str, str], Times]
 
 
 def run(options: Options) -> Table:
-    """Measures after steady rounds that hide a part of the records, and after a first clean, which leaves half of
+    """Measure after steady rounds that hide a part of the records, and after a first clean, which leaves half of
     them."""
     rows: list[tuple[Value, ...]] = []
     steady = [Shape(options.records, share) for share in HIDDEN]
@@ -50,7 +50,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
-    """Returns the seconds by reader and state, once cold and `repetitions` times warm."""
+    """Return the seconds by reader and state, once cold and `repetitions` times warm."""
     from spark_jobs.round.reclaim import reclaim_topic
 
     # 1. three states of one table

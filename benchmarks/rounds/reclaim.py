@@ -58,7 +58,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
-    """Measures the copies, Iceberg's procedure and reclaim, once cold and `repetitions` times warm."""
+    """Measure the copies, Iceberg's procedure and reclaim, once cold and `repetitions` times warm."""
     from spark_jobs.round.reclaim import reclaim_topic
 
     # 1. a compacted table
@@ -85,13 +85,13 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
 
 
 def _files_with_deletions(table: TopicTable) -> list[str]:
-    """Returns the paths of the data files that hold hidden records: what both ways rewrite."""
+    """Return the paths of the data files that hold hidden records: what both ways rewrite."""
     rows = table.spark.sql(f"SELECT DISTINCT referenced_data_file AS f FROM {table.name}.delete_files").collect()
     return sorted(row.f.removeprefix("file:") for row in rows)
 
 
 def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -> None:
-    """Makes both copies, in a directory that is deleted afterwards."""
+    """Make both copies, in a directory that is deleted afterwards."""
     out = lake.directory / "copy"
     frames = {COPY_FILES: table.spark.read.parquet(*files), COPY_LIVE: table.spark.table(table.name)}
     for name, frame in frames.items():
@@ -101,7 +101,7 @@ def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -
 
 
 def _iceberg_rewrites(table: TopicTable) -> int:
-    """Rewrites the files with hidden records by Iceberg's procedure. Returns how many it has rewritten."""
+    """Rewrite the files with hidden records by Iceberg's procedure. Returns how many it has rewritten."""
     catalog = table.name.split(".", 1)[0]
     options = "map('delete-file-threshold', '1', 'min-file-size-bytes', '0', 'max-file-size-bytes', '99999999999')"
     call = f"CALL {catalog}.system.rewrite_data_files(table => '{table.name}', options => {options})"
@@ -109,7 +109,7 @@ def _iceberg_rewrites(table: TopicTable) -> int:
 
 
 def _put_back(table: TopicTable, snapshot_id: int, states: dict[str, str]) -> None:
-    """Makes the snapshot the current one again, with what the table's properties said then."""
+    """Make the snapshot the current one again, with what the table's properties said then."""
     table.load().manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
     table.set_properties(states)
 

@@ -1,4 +1,4 @@
-"""Restores into Kafka, against a bare confluent-kafka producer of the same records: same broker, same cores.
+"""Restore into Kafka, against a bare confluent-kafka producer of the same records: same broker, same cores.
 
 1. The bare producer is one process a core. Each has the records of its partitions as Python's values before the clock
    starts, produces them in a loop with the producer's settings of a restore, and flushes.
@@ -69,7 +69,7 @@ def run(options: Options) -> Table:
 
 
 def measure_restore(lake: Lake, shape: Shape, repetitions: int) -> Restored:
-    """Measures producer and restore in turn, once cold and `repetitions` times warm."""
+    """Measure producer and restore in turn, once cold and `repetitions` times warm."""
     build(lake, shape)
     files, watch = data_files(lake, shape), Stopwatch()
     directory = lake.directory / "kafka"
@@ -94,7 +94,7 @@ def measure_restore(lake: Lake, shape: Shape, repetitions: int) -> Restored:
 
 
 def _bare_seconds(lake: Lake, address: str, topic: str, shape: Shape, files: Sequence[str]) -> float:
-    """Returns the seconds from the start of all producers until each has flushed."""
+    """Return the seconds from the start of all producers until each has flushed."""
     fresh = multiprocessing.get_context("spawn")
     barrier = fresh.Barrier(lake.cores + 1)
     shares = [[p for p in range(shape.partitions) if p % lake.cores == n] for n in range(lake.cores)]
@@ -135,7 +135,7 @@ def _produce(barrier: Any, address: str, topic: str, partitions: Sequence[int], 
 
 
 def _records(files: Sequence[str], partition: int) -> list[tuple[bytes, bytes | None, int]]:
-    """Returns the records of a partition in the order of their offsets."""
+    """Return the records of a partition in the order of their offsets."""
     from pyarrow.parquet import ParquetFile
 
     rows = []
@@ -150,7 +150,7 @@ def _records(files: Sequence[str], partition: int) -> list[tuple[bytes, bytes | 
 
 
 def _restore_seconds(lake: Lake, address: str, topic: str, shape: Shape) -> dict[str, float]:
-    """Returns the seconds of a restore of the log, and of its step that writes."""
+    """Return the seconds of a restore of the log, and of its step that writes."""
     from cleantail.kafka.restore_plan import RestoreRequest, plan_restore, target_settings
     from cleantail.kafka.target_client import TargetBrokers
     from spark_jobs.restore_topic import Restore

@@ -1,4 +1,4 @@
-"""Cleantail's own round, step by step, beside a plain scan of the key columns: the floor."""
+"""Cleantail's own round, step by step, compared with a plain scan of the key columns: the floor."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ class CleantailRound:
 
 
 def measured_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
-    """Makes the data set where it is missing, and measures its round in another process: what makes it takes memory."""
+    """Make the data set where it is missing, and measure its round in another process: what makes it takes memory."""
     in_fresh_process(build, lake, shape)
     return in_fresh_process(measure_round, lake, shape, repetitions)
 
 
 def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
-    """Measures scan, evaluate, round, check and publish, once cold and `repetitions` times warm.
+    """Measure scan, evaluate, round, check and publish, once cold and `repetitions` times warm.
 
     Great Expectations is imported before: what starting costs is measured by the benchmark `startup`.
     """
@@ -67,14 +67,14 @@ def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
 
 
 def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> None:
-    """Takes the table through one published round."""
+    """Take the table through one published round."""
     reset(table, shape, built)
     _repetition(lake, table, shape, Stopwatch(), Meter(table.spark))
     require_records(live_records(lake, shape.topic), shape.survivors, "our round")
 
 
 def live_records(lake: Lake, topic: str) -> int:
-    """Returns how many records a reader sees, from metadata."""
+    """Return how many records a reader sees, from metadata."""
     from cleantail.lake.evaluate import read_facts
 
     facts = read_facts(lake.topic(topic))
@@ -114,7 +114,7 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
 
 
 def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch) -> None:
-    """Measures a proof that the keys of the table as it was built are unique below the first update."""
+    """Measure a proof that the keys of the table as it was built are unique below the first update."""
     from cleantail.lake.evaluate import log_states, read_facts
     from cleantail.log.work_units import PartitionWork
     from spark_jobs.engine.measures import prove_keys
@@ -129,14 +129,14 @@ def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch
 
 
 def scan_keys(table: TopicTable) -> None:
-    """Reads the least that has to be read to know which records are superseded."""
+    """Read the least that has to be read to know which records are superseded."""
     columns = table.topic.columns
     key, offset = (columns.of(KEY)[0], columns.partition_and_offset[1]) if columns else (KEY, OFFSET)
     table.spark.table(table.name).selectExpr(f"sum(length({quoted(key)}))", f"sum({quoted(offset)})").collect()
 
 
 def _require_span(shape: Shape, plan: Any) -> None:
-    """Raises BenchmarkError unless the plan is of what the shape says: all logs, from the first dirty offset to the
+    """Raise BenchmarkError unless the plan is of what the shape says: all logs, from the first dirty offset to the
     end."""
     spans = sorted((w.partition, w.first_dirty_offset, w.end_offset) for u in plan.units for w in u.partitions)
     expected = [(p, shape.first_dirty_offset, shape.per_log) for p in range(shape.partitions)]

@@ -26,7 +26,7 @@ PLANS = {
 
 
 def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
-    """Returns the seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
+    """Return the seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
 
     One file for each log, with no order asked for within it, is the least that could replace the files.
     """
@@ -61,7 +61,7 @@ def _count(connection: DuckDBPyConnection, out: Path) -> int:
 
 
 def data_files(lake: Lake, shape: Shape) -> list[str]:
-    """Returns the paths of the table's data files, log by log in offset order."""
+    """Return the paths of the table's data files, log by log in offset order."""
     from cleantail.lake.evaluate import read_facts
 
     facts = read_facts(lake.topic(shape.topic))

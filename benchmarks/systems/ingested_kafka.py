@@ -24,7 +24,7 @@ READING = "reading"
 
 
 def fill_topic(address: str, records: int) -> None:
-    """Creates the topic and produces its records, in turn to each partition."""
+    """Create the topic and produce its records, in turn to each partition."""
     from confluent_kafka import Producer
 
     KafkaClient(address).create(TOPIC, PARTITIONS, {"message.timestamp.after.max.ms": (1 << 63) - 1})
@@ -49,7 +49,7 @@ class Measured:
 
 
 def measure_consumer(address: str, records: int, processes: int, repetitions: int) -> Measured:
-    """Measures how long so many processes take to consume all partitions, each its part of them."""
+    """Measure how long so many processes take to consume all partitions, each its part of them."""
     seconds = []
     for number in range(repetitions + 1):
         say(f"bare consumer, {number} of {repetitions}")
@@ -75,7 +75,7 @@ def _consumed(address: str, records: int, processes: int) -> float:
 
 
 def _consume(address: str, partitions: tuple[int, ...], barrier: Barrier, counts: multiprocessing.Queue[int]) -> None:
-    """Counts the records of the partitions, and looks at none of them."""
+    """Count the records of the partitions, and look at none of them."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False})
@@ -90,7 +90,7 @@ def _consume(address: str, partitions: tuple[int, ...], barrier: Barrier, counts
 
 
 def measure_reading(lake: Lake, address: str, records: int, repetitions: int) -> Measured:
-    """Measures reading the whole topic into a new table."""
+    """Measure reading the whole topic into a new table."""
     from spark_jobs.round.intake.kafka_reading import read_topic
 
     _platform, watch = lake.platform, Stopwatch()

@@ -26,7 +26,7 @@ WRITTEN = 10_000
 
 
 def write_lines(file: Path, lines: int) -> None:
-    """Writes so many lines as kcat does, of the partitions in turn; a value is 256 characters of two digests."""
+    """Write so many lines as kcat does, of the partitions in turn; a value is 256 characters of two digests."""
     with file.open("w") as stream:
         for first in range(0, lines, WRITTEN):
             stream.writelines(_lines(first, min(first + WRITTEN, lines)))
@@ -43,7 +43,7 @@ def _lines(first: int, end: int) -> Iterator[str]:
 
 
 def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> Measured:
-    """Measures how long so many processes take to parse all lines, each its part of the file."""
+    """Measure how long so many processes take to parse all lines, each its part of the file."""
     size = os.path.getsize(file)
     cuts = [size * number // processes for number in range(processes + 1)]
     seconds = []
@@ -82,7 +82,7 @@ class Ingested(Measured):
 def measure_lines(
     lake: Lake, file: Path, lines: int, repetitions: int, erased: Mapping[str, int]
 ) -> Mapping[str, Ingested]:
-    """Measures ingesting the file into new tables, in turn. Its digest is taken each time: it is a new file.
+    """Measure ingesting the file into new tables, in turn. Its digest is taken each time: it is a new file.
 
     `erased`: name of a row -> so many other keys are on the denylist of its topic, which the lines do not name."""
     from cleantail.erasure.store import ErasureStore
@@ -119,7 +119,7 @@ def measure_lines(
 
 
 def _erase(lake: Lake, topic: str, keys: int) -> None:
-    """Puts so many keys, of which the file has none, on the topic's denylist."""
+    """Put so many keys, of which the file has none, on the topic's denylist."""
     from cleantail.erasure.requests import APPROVED, ErasureEvent
     from cleantail.erasure.store import ErasureStore
 

@@ -70,7 +70,7 @@ class Cleaned:
 
 
 def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
-    """Measures the cleaner once cold and `repetitions` times warm. The data set must have been built."""
+    """Measure the cleaner once cold and `repetitions` times warm. The data set must have been built."""
     # 1. a broker with a directory of its own
     files = data_files(lake, shape)
     directory = lake.directory / "kafka"
@@ -120,7 +120,7 @@ class Repetition:
         self._roll()
 
     def clean(self) -> tuple[float, list[CleaningReport]]:
-        """Returns the seconds from lowering the ratio until all checkpoints are at the active segments. Raises
+        """Return the seconds from lowering the ratio until all checkpoints are at the active segments. Raises
         BenchmarkError."""
         logs = range(self._shape.partitions)
         ends = {p: self._broker.segment_bases(self.topic, p)[-1] for p in logs}
@@ -135,7 +135,7 @@ class Repetition:
         return seconds, self._checked_reports(before)
 
     def _checked_reports(self, before: int) -> list[CleaningReport]:
-        """Returns the broker's reports of this cleaning, checked once the clean part and the updates are there."""
+        """Return the broker's reports of this cleaning, checked once the clean part and the updates are there."""
         time.sleep(1)
         reports = self._reports()[before:]
         if self._rolls == self._rolls_of_all:

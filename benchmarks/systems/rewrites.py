@@ -27,7 +27,7 @@ DELETE, MERGE, REWRITE = "delete", "merge", "rewrite"
 
 
 def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, statement: str) -> Times:
-    """Returns the seconds of one of the three, once cold and `repetitions` times warm."""
+    """Return the seconds of one of the three, once cold and `repetitions` times warm."""
     build(lake, shape)
     table, watch, work = (
         lake.table(shape.topic),
@@ -42,7 +42,7 @@ def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, statement: str) 
 
 
 def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """Does the usual nightly job: the last record of each key by a window, into a table of the same layout. Returns the
+    """Do the usual nightly job: the last record of each key by a window, into a table of the same layout. Returns the
     records left."""
     lake.write_topic(TARGET, {})
     target = lake.table(TARGET)
@@ -57,7 +57,7 @@ def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _delete(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """Writes deletion vectors, as Cleantail does, by the plan that Spark chooses. Returns the records left."""
+    """Write deletion vectors, as Cleantail does, by the plan that Spark chooses. Returns the records left."""
     later = f"SELECT 1 FROM {table.name} u WHERE u.`partition` = t.`partition` AND u.`key` = t.`key`"
     statement = "DELETE FROM {at} AS t WHERE EXISTS (" + later + " AND u.`offset` > t.`offset`)"
     return _on_branch(table, watch, DELETE, statement.format)
@@ -72,7 +72,7 @@ def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _on_branch(table: TopicTable, watch: Stopwatch, name: str, statement: Callable[..., str]) -> int:
-    """Runs the statement on a branch at the table's head, drops the branch, and returns the records that were left on
+    """Run the statement on a branch at the table's head, drop the branch, and return the records that were left on
     it."""
     table.create_branch(BRANCH, int(table.load().currentSnapshot().snapshotId()))
     with watch(name):

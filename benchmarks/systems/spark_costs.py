@@ -40,21 +40,21 @@ class Meter:
         self._before = self._total()
 
     def start(self) -> Costs:
-        """Returns the costs since the last call."""
+        """Return the costs since the last call."""
         now = self._total()
         costs, self._before = now - self._before, now
         return costs
 
     def peak_memory_bytes(self) -> int:
-        """Returns VmHWM of the JVM, its Python workers and this process, over everything that they did, added up."""
+        """Return VmHWM of the JVM, its Python workers and this process, over everything that they did, added up."""
         return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in self._processes())
 
     def cpu_seconds(self) -> float:
-        """Returns the processor's time of all of them so far. It depends less on what else runs than seconds do."""
+        """Return the processor's time of all of them so far. It depends less on what else runs than seconds do."""
         return sum(map(_cpu_seconds, self._processes()))
 
     def _processes(self) -> list[int]:
-        """Returns this process, the JVM, and what has come of the JVM: the daemon of its Python workers, and these."""
+        """Return this process, the JVM, and what has come of the JVM: the daemon of its Python workers, and these."""
         parents = {int(file.parent.name): _number(str(file), "PPid") for file in Path("/proc").glob("[0-9]*/status")}
         jvm = int(self._spark._jvm.java.lang.ProcessHandle.current().pid())
         family = {jvm}
@@ -63,7 +63,7 @@ class Meter:
         return [os.getpid(), jvm, *(family - {jvm})]
 
     def _workers(self) -> list[int]:
-        """Returns Python's workers, without the JVM: of what that reads Spark's stages tell."""
+        """Return Python's workers, without the JVM: Spark's stages count what the JVM reads."""
         return self._processes()[2:]
 
     def _total(self) -> Costs:
@@ -77,7 +77,7 @@ class Meter:
         )
 
     def _stages(self, context: Any) -> list[Any]:
-        """Returns Spark's stages without details, summaries and quantiles."""
+        """Return Spark's stages without details, summaries and quantiles."""
         none = context._gateway.new_array(context._jvm.double, 0)
         stages = context._jsc.sc().statusStore().stageList(None, False, False, none, context._jvm.java.util.ArrayList())
         return [stages.apply(i) for i in range(stages.size())]
@@ -96,13 +96,13 @@ class NewFiles:
         return cls(_bytes_under(root / "data"), _bytes_under(root / "metadata"))
 
     def now(self, table: TopicTable) -> NewFiles:
-        """Returns the bytes that have come since."""
+        """Return the bytes that have come since."""
         after = NewFiles.before(table)
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Returns seconds of a process, and of its children that ended; 0 where there is no such process."""
+    """Return seconds of a process, and of its children that ended; 0 if there is no such process."""
     try:
         numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
     except OSError:
@@ -115,7 +115,7 @@ def _bytes_read(pid: int) -> int:
 
 
 def _number(file: str, name: str) -> int:
-    """Returns the number in a line `name: number` of a file under /proc; 0 where there is none, or no such process."""
+    """Return the number in a line `name: number` of a file under /proc; 0 if there is none, or no such process."""
     try:
         match = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
     except OSError:

@@ -30,7 +30,7 @@ TOPIC, RECORDS, KEYS, MINUTE_MS = "bench_age", 60, 40, 60_000
 POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 """Each run compacts what it has ingested. All other configs have their defaults."""
 PART, PARTS, TOLD = 100, 5, 20
-"""A row has so many runs, or a part of all if there are fewer. Each 20th run is told."""
+"""Number of runs in a row, or a part of all if there are fewer. Each 20th run is printed."""
 COLUMNS = (
     Column("run", "count"),
     Column("median, s"),

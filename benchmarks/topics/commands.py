@@ -19,7 +19,7 @@ NOTHING: dict[str, str] = {}
 
 
 def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, str] = NOTHING) -> float:
-    """Returns the seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
+    """Return the seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
     environment = {
         **os.environ,
         "CLEANTAIL_HOME": str(lake.home),
@@ -38,12 +38,12 @@ def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, 
 
 
 def cleantail(lake: Lake, *arguments: str, config: Path | None = None) -> float:
-    """Returns the seconds of `cleantail ARGUMENTS`."""
+    """Return the seconds of `cleantail ARGUMENTS`."""
     return timed(lake, [*CLEANTAIL, *arguments, "--config", str(config or lake.config)])
 
 
 def saved(lake: Lake) -> Callable[[], None]:
-    """Returns a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
+    """Return a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
     kept = lake.directory / "saved"
     shutil.copytree(lake.home, kept)
 
@@ -55,7 +55,7 @@ def saved(lake: Lake) -> Callable[[], None]:
 
 
 def _linked(source: str, target: str) -> None:
-    """Copies a file; data files, which nothing changes, have a second name instead."""
+    """Copy a file; data files, which nothing changes, have a second name instead."""
     if source.endswith(".parquet"):
         os.link(source, target)
     else:

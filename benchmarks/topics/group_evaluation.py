@@ -29,7 +29,7 @@ class Evaluated:
 
 
 def evaluate_twice(lake: Lake) -> Evaluated:
-    """Evaluates all topics of the lake's configuration, and again. To be called in a fresh process."""
+    """Evaluate all topics of the lake's configuration, and again. To be called in a fresh process."""
     os.environ["CLEANTAIL_HOME"] = str(lake.home)
     begun = _peak_mib()
     times = []
@@ -41,7 +41,7 @@ def evaluate_twice(lake: Lake) -> Evaluated:
 
 
 def _evaluate(lake: Lake) -> int:
-    """Returns how many topics are due. Of none more is kept than what packing needs, which is next to nothing."""
+    """Return how many topics are due. Of none more is kept than what packing needs, which is next to nothing."""
     platform, now_ms, due = load_platform(lake.config), int(time.time() * 1000), 0
     kept = KeptFacts(platform)
     for _, topic in scan_topics(lake.config):

@@ -71,7 +71,7 @@ def run(options: Options) -> Table:
 
 
 def _evaluation(lake: Lake) -> list[tuple[Value, ...]]:
-    """Returns the rows of an evaluation of all topics, and of a second one in the same process."""
+    """Return the rows of an evaluation of all topics, and of a second one in the same process."""
     seen, topics = in_fresh_process(evaluate_twice, lake), len(list((lake.config / "topics").glob("*.yaml")))
     if seen.due:
         raise BenchmarkError(f"{seen.due} topics are due after a run in which nothing was")
@@ -83,7 +83,7 @@ def _evaluation(lake: Lake) -> list[tuple[Value, ...]]:
 
 
 def _write(lake: Lake, names: list[str]) -> None:
-    """Writes the configuration: nothing runs but what is triggered."""
+    """Write the configuration: nothing runs but what is triggered."""
     for folder in ("topics", "groups"):
         (lake.config / folder).mkdir(parents=True)
     spark = {"master": f"local[{lake.cores}]"}
@@ -103,7 +103,7 @@ def _folder(name: str) -> str:
 
 
 def _land(lake: Lake, names: list[str], number: int) -> None:
-    """Lands a file for each topic; every key occurs twice or thrice in it."""
+    """Land a file for each topic; every key occurs twice or thrice in it."""
     for name in names:
         folder = lake.home / "landing" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,14 +112,14 @@ def _land(lake: Lake, names: list[str], number: int) -> None:
 
 
 def line(partition: int, offset: int) -> Mapping[str, Any]:
-    """Returns a record as the files have it: every key occurs twice or thrice in a file."""
+    """Return a record as the files have it: every key occurs twice or thrice in a file."""
     payload = None if offset % 20 == 19 else f"value {offset}"
     ts = FIRST_TIMESTAMP_MS + offset
     return {"partition": partition, "offset": offset, "ts": ts, "key": f"k{offset * 7 % KEYS}", "payload": payload}
 
 
 def _run(api: AirflowApi, group: str, run_id: str) -> tuple[float, float]:
-    """Returns the seconds of a run, and of its packs."""
+    """Return the seconds of a run, and of its packs."""
     api.trigger(group, run_id)
     end = time.monotonic() + RUN_WITHIN_S
     while time.monotonic() < end:

@@ -78,7 +78,7 @@ def run(options: Options) -> Table:
 
 
 def _keep(source: Path, target: Path) -> None:
-    """Copies the table at `source` to `target`. Each copy lies at the same absolute path every time: Iceberg's paths
+    """Copy the table at `source` to `target`. Each copy lies at the same absolute path every time: Iceberg's paths
     are absolute."""
     target.mkdir(exist_ok=True)
     for name in STATE:
@@ -89,7 +89,7 @@ def _keep(source: Path, target: Path) -> None:
 
 
 def _with_schedule(lake: Lake, name: str = SMALL.topic) -> None:
-    """Makes a topic run by hand only: nothing runs but what is measured."""
+    """Make a topic run by hand only: nothing runs but what is measured."""
     file = lake.config / "topics" / f"{name}.yaml"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"schedule": None}))
 
@@ -106,7 +106,7 @@ def airflow(lake: Lake) -> Iterator[AirflowApi]:
 
 
 def _command(lake: Lake, *arguments: str) -> None:
-    """Runs bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
+    """Run bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
     folders = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
     environment = environment | {f"CLEANTAIL_{name}": str(folder) for name, folder in folders.items()}
@@ -117,7 +117,7 @@ def _command(lake: Lake, *arguments: str) -> None:
 
 
 def _run(api: AirflowApi, run_id: str) -> dict[str, tuple[float, float]]:
-    """Returns task -> (begin, end) in seconds from the run's start; "" is the run."""
+    """Return task -> (begin, end) in seconds from the run's start; "" is the run."""
     api.trigger(SMALL.topic, run_id)
     end = time.monotonic() + RUN_WITHIN_S
     while time.monotonic() < end:
@@ -144,7 +144,7 @@ def span(timed: dict[str, Any]) -> tuple[float, float]:
 
 
 def _require_all(spans: dict[str, tuple[float, float]]) -> None:
-    """Raises BenchmarkError: a run that published nothing has no time."""
+    """Raise BenchmarkError: a run that published nothing has no time."""
     if not any(name.startswith("publish") for name in spans):
         raise BenchmarkError(f"nothing was published; what ran: {sorted(spans)}")
 
@@ -161,7 +161,7 @@ def _rows(runs: list[dict[str, tuple[float, float]]]) -> list[tuple[Value, ...]]
 
 
 def idle_share(lake: Lake) -> float:
-    """Returns the processor seconds that Airflow's processes take in a second."""
+    """Return the processor seconds that Airflow's processes take in a second."""
     leader = psutil.Process(json.loads((lake.home / "airflow" / "up.json").read_text())["pid"])
     before, began = _processor_seconds(leader), time.monotonic()
     time.sleep(IDLE_S)
@@ -169,7 +169,7 @@ def idle_share(lake: Lake) -> float:
 
 
 def _processor_seconds(leader: psutil.Process) -> float:
-    """Returns the processor seconds of a process and all its descendants, those that have ended included."""
+    """Return the processor seconds of a process and all its descendants, those that have ended included."""
     total = 0.0
     for process in (leader, *leader.children(recursive=True)):
         with suppress(psutil.Error):  # it has ended meanwhile; its parent has its seconds

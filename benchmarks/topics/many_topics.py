@@ -1,4 +1,4 @@
-"""Many topics in one configuration: what parsing, evaluating and looking cost, beside the same with one topic."""
+"""Many topics in one configuration: the cost of parsing, evaluating and showing them, compared with one topic."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def run(options: Options) -> Table:
 
 
 def make_topics(lake: Lake, names: list[str]) -> None:
-    """Makes a table for each topic, with a few records in every partition; what is there already stays."""
+    """Make a table for each topic, with a few records in every partition; what is there already stays."""
     for number, name in enumerate(names):
         lake.write_topic(name, TOPIC_CONFIG)
         table = lake.table(name)
@@ -63,7 +63,7 @@ def make_topics(lake: Lake, names: list[str]) -> None:
 
 
 def _config_of_one(lake: Lake, name: str) -> Path:
-    """Returns a configuration with one topic of the same lake."""
+    """Return a configuration with one topic of the same lake."""
     config = lake.directory / "config-of-one"
     (config / "topics").mkdir(parents=True, exist_ok=True)
     shutil.copy(lake.config / "defaults.yaml", config)
@@ -72,7 +72,7 @@ def _config_of_one(lake: Lake, name: str) -> Path:
 
 
 def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]]]:
-    """Yields the name of each work, and a function that returns its seconds for a configuration."""
+    """Yield the name of each work, and a function that returns its seconds for a configuration."""
     clock = ("--now", str(NOW_MS))
     yield "cleantail check-config", lambda config: cleantail(lake, "check-config", config=config)
     yield "cleantail plan TOPIC", lambda config: cleantail(lake, "plan", name, *clock, config=config)
@@ -86,7 +86,7 @@ def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]
 
 
 def _parse(lake: Lake, config: Path) -> tuple[float, float]:
-    """Returns the seconds of the process, and of the parse in it."""
+    """Return the seconds of the process, and of the parse in it."""
     result, home = lake.directory / "parse.json", lake.directory / "airflow"
     home.mkdir(exist_ok=True)
     environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
@@ -95,7 +95,7 @@ def _parse(lake: Lake, config: Path) -> tuple[float, float]:
 
 
 def _pages(lake: Lake, config: Path) -> dict[str, float]:
-    """Returns the seconds of the pages in a fresh process."""
+    """Return the seconds of the pages in a fresh process."""
     result, home = lake.directory / "pages.json", lake.directory / f"airflow-of-{config.name}"
     home.mkdir(exist_ok=True)
     environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
@@ -105,7 +105,7 @@ def _pages(lake: Lake, config: Path) -> dict[str, float]:
 
 
 def _row(name: str, options: Options, work: Callable[[Path], float], config_of_one: Path) -> tuple[Value, ...]:
-    """Returns the row of one work. Both configurations are measured in turn, so that a busy moment of the machine meets
+    """Return the row of one work. Both configurations are measured in turn, so that a busy moment of the machine meets
     both."""
     many = options.lake.directory / f"many_{options.topics}" / "config"
     pairs = [(work(config_of_one), work(many)) for _ in range(options.repetitions + 1)]

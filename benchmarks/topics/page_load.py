@@ -1,4 +1,4 @@
-"""Asks a real API server of Airflow for the pages, and writes down how long that took: `... RESULT`.
+"""Ask a real API server of Airflow for the pages, and write down how long that took: `... RESULT`.
 
 The server is Airflow's own, with its login, its database and the mounted page, in this process; what is left out is the
 network. Its first request is for the menu's icon, as a browser's is: with it the server begins to read metadata.
@@ -27,7 +27,7 @@ AGAIN = 5
 
 
 def main(argv: list[str]) -> int:
-    """Loads the pages. The exit code is 1 where a topic is missing on the page of all topics."""
+    """Load the pages. The exit code is 1 where a topic is missing on the page of all topics."""
     config = Path(os.environ["CLEANTAIL_CONFIG"])
     names = sorted(topic.topic for topic in load_topics(config))
     get = _server(config)
@@ -74,7 +74,7 @@ def _timed(get: Callable[[str], str], path: str) -> tuple[Spent, str]:
 
 
 def _server(config: Path) -> Callable[[str], str]:
-    """Starts Airflow's API server in this process, with a DAG for each group. Returns what gets a page as an admin."""
+    """Start Airflow's API server in this process, with a DAG for each group. Returns what gets a page as an admin."""
     home = Path(os.environ["AIRFLOW_HOME"])
     passwords = home / "passwords.json"
     passwords.write_text(json.dumps({"ann": "ann-password"}))
@@ -109,7 +109,7 @@ def _server(config: Path) -> Callable[[str], str]:
 
 
 def _write_dags(dag_ids: list[str]) -> None:
-    """Writes down that these DAGs are there, as the dag-processor does."""
+    """Write down that these DAGs are there, as the dag-processor does."""
     from airflow.models.dag import DagModel
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session

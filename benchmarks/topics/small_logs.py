@@ -95,7 +95,7 @@ def _send(producer: Any, topic: str, record: Mapping[str, object], rolls: int) -
 
 
 def _cleaned(broker: Broker, client: KafkaClient, topics: list[str], what: str) -> tuple[Value, ...]:
-    """Returns the row of a cleaning of all logs. Raises BenchmarkError where it does not come to its end."""
+    """Return the row of a cleaning of all logs. Raises BenchmarkError if it does not come to its end."""
     ends = {(t, p): broker.segment_bases(t, p)[-1] for t in topics for p in range(PARTITIONS)}
     before, began, first = broker.all_checkpoints(), time.perf_counter(), None
     _alter(client, topics, LET_GO)

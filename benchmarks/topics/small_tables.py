@@ -29,12 +29,12 @@ CLEAN_EVERY = 3
 
 
 def group_of(number: int) -> str:
-    """Returns the group of a topic: all topics are in groups of the same size."""
+    """Return the group of a topic: all topics are in groups of the same size."""
     return f"group_{number % GROUPS}"
 
 
 def make_small_tables(lake: Lake, names: list[str]) -> None:
-    """Makes topics in groups, each with a table; a table that is there already stays as it is."""
+    """Make topics in groups, each with a table; a table that is there already stays as it is."""
     platform = lake.platform
     groups = lake.config / "groups"
     groups.mkdir(parents=True, exist_ok=True)

@@ -96,7 +96,7 @@ def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
 
 
 def measure_packs(lake: Lake) -> list[float]:
-    """Returns seconds by pack, a topic's share of them."""
+    """Return seconds by pack, a topic's share of them."""
     return [_one_pack(lake, pack) for pack in range(PACKS)]
 
 
@@ -124,7 +124,7 @@ def _now_ms() -> int:
 
 
 def write_file(file: Path, topic: str, part: int) -> Path:
-    """Writes one of a topic's files of kcat lines, and returns it."""
+    """Write one of a topic's files of kcat lines, and return it."""
     file.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(topic, part)))
     return file
 

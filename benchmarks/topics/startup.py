@@ -73,7 +73,7 @@ def _watched(lake: Lake) -> Spans:
 
 
 def answers(lake: Lake) -> dict[str, Times]:
-    """Returns the seconds of an answer of 12 KiB of the JVM, with and without its acknowledgement at once."""
+    """Return the seconds of an answer of 12 KiB of the JVM, with and without its acknowledgement at once."""
     from spark_jobs.iceberg.iceberg_reads import texts
 
     session = lake.session()
@@ -97,7 +97,7 @@ def answers(lake: Lake) -> dict[str, Times]:
 
 
 def _rows(whole: Times, plan: Times, watched: list[Spans], answers: Mapping[str, Times]) -> list[tuple[Value, ...]]:
-    """Returns the steps in the order in which they begin; a run without a step is left out of that step's median."""
+    """Return the steps in the order in which they begin; a run without a step is left out of that step's median."""
     rows: list[tuple[Value, ...]] = []
     for name in dict.fromkeys(name for spans in watched for name in spans):
         spans = [each[name] for each in watched if name in each]

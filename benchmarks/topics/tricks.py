@@ -86,7 +86,7 @@ def _write_config(lake: Lake) -> None:
 
 
 def _config_with(lake: Lake, conf: Mapping[str, str]) -> Path:
-    """Writes a configuration beside the lake's own that adds settings of Spark, and returns its directory."""
+    """Write a configuration beside the lake's own that adds settings of Spark, and return its directory."""
     folder = lake.directory / "config_without"
     shutil.copytree(lake.config, folder, dirs_exist_ok=True)
     defaults = json.loads((folder / "defaults.yaml").read_text())

@@ -1,7 +1,7 @@
 """`sensor-readings-corrupted`: the ordinary DAG of the topic, whose `compact` has a defect: it removes winners, too.
 
-Only the demonstration has this file. Everything but the application of `compact` is what the topic's own DAG does, and
-nothing there knows of it: that check_quality is red and readers see nothing of the damage is the point.
+Only the demonstration has this file. Except for the application of `compact` it is the topic's own DAG, and no other
+task is prepared for the damage. It shows that check_quality is red, and that readers see nothing of the damage.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class DefectiveCompactOperator(CompactOperator):
 
 
 def corrupted_dag(topic_name: str, config: Path) -> DAG:
-    """Returns the topic's DAG under another name, with a `compact` that has a defect."""
+    """Return the topic's DAG under another name, with a `compact` that has a defect."""
     dag = topic_dag(find_topic(topic_name, config))
     dag.dag_id = dag.dag_display_name = f"{dag.dag_id}-corrupted"
     dag.doc_md = __doc__
