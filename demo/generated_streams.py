@@ -1,4 +1,4 @@
-"""Generated inputs: customers whose changes arrive out of order, sensors, and files where there is no repository.
+"""Generated inputs: customers whose changes arrive out of order, sensors, and files if there is no repository.
 
 Deterministic: the same seed and `now_ms` give the same records.
 """

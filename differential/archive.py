@@ -17,7 +17,7 @@ INTERRUPTED = 130
 
 
 class ArchiveError(Exception):
-    """Is raised where a command of Cleantail failed, with its exit code and its output."""
+    """Raised if a command of Cleantail failed, with its exit code and its output."""
 
 
 @dataclass(slots=True)
@@ -41,7 +41,7 @@ class Archive:
         self._run("ingest", topic, "--file", file)
 
     def read_kafka(self, topic: str) -> None:
-        """Ingest what the topic has in Kafka by now, so that what came of each partition becomes one data file."""
+        """Ingest what the topic has in Kafka now, as one data file per partition."""
         self._run("ingest", topic)
 
     def compact(self, topic: str, now_ms: int) -> None:

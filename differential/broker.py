@@ -37,7 +37,7 @@ CLEANED = re.compile(r"cleaned log (\S+)-(\d+) \(dirty section = \[(\d+), (\d+)\
 
 
 class BrokerError(Exception):
-    """Is raised where the broker did not come up, or did not do what the comparison needs."""
+    """Raised if the broker did not start, or did not do what the comparison needs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,8 +115,8 @@ def start_broker(
     extra_properties: Mapping[str, object] | None = None,
     cluster_id: str | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a broker on the data in `directory`, which is formatted first where there is none. It runs until it is
-    stopped, also beyond the process that has started it, and what it says is in `broker.log`. Raises BrokerError."""
+    """Start a broker on the data in `directory`, which is formatted first if it is empty. The broker runs until it is
+    stopped, even if the process that started it ends. Its output is in `broker.log`. Raises BrokerError."""
     settings, logs = directory / "server.properties", directory / "logs"
     controller_port = next(other for other in free_ports(2) if other != port)
     properties = _properties(logs, port, controller_port) | dict(extra_properties or {})
@@ -142,7 +142,7 @@ def is_formatted(directory: Path) -> bool:
 def java_command(jars: Path, jvm: Sequence[str] = JVM) -> list[str]:
     """Return the command that starts Java with the jars. Raises BrokerError if there is no Java, or no jars.
 
-    Spark's resolver leaves scala-library out, since Spark brings its own: that one serves here too.
+    Spark's resolver leaves out scala-library, because Spark has its own. The broker uses that one.
     """
     if shutil.which("java") is None:
         raise BrokerError("there is no java on PATH: Java 17 or newer is needed")
@@ -194,7 +194,7 @@ def _format(java: Sequence[str], settings: Path, cluster_id: str) -> None:
 
 
 def wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
-    """Wait until the broker that writes `output` is up. Raises BrokerError with the end of that where it ended, or
+    """Wait until the broker that writes `output` is up. Raises BrokerError, with the end of the output, if it ended or
     takes too long."""
     began = time.monotonic()
     while "Kafka Server started" not in (log := output.read_text(errors="replace")):

@@ -1,8 +1,8 @@
 """The broker's half: a plan's rounds under Kafka's cleaner, and what each of them left.
 
-A read from Kafka goes to the end of the topic, and what it brings of a partition is one data file. Where the archive
-reads the topic itself, a round is therefore sent in parts: up to the first young segment, up to the active one, and
-that one. Each part is read before the next one is sent, so that files end where the cleaner may have to stop.
+A read from Kafka goes to the end of the topic, and writes one data file per partition. So if the archive reads the
+topic itself, a round is sent in parts: up to the first young segment, up to the active one, and the active one. Each
+part is read before the next one is sent, so that files end where the cleaner may have to stop.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from differential.kafka_client import HELD_BACK, LET_GO, KafkaClient
 
 CLEANED_WITHIN_S = 120
 SETTLED_S = 3 * BACKOFF_MS / 1000
-"""After so many seconds the cleaner has looked at every log twice more."""
+"""Seconds in which the cleaner checks every log at least twice."""
 
 Logs = dict[int, list[Record]]
 Segments = Mapping[int, tuple[Segment, ...]]
@@ -58,8 +58,8 @@ def broker_rounds(broker: Broker, client: KafkaClient, plan: Plan, read_part: Re
 
 
 def parts(segments: Segments) -> list[Segments]:
-    """Return a round as it is sent where the archive reads the topic: of each partition the segments that are not
-    young, the young ones that are not active, and the one that is."""
+    """Return the parts of a round that the archive reads from the topic: of each partition the segments that are not
+    young, the young ones that are not active, and the active one."""
     cut = {
         p: (tuple(s for s in each[:-1] if not s.young), tuple(s for s in each[:-1] if s.young), each[-1:])
         for p, each in segments.items()
@@ -79,8 +79,8 @@ class BrokerTopic:
         self._cleanings = 0
 
     def round(self, number: int) -> BrokerRound:
-        """Do one round: with the cleaner held back it produces what is new, and has it read; then the cleaner is let
-        go, and what is left is read."""
+        """Do one round: produce the new records while the cleaner is stopped, and let the archive read them. Then let
+        the cleaner run, and read what is left."""
         topic, family = self._plan.topic, self._plan.family
         configs = family.configs[number]
         self._client.alter(topic, HELD_BACK | dict(configs))
@@ -155,8 +155,8 @@ class BrokerTopic:
         return self._broker.segment_bases(self._plan.topic, partition)[-1]
 
     def _first_uncleanable(self, partition: int, configs: Configs) -> int:
-        """Return where the cleaner has to stop: at the active segment, or under a lag at the first young one; never
-        lower than before."""
+        """Return the offset at which the cleaner has to stop: that of the active segment, or of the first young one;
+        never lower than before."""
         active = self._active(partition)
         young = self._young.get(partition, active) if configs.get(LAG) else active
         return max(self._checkpoints[partition], min(active, young))
@@ -180,8 +180,7 @@ class BrokerTopic:
     def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
         """Return which logs were cleaned in this round, each from its old checkpoint to the new one, in one go.
 
-        Raises BrokerError for one cleaning more: it would let tombstones go a round earlier, and the comparison would
-        not be of equals.
+        Raises BrokerError if a log was cleaned twice: its tombstones would be removed one round too early.
         """
         every = self._broker.cleanings(self._plan.topic)
         cleanings, self._cleanings = every[self._cleanings :], len(every)

@@ -2,7 +2,7 @@
 
 The declared differences are those of docs/limits.md and of semantics.md part 3. Each explanation is narrow:
 
-1. It is reckoned from the input and from what the broker did, not from the archive's own state.
+1. It is computed from the input and from what the broker did, not from the archive's own state.
 2. Only a record that the archive has removed earlier can have one.
 3. A record that differs, that only the archive has, or that is there twice never has one.
 """
@@ -138,8 +138,8 @@ def explained(record: Record, log: Log) -> Declared | None:
 
 
 def _swept(offset: int, log: Log) -> Declared | None:
-    """Return SWEPT where the tombstone's horizon has come and the broker has not cleaned the log since; a first
-    cleaning never drops it."""
+    """Return SWEPT if the tombstone's horizon has passed and the broker has not cleaned the log since. A first
+    cleaning never drops a tombstone."""
     first_kept_by = next((k for k in log.kept if offset < k.end_offset), None)
     if first_kept_by is None or log.now_ms < first_kept_by.horizon_ms or first_kept_by.round == log.round:
         return None

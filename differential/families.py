@@ -30,8 +30,8 @@ Configs = Mapping[str, int]
 class Family:
     """Describes one topic: the configs of each round, and what is special about its histories.
 
-    With `quiet_end` the archive looks at the topic once more, ten years after the last round. From Kafka the archive
-    reads the very topic that the cleaner works on, each time before it does.
+    With `quiet_end` the archive evaluates the topic once more, ten years after the last round. From Kafka the archive
+    reads the same topic that the cleaner cleans, each time before the cleaner does.
     """
 
     name: str

@@ -224,7 +224,7 @@ def _take(
 
 def _record(message: Message) -> Record:
     """Return a message as a record. confluent-kafka calls everything optional, since a message may also be an error;
-    this one is none."""
+    this one is not."""
     fields: Any = (message.partition(), message.offset(), *reversed(message.timestamp()))
     partition, offset, timestamp_ms, kind = fields
     headers: Any = message.headers() or ()

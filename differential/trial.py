@@ -48,8 +48,8 @@ class Trial:
 
 
 def run_trial(archive: Archive, plan: Plan, broker: Broker, say: Progress) -> Trial:
-    """Return the trial of every round of a plan, and, for some families, of a quiet one that the broker does not know
-    of."""
+    """Return the trial of every round of a plan. Some families have one more round, without new records, that only the
+    archive does."""
     trial, engine = Trial(plan), Engine(archive, plan, broker.address)
     rounds = broker_rounds(broker, KafkaClient(broker.address), plan, engine.read_part)
     for number, broker_round in enumerate(rounds):
@@ -75,8 +75,8 @@ def _compare(trial: Trial, logs: Iterator[Log]) -> None:
 
 
 def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
-    """Return the archive's clock for a round: an hour later each. Where the records lie in the past, it is the moment
-    at which the last segment of all had just begun.
+    """Return the archive's clock for a round: one hour later for each. If the records are in the past, it is the time when
+    the last segment of all had just begun.
 
     Either way every newest segment is younger than segment.ms, as at the broker, where the newest one is active.
     """
@@ -107,7 +107,7 @@ class Engine:
         self._kept: dict[int, list[Kept]] = {p: [] for p in self.ingested}
 
     def read_part(self, configs: Configs) -> None:
-        """Ingest what the broker has of the round by now."""
+        """Ingest what the broker has of the round now."""
         self._configure(configs)
         self._archive.read_kafka(self._plan.topic)
 
