@@ -75,8 +75,8 @@ def _compare(trial: Trial, logs: Iterator[Log]) -> None:
 
 
 def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
-    """Return the archive's clock for a round: one hour later for each. If the records are in the past, it is the time when
-    the last segment of all had just begun.
+    """Return the archive's clock for a round: one hour later for each. If the records are in the past, it is the time
+    when the last segment of all had just begun.
 
     Either way every newest segment is younger than segment.ms, as at the broker, where the newest one is active.
     """
