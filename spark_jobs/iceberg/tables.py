@@ -25,6 +25,7 @@ from cleantail.config.topic_table import (
     OFFSET,
     PARTITION,
     PROPERTY_SIDE_OF,
+    SMALL_METADATA,
     TOMBSTONE,
     VALUE,
     table_properties,
@@ -195,10 +196,11 @@ class TopicTable:
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
         """Create a side table if it does not exist. Raises TableError if it exists and is not the topic's."""
-        owner = f"'{PROPERTY_SIDE_OF}'='{self.topic.topic}'"
+        own = {PROPERTY_SIDE_OF: self.topic.topic, FILE_FORMAT: "parquet", **SMALL_METADATA}
+        owned = ", ".join(f"'{key}'='{value}'" for key, value in own.items())
         statement = (
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
-            f"TBLPROPERTIES ({owner}, '{FILE_FORMAT}'='parquet', {properties})"
+            f"TBLPROPERTIES ({owned}, {properties})"
         )
         repeat(lambda: self.spark.sql(statement))
         side_table = iceberg_table(self.spark, name)

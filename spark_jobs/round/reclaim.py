@@ -9,9 +9,9 @@ deleted records.
    waits for the next run.
 3. A killed run leaves finished batches done, the rest unchanged, and orphan files.
 
-Deleted rows of a topic's side tables leave the disk by the same rules. Small files of the evidence are merged, because
-each run appends one or two, and a page opens all files of its topic. Files of other topics stay; rounds may append
-meanwhile.
+Deleted rows of a topic's side tables leave the disk by the same rules. Small files of these and of the evidence are
+merged, because a run may append one or two, and a page opens all files of its topic. Files of other topics stay; rounds
+may append meanwhile.
 """
 
 from __future__ import annotations
@@ -26,7 +26,17 @@ from functools import partial
 from itertools import count
 from typing import Any
 
-from cleantail.config.topic_table import EARLIER_METADATA, ERASED_KEYS, ERASURES, EVIDENCE, SMALL_METADATA, quoted
+from pyspark.sql import functions as F
+
+from cleantail.config.topic_table import (
+    EARLIER_METADATA,
+    ERASED_KEYS,
+    ERASURES,
+    EVIDENCE,
+    PARTITION,
+    SMALL_METADATA,
+    quoted,
+)
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, side_tables
@@ -50,7 +60,7 @@ from cleantail.rounds.commit_summaries import OPERATION, RECLAIM
 from cleantail.rounds.run_plan import Group
 from cleantail.rounds.station_results import PROPERTY_STORED, STORED_JSON, ReclaimResult, RewrittenFiles, StoredBytes
 from spark_jobs.engine.written_files import RefusedError
-from spark_jobs.iceberg.commits import Replacement, drop_branches, replace_files
+from spark_jobs.iceberg.commits import Replacement, change_properties, drop_branches, replace_files
 from spark_jobs.iceberg.file_removal import (
     REWRITING,
     actions_of,
@@ -70,7 +80,7 @@ from spark_jobs.round.staged_rewrites import Plans, Staged, drop_staged, merge_b
 logger = logging.getLogger("cleantail.reclaim")
 
 MIN_FILES = 64
-"""Minimum number of a topic's small files to merge: about 30 rounds."""
+"""Minimum number of small files to merge: of a log in a side table, or of a topic in the evidence."""
 UNUSED_AFTER_MS = 86_400_000
 """Minimum age of removed files, a day: a reader may use an older snapshot, or a writer may not have committed yet."""
 
@@ -117,8 +127,8 @@ def _remove_unused(table: TopicTable, of: str, name: str) -> None:
 
 
 def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: int) -> tuple[int, int]:
-    """Rewrite files with deleted rows, expire snapshots older than `oldest_ms`, remove orphans older than
-    `orphans_before_ms`. Returns the numbers of expired snapshots and of removed files.
+    """Rewrite files with deleted rows, merge small files, expire snapshots older than `oldest_ms`, remove orphans older
+    than `orphans_before_ms`. Returns the numbers of expired snapshots and of removed files.
 
     Only warns if a side table shares its folder with another table: the topic's own table must not wait for it."""
     snapshots = orphans = 0
@@ -134,7 +144,9 @@ def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: in
             continue
         before_s = time.time() - STALE_BRANCH_S
         drop_branches(load, [b for b in map(str, each(load().refs().keySet())) if created_at_s(b) < before_s])
-        _rewrite_deleted(table, name, load())
+        if lacks := {key: value for key, value in SMALL_METADATA.items() if key not in seen.properties}:
+            change_properties(load, lacks)
+        _rewrite_side(table, name, load())
         snapshots += expire_snapshots(table.spark, load, oldest_ms, seen.location())
         orphans += remove_orphans(table.spark, load(), orphans_before_ms, seen.location(), since_ms)
     return snapshots, orphans
@@ -152,13 +164,18 @@ def require_own_side(table: TopicTable, seen: Any, name: str) -> int | None:
     return since_ms
 
 
-def _rewrite_deleted(table: TopicTable, name: str, iceberg: Any) -> None:
-    """Rewrite files with deleted rows: delete files only hide the rows."""
-    current = iceberg.currentSnapshot()
-    if current is None or int(current.summary().getOrDefault("total-delete-files", "0")) == 0:
-        return
+def _rewrite_side(table: TopicTable, name: str, iceberg: Any) -> None:
+    """Rewrite files with deleted rows, because delete files only hide the rows. Merge the small files of a log if there
+    are many: each round and each ingestion may have added one."""
+    summary = {} if (current := iceberg.currentSnapshot()) is None else texts(current.summary())
     try:
-        merge_beside(table, name, None, 1)
+        if int(summary.get("total-delete-files", 0)) > 0:
+            merge_beside(table, name, None, 1)
+        if int(summary.get("total-data-files", 0)) >= MIN_FILES:
+            logs = table.spark.table(f"{name}.partitions").where(F.col("file_count") >= MIN_FILES)
+            for row in asked_again(logs.select(F.col(f"partition.{PARTITION}")).collect):
+                of_log = table.jvm.org.apache.iceberg.expressions.Expressions.equal(PARTITION, row[0])
+                merge_beside(table, name, of_log, MIN_FILES)
         return
     except ConflictError as e:  # position deletes that cover several files, or equality deletes
         logger.info("Iceberg's own action rewrites %s: %s", name, e)

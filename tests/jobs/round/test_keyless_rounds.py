@@ -2,6 +2,7 @@
 
 import json
 
+from cleantail.config.topic_table import SMALL_METADATA
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.partition_state import states_of_properties
 from tests.jobs.engine.test_late_versions import in_rounds
@@ -107,3 +108,23 @@ def test_retention_goes_on_in_a_log_that_is_held_back_for_a_record_without_a_key
     plan = evaluate_topic(workshop.find(topic), now_ms=NOW + 1000)  # the scheduler: in the pause
     assert run_of(workshop, topic, plan).ok
     assert offsets(workshop.read(topic)) == [2, 3]
+
+
+def test_small_files_of_a_side_table_become_one_and_its_metadata_stay_small(workshop, table_of, spark, monkeypatch):
+    topic = workshop.topic("keyless-many", {"cleantail.keyless.policy": "quarantine"})
+    monkeypatch.setattr("spark_jobs.round.reclaim.MIN_FILES", 2)
+    side, added = f"cleantail.{workshop.find(topic).table}_keyless", []
+    for first in (0, 2, 4):
+        _ingest(workshop, topic, record(first, "k", "v"), record(first + 1, None, f"v{first}", partition=first % 4))
+        workshop.ok("compact", topic, "--now", NOW + first)
+        workshop.ok("reclaim", topic)
+        added.append(spark.table(f"{side}.files").count())
+    rows = spark.table(side).select("partition", "offset", "value").collect()
+    assert added == [1, 2, 2]  # one file of each log
+    assert sorted((r["partition"], r["offset"], bytes(r["value"])) for r in rows) == [
+        (0, 1, b"v0"),
+        (0, 5, b"v4"),
+        (2, 3, b"v2"),
+    ]
+    properties = {r["key"]: r["value"] for r in spark.sql(f"SHOW TBLPROPERTIES {side}").collect()}
+    assert {name: properties.get(name) for name in SMALL_METADATA} == SMALL_METADATA
