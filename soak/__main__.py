@@ -44,9 +44,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         prog="python -m soak", description=soak.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--minutes", type=float, default=60, metavar="M", help="begin no history after this time (60)")
-    parser.add_argument("--histories", type=int, metavar="N", help="play at most so many, without the scenarios")
     parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all histories (1)")
-    parser.add_argument("--start", type=int, default=0, metavar="N", help="number of the first history (0)")
     parser.add_argument("--machines", type=int, default=2, metavar="N", help="processes with homes of their own (2)")
     parser.add_argument("--platform", type=Path, metavar="FILE", help="defaults.yaml of a staging platform")
     parser.add_argument("--sql", action="store_true", help="a catalog in Postgres, in place of a REST server")
@@ -71,6 +69,8 @@ class Soak:
         self.deck = Deck(wire.FIRST, wire.POINTS, wire.FAULTS) if site.is_sql else Deck()
         if not site.is_own:
             self.deck = replace(self.deck, faults=[how for how in self.deck.faults if how not in DISK])
+        for door in site.doors:
+            door.hits = self.deck.hits
         self.began = time.monotonic()
         self.played = self.acts = self.commands = 0
         self.failed: list[Path] = []
@@ -88,7 +88,7 @@ class Soak:
         unknown = sorted({name for door in self.site.doors for name in door.unknown})
         for name in unknown:
             say(f"FINDING: a request without a name: {name}")
-        missed = sorted(self.deck.names - {point for door in self.site.doors for point, _ in door.hits})
+        missed = sorted(self.deck.names - {point for point, _ in self.deck.hits})
         if missed and self.played >= len(self.deck.names):
             say(f"FINDING: no fault came to: {', '.join(missed)}")
             unknown += missed
@@ -103,9 +103,8 @@ class Soak:
             return
         scenarios = iter(arguments.scenario or [n for n in SCENARIOS if not (self.site.is_sql and n in OF_REST)])
         drawn = histories(arguments.seed, arguments.machines, self.site.broker is not None, self.deck)
-        while not self._is_over():
-            is_scenario = arguments.scenario or (self.played % 2 == 0 and arguments.histories is None)
-            if is_scenario and (name := next(scenarios, None)):
+        while time.monotonic() - self.began < arguments.minutes * 60:
+            if (arguments.scenario or self.played % 2 == 0) and (name := next(scenarios, None)):
                 history = SCENARIOS[name]()
                 if history.source == FILES or self.site.broker is not None:
                     say(f"scenario {SCENARIOS[name].__doc__}")
@@ -113,12 +112,8 @@ class Soak:
                 continue
             if arguments.scenario:
                 return
-            history = next(history for history in drawn if history.number >= arguments.start)
+            history = next(drawn)
             yield f"{history.seed}-{history.number}", history
-
-    def _is_over(self) -> bool:
-        enough = self.arguments.histories is not None and self.played >= self.arguments.histories
-        return bool(enough or time.monotonic() - self.began > self.arguments.minutes * 60)
 
     def finding(self, name: str, history: History) -> str | None:
         """Play a history. Return the finding, or None."""
@@ -164,10 +159,7 @@ def kind_of(found: str | None) -> str:
 
 def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, minutes: float) -> None:
     """Print each point with the faults that it met."""
-    seen, hits = Counter[str](), Counter[tuple[str, str]]()
-    for door in doors:
-        seen += door.seen
-        hits += door.hits
+    seen, hits = sum((door.seen for door in doors), Counter[str]()), deck.hits
     print(f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {minutes:.0f} minutes\n")
     print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")
     for point in sorted(deck.names | {point for point in seen if point.split(":")[0] in (*POINTS, "read", "dag")}):

@@ -1,7 +1,7 @@
 """What can happen to a topic, and histories of it, drawn from a seed. Pure.
 
-Faults are dealt out from a deck: each point gets its next fault before any point gets a second one. So the histories of
-a short soak already bring a fault to every point, and those of a long one each fault to each point.
+Faults are dealt out from a deck: a history gets the points that met the fewest faults so far, each with the fault that
+it met least. So a short soak already brings a fault to every point, and a long one each fault to each point.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 import itertools
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -99,42 +100,49 @@ def _act(document: dict[str, Any]) -> Act:
     )
 
 
+Dealt = tuple[str, str, str]
+"""Command, kind of request, fault."""
+
+
 @dataclass(frozen=True)
 class Deck:
-    """The choices of drawn histories: requests of a first ingestion, requests of later commands, and faults."""
+    """The choices of drawn histories: requests of a first ingestion, requests of later commands, and faults.
+
+    `hits`: (point, fault) -> how often it happened. The request of a dealt fault may never come: so it is dealt again.
+    """
 
     first: Sequence[str] = FIRST
     points: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: POINTS)
     faults: Sequence[str] = FAULTS
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
 
     @property
     def names(self) -> set[str]:
         return {f"{c}: {k}" for c in self.points for k in self.points[c]} | {f"ingest: {k}" for k in self.first}
 
+    def deal(self, rng: random.Random, points: Iterable[str], count: int) -> list[Dealt]:
+        """Return faults of so many of these points."""
+        dealt = list[Dealt]()
+        for point in sorted(points, key=lambda p: (sum(self.hits[p, how] for how in self.faults), rng.random()))[
+            :count
+        ]:
+            command, kind = point.split(": ")
+            able = [how for how in self.faults if kind != "load" or how[:3] != "409"]  # no read is answered by 409
+            how = min(able, key=lambda how: (self.hits[point, how], rng.random()))
+            dealt.append((command, kind, how))
+        return dealt
+
 
 def histories(seed: int, machines: int, kafka: bool = True, deck: Deck | None = None) -> Iterator[History]:
-    """Yield histories without end, always the same for a seed."""
+    """Yield histories without end, always the same for a seed and the same hits of the deck."""
     deck = deck or Deck()
-    first = _deal(random.Random(f"{seed} first"), [("ingest", kind) for kind in deck.first], deck.faults)
-    points = [(command, kind) for command in deck.points for kind in deck.points[command]]
-    later = _deal(random.Random(f"{seed} later"), points, deck.faults)
+    first = [f"ingest: {kind}" for kind in deck.first]
+    later = [f"{command}: {kind}" for command in deck.points for kind in deck.points[command]]
     for number in itertools.count():
         rng = random.Random(f"{seed} {number}")
         source = KAFKA if kafka and number % EVERY_KAFKA == EVERY_KAFKA - 1 else FILES
-        drawing = _Drawing(rng, machines, source, deck.points)
-        yield drawing.history(seed, number, next(first), [next(later) for _ in range(6)])
-
-
-Dealt = tuple[str, str, str]
-
-
-def _deal(rng: random.Random, points: list[tuple[str, str]], faults: Sequence[str]) -> Iterator[Dealt]:
-    """Yield (command, kind, fault): every point once, then every point with its next fault, and so on."""
-    able = {point: [how for how in faults if point[1] != "load" or how[:3] != "409"] for point in points}
-    hands = {point: rng.sample(able[point], len(able[point])) for point in points}  # no read is answered by 409
-    for turn in itertools.count():
-        for command, kind in rng.sample(points, len(points)):
-            yield command, kind, hands[command, kind][turn % len(hands[command, kind])]
+        faults = deck.deal(rng, first, 1) + deck.deal(rng, later, 6)
+        yield _Drawing(rng, machines, source, deck.points).history(seed, number, faults)
 
 
 class _Drawing:
@@ -146,8 +154,8 @@ class _Drawing:
         self.logs: dict[int, list[Record]] = {p: [] for p in range(rng.choice([1, 2, 3]))}
         self.files = 0
 
-    def history(self, seed: int, number: int, first: Dealt, later: list[Dealt]) -> History:
-        pick, partitions = self.rng.choice, len(self.logs)
+    def history(self, seed: int, number: int, faults: list[Dealt]) -> History:
+        (first, *later), pick, partitions = faults, self.rng.choice, len(self.logs)
         acts = self.ingest(_fault(first, 1))
         for dealt in later:
             acts += self.before(dealt[0])

@@ -155,11 +155,12 @@ def open_catalog(settings: Mapping[str, Any], login: Mapping[str, str]) -> Catal
     return load_catalog("cleantail", type="rest", uri=settings["uri"], **warehouse, **properties)
 
 
-def forget(catalog: Catalog, name: str) -> None:
-    """Drop a table, with its files."""
-    if table := load(catalog, name):
-        catalog.drop_table(name)
-        shutil.rmtree(_plain(table.location()), ignore_errors=True)
+def forget(catalog: Catalog, namespace: str, topic: str) -> None:
+    """Drop the tables of a topic, with their files."""
+    for name in catalog.list_tables(namespace):
+        if name[-1].startswith(topic) and (table := load(catalog, ".".join(name))):
+            catalog.drop_table(name)
+            shutil.rmtree(_plain(table.location()), ignore_errors=True)
 
 
 def load(catalog: Catalog, name: str) -> Table | None:

@@ -57,7 +57,7 @@ class Player:
     def __post_init__(self) -> None:
         self.truth = Truth(int(str(self.history.configs["delete.retention.ms"])))
         self.catalog = self.site.catalog
-        self.configs, self.table = dict(self.history.configs), self.topic
+        self.configs, self.table, self.dag = dict(self.history.configs), self.topic, self.topic
         self.lock = threading.Lock()
 
     def play(self) -> None:
@@ -170,7 +170,7 @@ class Player:
             case "compact":
                 return ["compact", self.topic, "--force", "--now", self.base_ms + act.at]
             case "dag":
-                return ["dag", self.topic, json.dumps({"force": True, "now_ms": self.base_ms + act.at})]
+                return ["dag", self.dag, json.dumps({"now_ms": self.base_ms + act.at})]
             case "rollback":
                 return ["rollback", self.topic, "--to", "last"]
             case "reader":
@@ -205,6 +205,7 @@ class Player:
             "catalog restarts": lambda _: self.site.restart_catalog(),
             "table of a later version": self.later_version,
             "topic made again": self.made_again,
+            "nothing is left to do": lambda _: self.compare(settled=True),
         }
 
     @property
@@ -213,15 +214,25 @@ class Player:
         return self.site.broker
 
     def configure(self, act: Act) -> None:
-        """Write the topic's YAML, with these configs from now on. `cleaner` among them is the platform's."""
+        """Write the topic's YAML, with these configs from now on. `cleaner` among them is the platform's, and `others`
+        the number of topics that are in a group with this one. Four of them have records."""
         self.configs |= act.configs
-        cleaner = self.configs.get("cleaner")
         topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if "." in k}}
         topic |= {"table": f"{NAMESPACE}.{self.table}", "checks": [] if self.history.number % 2 else [CHECK]}
         if self.history.source == KAFKA:
             topic["source"] = {"kafka": {"bootstrap.servers": self.broker.address}}
+        others = int(str(self.configs.get("others", 0)))
+        if others:
+            self.dag = topic["group"] = f"{self.topic}_group"
+            self.file(Act("ingest", records=(Record(0, 0, -HOUR, "a", "1"), Record(0, 1, -HOUR, "a", "2"))))
         for machine in self.site.machines:
-            machine.configure(self.topic, topic, cleaner if isinstance(cleaner, dict) else {})
+            if others:
+                machine.configure(self.dag, {"limits": {"pack.max.topics": 2, "run.max.packs": 1}}, kind="group")
+            for n in range(others):
+                path = self.site.folder / f"{self.topic}-{0 if n < 4 else 'none'}.jsonl"
+                table, source = f"{NAMESPACE}.{self.topic}_{n}", {"path": str(path)}
+                machine.configure(f"{self.topic}_{n}", topic | {"table": table, "source": source})
+            machine.configure(self.topic, topic, self.configs.get("cleaner"))
 
     def produce(self, act: Act) -> None:
         """Send records in transactions: some are committed, then some aborted, then the others are committed."""
@@ -425,18 +436,15 @@ class Player:
                 "log-first-dirty-offset": metrics.get(("log-end-offset", str(p))),
                 **({"log-end-offset": end} if self.history.source == FILES else {}),
             }
-            wrong = {
-                name: metrics.get((name, str(p))) for name in wanted if metrics.get((name, str(p))) != wanted[name]
-            }
-            if wrong:
-                raise Finding(f"metrics of partition {p} are {wrong} in place of {wanted}")
+            if (found := {name: metrics.get((name, str(p))) for name in wanted}) != wanted:
+                raise Finding(f"metrics of partition {p} are {found} in place of {wanted}")
         if said["state"] != "clean" or said["alarms"]:
             raise Finding(f"the page says {said['state']}, and alerts {said['alarms']}, of a topic that is clean")
 
     def forget(self) -> None:
         """Remove the topic. Its tables of an own site go too: a long soak would fill the disk."""
         if self.site.is_own:
-            oracle.forget(self.catalog, f"{NAMESPACE}.{self.table}")
+            oracle.forget(self.catalog, NAMESPACE, self.topic)
         for machine in self.site.machines:
             machine.forget(self.topic)
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from subprocess import PIPE
 from typing import Any
 
 import psutil
@@ -68,9 +69,8 @@ class Done:
     err: str
 
     def __str__(self) -> str:
-        how = {DIED: "was killed", STUCK: f"was stuck for {COMMAND_WITHIN_S} s"}.get(
-            self.code, f"exit code {self.code}"
-        )
+        known = {DIED: "was killed", STUCK: f"was stuck for {COMMAND_WITHIN_S} s"}
+        how = known.get(self.code, f"exit code {self.code}")
         return f"{' '.join(self.argv)}: {how}\n{(self.out + self.err)[-3000:]}"
 
 
@@ -92,22 +92,22 @@ class Machine:
         own = {"name": "cleantail", "namespace": NAMESPACE, "uri": address, "properties": properties}
         self._platform = {**platform, "catalog": {**catalog, **own}}
         for allow in (False, True):
-            (self.config_of(allow) / "topics").mkdir(parents=True)
+            for kind in ("topics", "groups"):
+                (self.config_of(allow) / kind).mkdir(parents=True)
 
     def config_of(self, allow_clock: bool) -> Path:
         return self.config.with_name(f"{self.config.name}-clock") if allow_clock else self.config
 
-    def configure(self, topic: str, settings: Mapping[str, object], cleaner: Mapping[str, object]) -> None:
-        """Write the topic's YAML (JSON is YAML), and the cleaner's part of defaults.yaml."""
+    def configure(self, name: str, settings: Mapping[str, object], cleaner: object = None, kind: str = "topic") -> None:
+        """Write the YAML (JSON is YAML) of a topic or a group, and the cleaner's part of defaults.yaml."""
         for allow in (False, True):
-            platform = {**self._platform, "allow_clock": allow, "cleaner": cleaner}
+            platform = {**self._platform, "allow_clock": allow, "cleaner": cleaner or {}}
             (self.config_of(allow) / "defaults.yaml").write_text(json.dumps({"platform": platform}))
-            file = self.config_of(allow) / "topics" / f"{topic}.yaml"
-            file.write_text(json.dumps({"topic": topic, **settings}))
+            (self.config_of(allow) / f"{kind}s" / f"{name}.yaml").write_text(json.dumps({kind: name, **settings}))
 
     def forget(self, topic: str) -> None:
         for allow in (False, True):
-            for file in (self.config_of(allow) / "topics").glob(f"{topic}*.yaml"):
+            for file in self.config_of(allow).glob(f"*/{topic}*.yaml"):
                 file.unlink()
 
     def run(
@@ -141,25 +141,21 @@ class Machine:
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLEANTAIL_", "SPARK_", "PYSPARK_"))}
-            env = {
-                **kept,
-                **self._login,
-                "CLEANTAIL_HOME": str(self.home),
-                "AIRFLOW_HOME": str(self.home / "airflow"),
-                "CLEANTAIL_JARS": str(jars_of("CLEANTAIL_JARS", "jars")),
-                "CLEANTAIL_CONFIG": str(self.config),
-                "PYTHONPATH": os.pathsep.join(map(str, (self.roots[0], self.roots[0] / "plugins"))),
-            }
+            env = (
+                kept
+                | self._login
+                | {
+                    "CLEANTAIL_HOME": str(self.home),
+                    "AIRFLOW_HOME": str(self.home / "airflow"),
+                    "CLEANTAIL_JARS": str(jars_of("CLEANTAIL_JARS", "jars")),
+                    "CLEANTAIL_CONFIG": str(self.config),
+                    "PYTHONPATH": os.pathsep.join(map(str, (self.roots[0], self.roots[0] / "plugins"))),
+                }
+            )
+            command, place = [sys.executable, "-P", str(ROOT / "soak" / "worker.py")], self.home.parent
             log = self.home.with_suffix(".log").open("ab")
             self._process = subprocess.Popen(
-                [sys.executable, "-P", str(ROOT / "soak" / "worker.py")],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=log,
-                text=True,
-                env=env,
-                cwd=self.home.parent,
-                start_new_session=True,
+                command, stdin=PIPE, stdout=PIPE, stderr=log, text=True, env=env, cwd=place, start_new_session=True
             )
         return self._process
 
