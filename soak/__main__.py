@@ -115,14 +115,12 @@ class Soak:
             history = next(drawn)
             yield f"{history.seed}-{history.number}", history
 
-    def finding(self, name: str, history: History) -> str | None:
-        """Play a history. Return the finding, or None."""
+    def finding(self, name: str, history: History) -> str:
+        """Play a history. Return the finding, or an empty text."""
         topic = re.sub("[^a-z0-9]", "_", f"soak-{name}-{self.played}".lower())
-        player = Player(self.site, history, topic)
-        began = time.monotonic()
+        player, began, found = Player(self.site, history, topic), time.monotonic(), ""
         try:
             player.play()
-            found = None
         except Finding as e:
             found = f"{e}\n\n" + "\n".join(player.log)
         finally:
@@ -152,9 +150,9 @@ class Soak:
         return 1
 
 
-def kind_of(found: str | None) -> str:
+def kind_of(found: str) -> str:
     """Return the beginning of what was found, without act, numbers and names. A shorter history must find the same."""
-    return re.sub(r"\d+|soak_\w+", "", (found or "").partition(": ")[2].partition("\n")[0])[:50]
+    return re.sub(r"\d+|soak_\w+", "", found.partition(": ")[2].partition("\n")[0])[:50]
 
 
 def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, minutes: float) -> None:

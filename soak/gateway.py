@@ -31,22 +31,10 @@ AWAY_S = 20.0
 """How long the catalog is away after the fault `away`."""
 
 ANSWERS: dict[str, tuple[int, int | None]] = {
-    "409 before": (0, 409),
-    "429 before": (0, 429),
-    "500 before": (0, 500),
-    "503 before": (0, 503),
-    "closed before": (0, 0),
-    "silent before": (0, -1),
-    "409 after": (1, 409),
-    "429 after": (1, 429),
-    "500 after": (1, 500),
-    "503 after": (1, 503),
-    "closed after": (1, 0),
-    "silent after": (1, -1),
-    "twice": (2, None),
-    "late": (0, 503),
-    "away": (0, 503),
-}
+    f"{what} {when}": (int(when == "after"), answer)
+    for when in ("before", "after")
+    for what, answer in {"409": 409, "429": 429, "500": 500, "503": 503, "closed": 0, "silent": -1}.items()
+} | {"twice": (2, None), "late": (0, 503), "away": (0, 503)}
 """Fault -> how often the catalog gets the request at once, and the answer (0: the connection is closed, -1: silence,
 None: the catalog's last). A request that is `late` is delivered after its answer."""
 PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")

@@ -257,6 +257,15 @@ def creation_on_two_machines() -> History:
     return _history(first, compact(1000), Act("reclaim"), cleantail_orphan_retention_ms=0)
 
 
+def one_home_of_two_machines() -> History:
+    """M6: two processes that share a home, as Airflow's tasks on one machine do, work on a topic at the same time."""
+    acts = [Act("home is shared", 1)]
+    for n, how in enumerate(("twice", "kill after", "stop before")):
+        file, other = ingest(n, f"a={n} b c={n} {once(n)}", 5 * n, 0, "late"), compact(2000 * n, 1)
+        acts += [replace(file, meanwhile=(replace(file, machine=1),)), compact(2000 * n, 0, "publish", how, other)]
+    return _history(*acts)
+
+
 def dag(at: int, kind: str = "publish", how: str = "") -> Act:
     return Act("dag", 0, Fault(kind, how) if how else None, at)
 
@@ -278,7 +287,7 @@ ORDER = (
     run_of_airflow, upkeep_on_two_machines, killed_at_each_station, rounds_on_two_machines, strobing_clock,
     registered_twice, copies_and_contradictions, forgotten_tombstone, gaps_and_new_topics, many_keys, changing_policy,
     failing_parts, transactions, keys_of_other_bytes, restart_of_everything, slow_reader, clocks_of_two_machines,
-    creation_on_two_machines, dead_worker_of_airflow, thousand_topics,
+    creation_on_two_machines, one_home_of_two_machines, dead_worker_of_airflow, thousand_topics,
 )  # fmt: skip
 """A short soak begins with a short one, and with those that meet most commits."""
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}

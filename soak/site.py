@@ -81,11 +81,12 @@ class Machine:
         self, name: str, folder: Path, gateway: Gateway | Wire, platform: Mapping[str, Any], login: Mapping[str, str]
     ) -> None:
         self.roots = [ROOT]
-        self.name, self.home, self.config = name, folder / f"home-{name}", folder / f"config-{name}"
+        self.name, self.config = name, folder / f"config-{name}"
         self.warehouse, self._login = folder / WAREHOUSE, login
         self.stopped = threading.Event()
         self.door, address = gateway.open(self._act)
         self._process: subprocess.Popen[str] | None = None
+        self.move()
         self._undo: list[Any] = []
         catalog = platform["catalog"]
         properties = {**PATIENCE[catalog["type"]], **catalog.get("properties", {})}
@@ -165,6 +166,11 @@ class Machine:
     def _give_up(self) -> None:
         self._stuck = True
         self.kill()
+
+    def move(self, home: Path | None = None) -> None:
+        """End the process. The next command starts one with this home, or with its own."""
+        self.kill()
+        self.home = home or self.config.with_name(f"home-{self.name}")
 
     def upgrade(self) -> None:
         """End the process. The next command starts one of the other version, if the site has one."""
