@@ -258,9 +258,9 @@ def creation_on_two_machines() -> History:
 
 
 def one_home_of_two_machines() -> History:
-    """M6: two processes that share a home, as Airflow's tasks on one machine do, work on a topic at the same time."""
+    """M6: two processes share a home, as Airflow's tasks on one machine do: one waits for the other, also if it dies."""
     acts = [Act("home is shared", 1)]
-    for n, how in enumerate(("twice", "kill after", "stop before")):
+    for n, how in enumerate(("twice", "kill after", "closed after")):
         file, other = ingest(n, f"a={n} b c={n} {once(n)}", 5 * n, 0, "late"), compact(2000 * n, 1)
         acts += [replace(file, meanwhile=(replace(file, machine=1),)), compact(2000 * n, 0, "publish", how, other)]
     return _history(*acts)
