@@ -258,7 +258,7 @@ def creation_on_two_machines() -> History:
 
 
 def one_home_of_two_machines() -> History:
-    """M6: two processes share a home, as Airflow's tasks on one machine do: one waits for the other, also if it dies."""
+    """M6: two processes share a home, as Airflow tasks of a machine do: one waits until the other ends or dies."""
     acts = [Act("home is shared", 1)]
     for n, how in enumerate(("twice", "kill after", "closed after")):
         file, other = ingest(n, f"a={n} b c={n} {once(n)}", 5 * n, 0, "late"), compact(2000 * n, 1)
