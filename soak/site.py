@@ -142,17 +142,14 @@ class Machine:
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
             kept = {k: v for k, v in os.environ.items() if not k.startswith(("CLEANTAIL_", "SPARK_", "PYSPARK_"))}
-            env = (
-                kept
-                | self._login
-                | {
-                    "CLEANTAIL_HOME": str(self.home),
-                    "AIRFLOW_HOME": str(self.home / "airflow"),
-                    "CLEANTAIL_JARS": str(jars_of("CLEANTAIL_JARS", "jars")),
-                    "CLEANTAIL_CONFIG": str(self.config),
-                    "PYTHONPATH": os.pathsep.join(map(str, (self.roots[0], self.roots[0] / "plugins"))),
-                }
-            )
+            own = {
+                "CLEANTAIL_HOME": str(self.home),
+                "AIRFLOW_HOME": str(self.home / "airflow"),
+                "CLEANTAIL_JARS": str(jars_of("CLEANTAIL_JARS", "jars")),
+                "CLEANTAIL_CONFIG": str(self.config),
+                "PYTHONPATH": os.pathsep.join(map(str, (self.roots[0], self.roots[0] / "plugins"))),
+            }
+            env = {**kept, **self._login, **own}
             command, place = [sys.executable, "-P", str(ROOT / "soak" / "worker.py")], self.home.parent
             log = self.home.with_suffix(".log").open("ab")
             self._process = subprocess.Popen(
