@@ -25,12 +25,12 @@ from confluent_kafka.admin import (
 
 from differential.broker import free_port, java_command, kafka_jars, start_broker, stop_broker, wait_until_started
 from soak.gateway import LOOPBACK
-from soak.histories import Record
+from soak.histories import DAY, Record
 
 WITHIN_S = 120
 CLEANING = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 100, "delete.retention.ms": 0}
 """Configs of a topic that the broker cleans at once: it forgets tombstones before they are read."""
-QUIET = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 1, "retention.ms": -1}
+QUIET = CLEANING | {"min.cleanable.dirty.ratio": 1, "segment.ms": DAY, "delete.retention.ms": DAY, "retention.ms": -1}
 
 
 class Broker:

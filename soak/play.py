@@ -336,6 +336,7 @@ class Player:
             while machine.roots[0] != ROOT:
                 machine.upgrade()
         if any(act.do == "reader" for act in self.history.acts):
+            self.plain(Act("reader"))  # an earlier one may have been killed
             self.must("reader", "remove", self.topic, "index")
         if self.history.source == KAFKA:
             self.plain(Act("read"))

@@ -22,6 +22,7 @@ Only the store's listing and the files themselves count: times in the table's me
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
@@ -171,7 +172,7 @@ def _is_refused_creation(file: ListedFile, table: Table) -> bool:
         return False
     try:
         with file.open(file.path) as stream:
-            document = json.loads(_unpacked(stream.read(HEAD_BYTES)))
+            document = json.loads(_unpacked(stream.read(HEAD_BYTES))[0])
         made, own = document["properties"], table.properties
         is_first = document["last-sequence-number"] == 0
         is_first = is_first and not any(document.get(part) for part in ("snapshots", "metadata-log", "refs"))
@@ -339,17 +340,26 @@ def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
 def uuid_in(head: bytes, path: str) -> str | None:
     """Return the UUID of the table that a metadata file belongs to, from its first HEAD_BYTES. None if it has none.
 
-    Raises TableError if the file is compressed and damaged.
+    Raises TableError if the file is compressed, and damaged before its UUID. A full disk damages files behind it.
     """
-    try:
-        found = _UUID.search(_unpacked(head))
-    except zlib.error:
-        raise TableError(f"{path} is compressed and damaged: it may be metadata of another table") from None
+    text, is_whole = _unpacked(head)
+    found = _UUID.search(text)
+    if not found and not is_whole:
+        raise TableError(f"{path} is compressed and damaged: it may be metadata of another table")
     return found[1].decode(errors="replace").lower() if found else None
 
 
-def _unpacked(head: bytes) -> bytes:
-    return zlib.decompressobj(31).decompress(head, HEAD_BYTES) if head[:2] == b"\x1f\x8b" else head
+def _unpacked(head: bytes) -> tuple[bytes, bool]:
+    """Return the text up to its first damaged byte, and whether no byte is damaged."""
+    if head[:2] != b"\x1f\x8b":
+        return head, True
+    with contextlib.suppress(zlib.error):
+        return zlib.decompressobj(31).decompress(head, HEAD_BYTES), True
+    stream, text = zlib.decompressobj(31), b""
+    with contextlib.suppress(zlib.error):
+        for byte in head:
+            text += stream.decompress(bytes([byte]), HEAD_BYTES)
+    return text, False
 
 
 _ALIASES = {

@@ -75,6 +75,8 @@ UNKNOWN = {
     "UncheckedSQLException",
 }
 """Exceptions after which a commit may have been taken, or may be taken later."""
+OVERTAKEN = {"CommitFailedException", "RetryableValidationException"}
+"""Exceptions of a commit that may be tried again on the current table. The second one: rows were numbered meanwhile."""
 MARKED = {"AddSnapshot", "SetSnapshotRef", "RemoveSnapshotRef", "RemoveSnapshots", "SetProperties", "RemoveProperties"}
 """Updates of a table's metadata that `_is_taken` can find."""
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
@@ -278,7 +280,7 @@ def conflict(error: Py4JJavaError) -> Exception:
     message, kinds = f"the table changed in a way that makes this result void: {java_message(error)}", kinds_of(error)
     if kinds & UNKNOWN:
         return _unknown(error)
-    if "CommitFailedException" in kinds:
+    if kinds & OVERTAKEN:
         return OvertakenError(message)
     return ConflictError(message) if "ValidationException" in kinds else error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import time
 import uuid
@@ -30,7 +31,7 @@ from cleantail.config.topic_table import (
     VALUE,
     table_properties,
 )
-from cleantail.errors import CleantailError, ConflictError, OutsideError, TableError
+from cleantail.errors import CleantailError, ConflictError, OutsideError, OvertakenError, TableError
 from cleantail.human import whole_number
 from cleantail.lake.catalogs import OWNERS, kept_catalog, load_table, require_ours
 from cleantail.lake.storage_locations import OwnFolders, keep_first_metadata
@@ -216,8 +217,14 @@ class TopicTable:
             except Py4JJavaError:  # another process may have created it after the catalog's check: then it exists now
                 self.spark.sql(namespace)
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
-        properties = table_properties(self.topic.topic, self.topic.config)
-        repeat(lambda: self.in_catalog.create(NewTable(columns, PARTITION, OFFSET, properties)))
+        new = NewTable(columns, PARTITION, OFFSET, table_properties(self.topic.topic, self.topic.config))
+
+        def created_or_there() -> None:
+            if not self.in_catalog.create(new) and not self.exists():
+                raise OvertakenError(f"the catalog says that {self.topic.table} exists, and does not have it")
+
+        with contextlib.suppress(OvertakenError):  # a view may have the name: loading the table reports it
+            repeat(created_or_there)
         if (created := load_table(kept_catalog(self.platform), self.topic)) is not None:
             keep_first_metadata(created)
 

@@ -1,8 +1,10 @@
 """A table that no catalog lists shows by its metadata files: against real tables, of catalogs that do not share one."""
 
+import contextlib
 import gzip
 import json
 import os
+import zlib
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -177,6 +179,19 @@ def test_damaged_packed_metadata_below_the_location_is_refused(ours, victim):
     (local(table.location()) / "metadata" / "v9.gz.metadata.json").write_bytes(b"\x1f\x8b\x00j")
     with pytest.raises(TableError, match=r"v9\.gz\.metadata\.json is compressed and damaged"):
         oldest_own_file_ms(table)
+
+
+def test_packed_metadata_that_a_full_disk_has_damaged_behind_its_uuid_is_that_tables(ours, victim):
+    table = ours(f"{local(victim.location()).parent}/mine")
+    damaged = local(table.location()) / "metadata" / "v9.gz.metadata.json"
+    for document, refused in ((local(table.metadata_location), False), (local(victim.metadata_location), True)):
+        packing = zlib.compressobj(wbits=31)
+        packed = packing.compress(document.read_bytes()) + packing.flush(zlib.Z_FULL_FLUSH)
+        damaged.write_bytes(packed + b"\x07" * 400)
+        with pytest.raises(zlib.error):
+            zlib.decompressobj(31).decompress(damaged.read_bytes())
+        with pytest.raises(TableError, match="metadata of another table") if refused else contextlib.nullcontext():
+            oldest_own_file_ms(table)
 
 
 @pytest.mark.parametrize("file", ["s3://b/other/data/f", "s3://b/t/../other/f", "s3a://c/t/f", "s3://b/t2/f"])

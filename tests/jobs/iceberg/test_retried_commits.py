@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyiceberg.table import Table
 from pyiceberg.types import StringType
 
@@ -61,6 +62,13 @@ def test_a_branch_that_loses_every_time_is_overtaken(table, monkeypatch):
         table.create_branch("ct_mine_1", None)
     assert len(tries) == COMMITS.tries
     assert "ct_mine_1" not in branches(table)
+
+
+def test_a_snapshot_whose_rows_were_numbered_meanwhile_is_tried_again(spark):
+    checked = spark._jvm.org.apache.iceberg.RetryableValidationException.check
+    with pytest.raises(Py4JJavaError) as raised:
+        checked(False, "first-row-id is behind", spark._sc._gateway.new_array(spark._jvm.Object, 0))
+    assert isinstance(commits.conflict(raised.value), OvertakenError)
 
 
 def test_a_snapshot_goes_with_its_branch_unless_another_reference_or_main_was_at_it(table):

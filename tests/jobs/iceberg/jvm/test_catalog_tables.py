@@ -43,6 +43,14 @@ def test_a_table_that_is_there_is_not_made_again(new_table):
     assert str(table.load().schema().findColumnName(1)) == PARTITION
 
 
+def test_a_creation_that_is_refused_as_existing_and_is_not_there_is_tried_again(new_table, monkeypatch):
+    table, answers = new_table("made-after-409"), [False]
+    create = type(table.in_catalog).create
+    monkeypatch.setattr(type(table.in_catalog), "create", lambda *args: answers.pop() if answers else create(*args))
+    table.ensure()
+    assert table.exists() and not answers
+
+
 def test_a_namespace_is_made_with_its_first_table(new_table):
     table = new_table("made-first", table="made_namespace.made_first")
     assert not table.in_catalog.namespace_exists()
