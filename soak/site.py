@@ -38,8 +38,7 @@ SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
 """What a machine gets of the environment: the login of a staging platform's catalog and store."""
 LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
 PASSWORDS = {"POSTGRES_PASSWORD": "x", "AIRFLOW_DB_PASSWORD": "x", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
-WAREHOUSE, NAMESPACE = "warehouse", "cleantail_soak"
-DISK = "size=512m,mode=700"
+WAREHOUSE, NAMESPACE, DISK = "warehouse", "cleantail_soak", "size=512m,mode=700"
 DIED, STUCK = -9, -1
 SPARK = {
     "spark.sql.adaptive.enabled": "false",
