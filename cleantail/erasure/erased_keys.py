@@ -198,11 +198,14 @@ class ErasedKeys:
             return found
         tags = self._keys.tags(keys)
         candidates = np.flatnonzero(self._seen[tags >> self._shift])
-        candidates = candidates[keys.is_valid().to_numpy(zero_copy_only=False)[candidates]]
-        first = np.searchsorted(self._tags, tags[candidates], "left")
+        first = np.searchsorted(self._tags, tags[candidates])
+        same = self._tags[np.minimum(first, len(self) - 1)] == tags[candidates]
+        if keys.null_count:
+            same &= keys.is_valid().to_numpy(zero_copy_only=False)[candidates]
+        candidates, first = candidates[same], first[same]
+        if not len(candidates):
+            return found
         end = np.searchsorted(self._tags, tags[candidates], "right")
-        same = first < end
-        candidates, first, end = candidates[same], first[same], end[same]
         marks = self._keys.marks(keys.take(pa.array(candidates)))
         found[candidates] = [
             next((row for row in range(low, high) if self._marks[row].tobytes() == mark), -1)
