@@ -108,8 +108,8 @@ def measure_lines(
             table = lake.table(topic)
             require_records(table.current().count(), lines, f"the table of: {name}")
             with denylist(name):
-                found = ErasureStore(table.platform).erased_keys(topic)
-            require_records(len(found or ()), erased[name], f"the denylist of: {name}")
+                requests = ErasureStore(table.platform).denied(topic)
+            require_records(sum(r.keys for r in requests), erased[name], f"the denylist of: {name}")
             dropped(table)
     memory = meter.peak_memory_bytes()
     return {

@@ -17,7 +17,6 @@ import binascii
 import hashlib
 import hmac
 from collections.abc import Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from cleantail.errors import CleantailError
@@ -170,6 +169,9 @@ class ErasedKeys:
             order = np.argsort(tags, kind="stable")
             tags, marks = tags[order], marks[order]
         self.topic, self._keys, self._tags, self._marks = topic, keys, tags, marks
+        # 4 to 8 bytes for each key: of other keys, few are left to search for
+        self._shift = np.uint64(64 - min(27, max(12, (32 * len(tags)).bit_length() + 1)))
+        self._prefixes = _bitmap(tags >> self._shift, 64 - int(self._shift))
 
     @classmethod
     def of(cls, topic: str, secret: ErasureSecret, keys: pa.Array) -> ErasedKeys:
@@ -197,7 +199,9 @@ class ErasedKeys:
         if not len(self) or not len(keys):
             return found
         tags = self._keys.tags(keys)
-        candidates = np.flatnonzero(self._seen[tags >> self._shift])
+        prefixes = tags >> self._shift
+        bits = (prefixes & np.uint64(7)).astype(np.uint8)
+        candidates = np.flatnonzero(self._prefixes[prefixes >> np.uint64(3)] >> bits & 1)
         first = np.searchsorted(self._tags, tags[candidates])
         same = self._tags[np.minimum(first, len(self) - 1)] == tags[candidates]
         if keys.null_count:
@@ -213,23 +217,18 @@ class ErasedKeys:
         ]
         return found
 
-    @property
-    def _shift(self) -> np.uint64:
-        import numpy as np
-
-        return np.uint64(64 - min(25, max(12, (16 * len(self)).bit_length())))
-
-    @cached_property
-    def _seen(self) -> npt.NDArray[np.bool_]:
-        """Return by the first bits of a tag whether any erased key has them: faster than a search in all tags."""
-        import numpy as np
-
-        seen = np.zeros(1 << (64 - int(self._shift)), np.bool_)
-        seen[self._tags >> self._shift] = True
-        return seen
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_seen"}
-
     def __repr__(self) -> str:
         return f"ErasedKeys({self.topic!r}, keys: {len(self)})"
+
+
+def _bitmap(numbers: Tags, bits: int) -> npt.NDArray[np.uint8]:
+    """Return one bit for each number of so many bits: whether it is among the given ones, which are sorted."""
+    import numpy as np
+
+    bitmap = np.zeros(1 << (bits - 3), np.uint8)
+    if len(numbers):
+        places = numbers >> np.uint64(3)
+        starts = np.flatnonzero(np.r_[True, places[1:] != places[:-1]])
+        of_each = np.left_shift(np.uint8(1), (numbers & np.uint64(7)).astype(np.uint8))
+        bitmap[places[starts]] = np.bitwise_or.reduceat(of_each, starts)
+    return bitmap

@@ -27,7 +27,7 @@ from cleantail.erasure.requests import (
     ErasureRequest,
     requests_of,
 )
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import kept_catalog, load_any
 from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.own_namespace import property_name
@@ -160,38 +160,40 @@ class ErasureStore:
         """Return the requests of a topic, or of all, oldest first."""
         return requests_of(self.events(topic))
 
-    def erased_keys(self, topic: str, request: str | None = None) -> ErasedKeys | None:
-        """Return the denylist of a topic, or None if it has none. Or the keys of one of its requests, in any state.
+    def denied(self, topic: str) -> tuple[ErasureRequest, ...]:
+        """Return the requests whose keys are the topic's denylist, oldest first.
+
+        Raises CleantailError if the secret is missing, or another one than that which made their marks."""
+        events = self._load(ERASURES)
+        if events is None or _denied(topic) not in events.properties:
+            return ()
+        denied = tuple(request for request in requests_of(events_in(events, topic)) if request.denies)
+        if denied:
+            secret = ErasureSecret.from_environ(self._platform.env)
+            for request in denied:
+                _require_secret(secret, request)
+        return denied
+
+    def keys_of(self, requests: Sequence[ErasureRequest]) -> ErasedKeys:
+        """Return the keys of some requests of one topic, in any state. A request's keys never change.
 
         Raises CleantailError if the secret is missing, or another one than that which made the marks."""
         import numpy as np
         import pyarrow.compute as pc
 
-        events = self._load(ERASURES)
-        if events is None:
-            return None
-        if request is None and _denied(topic) not in events.properties:
-            return None
-        chosen = [
-            r for r in requests_of(events_in(events, topic)) if (r.denies if request is None else r.id == request)
-        ]
-        table = self._load(ERASED_KEYS)
-        if table is None or not chosen:
-            return None
+        topic, table = requests[0].topic, self._load(ERASED_KEYS)
+        if table is None:
+            raise TableError(f"table {ERASED_KEYS} is missing: it has the keys of request {requests[0].id}")
         secret = ErasureSecret.from_environ(self._platform.env)
         # all requests in one scan: a scan for each would plan the whole table each time
-        only = {} if request is None else {"request": request}
+        only = {"request": requests[0].id} if len(requests) == 1 else {}
         of_topic = _rows(table, {"topic": topic, **only}, ("request", "number", "tags", "marks"))
         tags, marks = [], []
-        for name, asked in ((r.id, r.asked) for r in chosen):
-            if asked[SECRET] != secret.name:
-                raise CleantailError(
-                    f"CLEANTAIL_ERASURE_KEY is not the secret with which the keys of request {name} of topic {topic} "
-                    "were marked: set that one. Records cannot be compared with these keys without it"
-                )
-            rows = of_topic.filter(pc.equal(of_topic["request"], name)).sort_by("number")
+        for request in requests:
+            _require_secret(secret, request)
+            rows = of_topic.filter(pc.equal(of_topic["request"], request.id)).sort_by("number")
             sealed = np.concatenate([np.frombuffer(portion.as_buffer(), "<u8") for portion in rows["tags"]])
-            tags.append(secret.sealed(topic, name, sealed))
+            tags.append(secret.sealed(topic, request.id, sealed))
             marks += [np.frombuffer(portion.as_buffer(), np.uint8).reshape(-1, MARK_BYTES) for portion in rows["marks"]]
         return ErasedKeys(topic, secret.keys_of(topic), np.concatenate(tags), np.concatenate(marks))
 
@@ -227,6 +229,14 @@ def newest_certificate(events: Iterable[ErasureEvent]) -> str | None:
     """Return the text of the certificate with the highest number. Clocks of several machines differ."""
     texts = [e.certificate for e in events if e.event == CERTIFIED and e.certificate]
     return max(texts, key=lambda text: int(json.loads(text)["certificate"]["number"]), default=None)
+
+
+def _require_secret(secret: ErasureSecret, request: ErasureRequest) -> None:
+    if request.asked[SECRET] != secret.name:
+        raise CleantailError(
+            f"CLEANTAIL_ERASURE_KEY is not the secret with which the keys of request {request.id} of topic "
+            f"{request.topic} were marked: set that one. Records cannot be compared with these keys without it"
+        )
 
 
 def _as_rows(event: ErasureEvent) -> pa.Table:

@@ -86,8 +86,7 @@ class RequestRun:
         self.store.append(ErasureEvent(name, self.request_id, event, at_ms, by or self.choice.user, details or {}))
 
     def _end_of(self, request: ErasureRequest) -> RequestEnd:
-        keys = self.store.erased_keys(self.table.topic.topic, request.id)
-        assert keys is not None, "a request has keys"
+        keys = self.store.keys_of([request])
         self._approve(request)
         if request.state != PROVEN:
             erased = self._proven(request, keys)

@@ -1,7 +1,8 @@
 """Keep records with erased keys out of the table, in every kind of ingestion (cleantail.erasure.requests).
 
-1. Each ingestion, and each portion of one, reads the topic's denylist once. If the topic has none, that takes one
-   request to the catalog, and no key is compared.
+1. Each ingestion, and each portion of one, reads the requests of the topic once. If the topic has no denylist, that
+   takes one request to the catalog, and no key is compared. The keys of the same requests are read and sent once for
+   an application: they never change.
 2. Tasks compare the keys of whole batches, before they write a file. If Spark writes, they do so before Spark sorts.
 3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
 4. A request that is approved meanwhile sets a property of the topic's table, and of its side table (`note_denylist`).
@@ -10,14 +11,15 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
-from pyspark import TaskContext
+from pyspark import SparkContext, TaskContext
 from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame
@@ -26,6 +28,7 @@ from cleantail.codec import digest_of
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, UNHOLDABLE_SUFFIX
 from cleantail.config.unholdable import ERASED
 from cleantail.erasure.erased_keys import ErasedKeys
+from cleantail.erasure.requests import ErasureRequest
 from cleantail.erasure.store import ErasureStore
 from cleantail.lake.catalogs import side_tables
 from cleantail.log.partition_state import PROPERTY_DENYLIST, LeftOut
@@ -50,8 +53,9 @@ class Denylist:
     def of(cls, table: TopicTable) -> Denylist:
         """Read the denylist. Raises CleantailError if it cannot be compared with keys."""
         version = texts(table.load().properties()).get(PROPERTY_DENYLIST)  # before the denylist itself
-        keys = ErasureStore(table.platform).erased_keys(table.topic.topic)
-        return cls(version, None if keys is None else table.spark.sparkContext.broadcast(keys))
+        store = ErasureStore(table.platform)
+        requests = store.denied(table.topic.topic)
+        return cls(version, _sent(table.spark.sparkContext, store, requests) if requests else None)
 
     def require_known(self, table: TopicTable, properties: Mapping[str, str]) -> None:
         """Raise ConflictError if an erasure with another denylist may have searched a side table with these properties
@@ -78,6 +82,25 @@ class Denylist:
                 counts.add({(name, context.partitionId()): found})
 
         return frame.mapInArrow(left, frame.schema), SideRows(counts)
+
+
+MOST_SENT = 4
+"""Maximum number of denylists that an application keeps. A million keys have 48 MB, which Spark may move to disk."""
+_sending = threading.Lock()
+_kept: dict[tuple[str, ...], Broadcast[ErasedKeys]] = {}
+
+
+def _sent(context: SparkContext, store: ErasureStore, requests: Sequence[ErasureRequest]) -> Broadcast[ErasedKeys]:
+    """Return the keys of the requests, as this application has sent them, or send them."""
+    name = (context.applicationId, *sorted(request.id for request in requests))
+    with _sending:
+        keys = _kept.pop(name, None)
+        if keys is None:
+            while len(_kept) >= MOST_SENT:
+                del _kept[next(iter(_kept))]
+            keys = context.broadcast(store.keys_of(requests))
+        _kept[name] = keys  # the newest is last
+        return keys
 
 
 class SideRows:

@@ -128,13 +128,21 @@ def write_lines(
 
     Raises SuspectLinesError and UnwritableError, after deleting its files."""
     writers: dict[int, LogWriter] = {}
+
+    def writer_of(log: int) -> LogWriter:
+        if log not in writers:
+            writers[log] = LogWriter(properties, target, log, path.format(log))
+            if len(writers) > logs_max:
+                raise UnwritableError(f"there are more than {counted(logs_max, 'partition')}")
+        return writers[log]
+
     try:
-        for log, records in _by_log(ranges, reading):
-            if log not in writers:
-                writers[log] = LogWriter(properties, target, log, path.format(log))
-                if len(writers) > logs_max:
-                    raise UnwritableError(f"there are more than {counted(logs_max, 'partition')}")
-            writers[log].add(records)
+        for batch in (batch for lines in ranges for batch in range_batches(lines, reading)):
+            kept, erased = target.kept(batch)  # before the split by log: a comparison of many keys costs less for each
+            for log, counts in erased.items():
+                writer_of(log).leave_out({log: counts})
+            for log, records in _by_log(kept):
+                writer_of(log).add(records)
             if sum(writer.pending_bytes for writer in writers.values()) > target.settings.group_bytes:
                 max(writers.values(), key=lambda writer: writer.pending_bytes).flush()
         return [writer.close() for writer in writers.values()]
@@ -144,19 +152,17 @@ def write_lines(
         raise
 
 
-def _by_log(ranges: Sequence[FileRange], reading: LineReading) -> Iterator[tuple[int, pa.RecordBatch]]:
+def _by_log(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
     """Yield (log, records) in the order of the lines."""
-    for lines in ranges:
-        for batch in range_batches(lines, reading):
-            logs = batch.column(PARTITION).to_numpy()
-            order = np.argsort(logs, kind="stable")
-            starts = np.flatnonzero(np.diff(logs[order], prepend=-1))
-            if len(starts) == 1:
-                yield int(logs[0]), batch
-                continue
-            for start, end in zip(starts, [*starts[1:], len(logs)], strict=True):
-                # A copy: a slice would keep the whole batch in memory until its log is written.
-                yield int(logs[order[start]]), batch.take(pa.array(order[start:end]))
+    logs = batch.column(PARTITION).to_numpy()
+    order = np.argsort(logs, kind="stable")
+    starts = np.flatnonzero(np.diff(logs[order], prepend=-1))
+    if len(starts) == 1:
+        yield int(logs[0]), batch
+        return
+    for start, end in pairwise([*starts, len(logs)]):
+        # A copy: a slice would keep the whole batch in memory until its log is written.
+        yield int(logs[order[start]]), batch.take(pa.array(order[start:end]))
 
 
 logger = logging.getLogger("cleantail.ingest")

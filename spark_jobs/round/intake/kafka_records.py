@@ -195,7 +195,9 @@ def write_ranges(
         with uncollected():
             for each, writer in writers:
                 for batch in reader.batches(each, keep):
-                    writer.add(batch)
+                    kept, erased = target.kept(batch)
+                    writer.add(kept)
+                    writer.leave_out(erased)
                 written.append(writer.close())
             return written
     except BaseException:

@@ -59,6 +59,10 @@ class FileTarget:
     location: str
     keys: Broadcast[ErasedKeys] | None
 
+    def kept(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Erased]:
+        """Return the batch without records of erased keys, and how many those were."""
+        return (batch, {}) if self.keys is None else without_erased(batch, self.keys.value)
+
 
 @dataclass(frozen=True, slots=True)
 class WrittenLog:
@@ -137,7 +141,7 @@ class LogWriter:
         self._new = NewFiles(load_file_io(dict(properties), target.location), path, target.settings)
         self._new.begin_new(target.schema, DICTIONARIES)
         self._low, self._high, self._once = 0, -1, True
-        self._keys, self._erased = target.keys, dict[int, tuple[int, int, int]]()
+        self._erased: Erased = {}
 
     @property
     def pending_bytes(self) -> int:
@@ -145,9 +149,6 @@ class LogWriter:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Add records in the columns of ARROW_SCHEMA. Raises UnwritableError, also if they are not in offset order."""
-        if self._keys is not None:
-            batch, erased = without_erased(batch, self._keys.value)
-            self._erased = merged(self._erased, erased)
         if not batch.num_rows:
             return
         self._follow(batch.column(OFFSET).to_numpy())
@@ -156,6 +157,10 @@ class LogWriter:
         arrays = [columns[field.name].cast(field.type) for field in self._schema]
         with _refusals():
             self._new.add(pa.RecordBatch.from_arrays(arrays, schema=self._schema))
+
+    def leave_out(self, erased: Erased) -> None:
+        """Count records of the log that are not added, because their keys were erased."""
+        self._erased = merged(self._erased, erased)
 
     def _follow(self, offsets: npt.NDArray[np.int64]) -> None:
         steps = np.diff(offsets)

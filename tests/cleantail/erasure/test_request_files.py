@@ -47,9 +47,7 @@ def test_a_file_may_say_more(topic, leave):
     leave("a.json", keys=keys, requested_by="ana", **more)
     (request,), _ = take_requests(ErasureStore(topic.platform), topic, NOW)
     assert request.deadline_ms == 1_798_070_400_000 and request.excluded == ("source",) and request.asked["tombstone"]
-    assert ErasureStore(topic.platform).erased_keys("orders", request.id).found(pa.array([b"\xff\x00"])).tolist() == [
-        True
-    ]
+    assert ErasureStore(topic.platform).keys_of([request]).found(pa.array([b"\xff\x00"])).tolist() == [True]
 
 
 def test_files_that_are_not_complete_wait(topic, leave):

@@ -40,12 +40,12 @@ def add(store, request, event, at_ms=NOW + 1, **more):
 
 
 def found(store, *keys, topic="orders", request=None):
-    denylist = store.erased_keys(topic, request)
-    return denylist and denylist.found(pa.array(keys, pa.binary())).tolist()
+    requests = store.denied(topic) if request is None else [r for r in store.requests(topic) if r.id == request]
+    return store.keys_of(requests).found(pa.array(keys, pa.binary())).tolist() if requests else None
 
 
 def test_without_a_request_there_is_no_table_and_no_denylist(store):
-    assert store.requests() == [] and store.erased_keys("orders") is None and store.last_certificate("orders") is None
+    assert store.requests() == [] and store.denied("orders") == () and store.last_certificate("orders") is None
 
 
 def test_a_request_is_recorded_with_its_keys_as_marks_only(project, store):
@@ -103,9 +103,9 @@ def test_another_secret_is_noticed_instead_of_finding_nothing(project, store):
     request = ask(store, b"k1")
     add(store, request, APPROVED)
     with pytest.raises(CleantailError, match="is not the secret with which the keys of request .* were marked"):
-        store_with(project, 2).erased_keys("orders")
+        store_with(project, 2).denied("orders")
     with pytest.raises(CleantailError, match="CLEANTAIL_ERASURE_KEY is not set"):
-        store_with(project, None).erased_keys("orders")
+        store_with(project, None).denied("orders")
 
 
 def test_the_state_follows_from_the_events(store):

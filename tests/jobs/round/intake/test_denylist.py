@@ -265,7 +265,35 @@ def test_without_the_secret_nothing_is_ingested_into_a_topic_with_erased_keys(wo
     topic = workshop.topic("denied-no-secret")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "kept", "v")]))
     deny(topic, b"gone")
-    monkeypatch.delenv("CLEANTAIL_ERASURE_KEY")
-    code, _, err = workshop.run("ingest", topic, "--file", workshop.file("b.jsonl", [record(1, "gone", "marker")]))
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(1, "gone", "v"), record(2, "kept", "w")]))
+    monkeypatch.delenv("CLEANTAIL_ERASURE_KEY")  # though this application has sent the marks
+    code, _, err = workshop.run("ingest", topic, "--file", workshop.file("c.jsonl", [record(3, "gone", "marker")]))
     assert code == 2 and "CLEANTAIL_ERASURE_KEY is not set" in err
-    assert values(workshop, topic) == [(0, "v")]
+    assert values(workshop, topic) == [(0, "v"), (2, "w")]
+
+
+def test_an_application_reads_the_marks_of_the_same_requests_once_and_those_of_a_new_one_at_once(
+    workshop, deny, monkeypatch
+):
+    topic, read = workshop.topic("denied-once"), []
+    keys_of = ErasureStore.keys_of
+
+    def noted(self, requests):
+        read.append(len(requests))
+        return keys_of(self, requests)
+
+    monkeypatch.setattr(ErasureStore, "keys_of", noted)
+
+    def ingest_keys(offset, *keys):
+        lines = [record(offset + n, key, "v") for n, key in enumerate(keys)]
+        return workshop.json("ingest", topic, "--file", workshop.file(f"{offset}.jsonl", lines))["records"]
+
+    assert ingest_keys(0, "a", "b", "c") == 3 and not read
+    first = deny(topic, b"a")
+    assert ingest_keys(10, "a", "b", "c") == 2 and ingest_keys(20, "a", "b", "c") == 2
+    assert read == [1]
+    deny(topic, b"b")
+    assert ingest_keys(30, "a", "b", "c") == 1 and read == [1, 2]
+    assert workshop.run("erasures", topic, "--lift", first.id)[0] in (0, 1)
+    assert ingest_keys(40, "a", "b", "c") == 2 and ingest_keys(50, "a", "b", "c") == 2
+    assert read == [1, 2, 1]
