@@ -1,7 +1,7 @@
 """A round never changes the state that readers see, whatever others have written: copies, and contradictions of them.
 
 `latest` before and after is the same, for retention drops nothing here; a log is held back if and only if an offset of
-its dirty part has, or ever had, two different records. `make test-deep` draws CLEANTAIL_HISTORIES of each strategy.
+its dirty part has, or ever had, two different records, or one without a key where the policy is to fail. `make test-deep` draws CLEANTAIL_HISTORIES of each strategy.
 """
 
 from __future__ import annotations
@@ -55,12 +55,27 @@ def play(workshop, spark, topic, steps):
             before = latest(workshop, topic, step.now)
             spans, held_back, published = run(workshop, topic, step)
             assert latest(workshop, topic, step.now) == before
-            disputed = disputes(steps[:n])
-            red = {p for p, (low, end) in spans.items() if any(low <= o < end for o in disputed.get(p, ()))}
+            disputed, without_key = disputes(steps[:n]), refused_keyless(steps[:n])
+            red = {
+                p
+                for p, (low, end) in spans.items()
+                if any(low <= o < end for o in disputed.get(p, set()) | without_key.get(p, set()))
+            }
             assert held_back == red
             assert published == set(spans) - red
             held += len(red)
     assert held
+
+
+def refused_keyless(steps):
+    """Of every log the offsets of records without a key, if the policy refuses them."""
+    if steps[0].config["cleantail.keyless.policy"] != "fail":
+        return {}
+    found = {}
+    for step in steps:
+        for p, records in step.records.items() if isinstance(step, Append) else ():
+            found.setdefault(p, set()).update(record.offset for record in records if record.key is None)
+    return found
 
 
 def append(workshop, spark, topic, file):
