@@ -14,21 +14,23 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyspark import accumulators
+from pyspark.sql import SparkSession
 
 from cleantail.config.loading import load_platform
 from cleantail_cli import main
 from spark_jobs.iceberg import commits, file_removal
 from spark_jobs.iceberg import tables as spark_tables
-from spark_jobs.iceberg.session import start_session
+from spark_jobs.iceberg.session import make_active, start_session
 from spark_jobs.quality.gx_validation import imported
 from spark_jobs.round import staged_rewrites
 
@@ -128,6 +130,23 @@ def run(argv: list[str], at: int | None, out: Path, home: Path) -> int:
         os._exit(code)
 
 
+@contextmanager
+def new_connection(session: SparkSession) -> Iterator[None]:
+    """Connect this thread to the JVM again. Close the connection at the end, after the JVM has ended the last call.
+
+    A command can die in one thread while another one waits for the JVM. On a shared connection, the next command would
+    read the answer to that call as the answer to its own.
+    """
+    jvm: Any = session._jvm
+    connection = jvm._gateway_client._create_new_connection()
+    make_active(session)
+    yield
+    connection.socket.shutdown(socket.SHUT_WR)
+    with suppress(ConnectionResetError):  # how the JVM closes it
+        connection.stream.read()
+    connection.close()
+
+
 class Uncounted(dict[int, Any]):
     """Accumulators of forked commands. Spark sends their updates to this process, which has none of them."""
 
@@ -140,13 +159,14 @@ class Uncounted(dict[int, Any]):
 
 def serve(config: Path) -> None:
     platform = load_platform(config)
-    start_session(platform, "dying commands")
+    session = start_session(platform, "dying commands")
     accumulators._accumulatorRegistry = Uncounted()
     imported()
     print(json.dumps({"code": 0}), flush=True)
     for line in sys.stdin:
         asked = json.loads(line)
-        code = run([*asked["argv"], "--config", str(config)], asked["at"], Path(asked["out"]), platform.home)
+        with new_connection(session):
+            code = run([*asked["argv"], "--config", str(config)], asked["at"], Path(asked["out"]), platform.home)
         print(json.dumps({"code": code}), flush=True)
 
 
