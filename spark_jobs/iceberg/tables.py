@@ -203,8 +203,15 @@ class TopicTable:
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "
             f"TBLPROPERTIES ({owned}, {properties})"
         )
-        repeat(lambda: self.spark.sql(statement))
-        side_table = iceberg_table(self.spark, name)
+
+        def there() -> Any:
+            self.spark.sql(statement)
+            try:
+                return iceberg_table(self.spark, name)
+            except AnalysisException:
+                raise OvertakenError(f"the catalog says that {name} exists, and cannot load it") from None
+
+        side_table = repeat(there)
         if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
             raise TableError(f"table {name} is not of topic {self.topic.topic}, which needs one of that name")
 
