@@ -18,7 +18,7 @@ COLUMNS = (
     Column("to an empty one, warm", "ratio"),
     Column("processor's time, warm, s"),
     Column("to an empty one, processor's time", "ratio"),
-    Column("reading the denylist, s"),
+    Column("reading its requests, s"),
 )
 NOTES = (
     "One file of kcat -J, values of 256 characters that do not compress, into a new table, in a session that runs. The "
