@@ -82,6 +82,12 @@ class ErasureSecret:
         """Return a digest of a set of keys by their marks, in any order."""
         return hmac.digest(self._derived(f"set\0{topic}"), b"".join(sorted(set(marks))), "sha256").hex()
 
+    def stored_digest(self, topic: str, request: str, sealed: Tags, marks: bytes) -> str:
+        """Return a digest of what is stored of a request's keys, in its order. Shows a lost row or a changed bit."""
+        digest = hmac.new(self._derived(f"stored\0{topic}\0{request}"), sealed.tobytes(), "sha256")
+        digest.update(marks)
+        return digest.hexdigest()
+
     def _derived(self, purpose: str) -> bytes:
         return hmac.digest(self._secret, f"cleantail erasure\0{purpose}".encode(), "sha256")
 

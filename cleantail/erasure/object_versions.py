@@ -27,6 +27,7 @@ PAGES = {
     "uploads": (("KeyMarker", "key-marker"), ("UploadIdMarker", "upload-id-marker")),
 }
 """Listing -> markers: (`Next` and this name in the answer, parameter of the next request)."""
+ANSWERS = {"versions": "ListVersionsResult", "uploads": "ListMultipartUploadsResult"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +82,8 @@ def _listed(properties: Mapping[str, str], bucket: str, prefix: str, what: str) 
     markers = dict[str, str]()
     while True:
         page = ElementTree.fromstring(_get(properties, bucket, {what: "", "prefix": prefix, **markers}))
+        if _local(page.tag) != ANSWERS[what]:  # a store that ignores the parameter lists the objects
+            raise ElementTree.ParseError(f"no {ANSWERS[what]}")
         yield from page
         if _text(page, "IsTruncated") != "true":
             return

@@ -340,6 +340,8 @@ class _Store:
 
     def _keys_in(self, name: str, columns: Sequence[KeyColumn], keys: ErasedKeys) -> Holding | None:
         path = self.path_of(name)
+        if not _is_local(path) and set("#?") & set(path):
+            return None  # PyIceberg would open the object whose name ends there
         if _is_local(path):
             return _found_in(_without_scheme(path), columns, keys)
         with self._io.new_input(path).open() as stream, TemporaryFile("w+b") as copy:

@@ -59,7 +59,7 @@ KEYS_COLUMNS = {
 }
 """A row has PORTION_KEYS keys of a request, in the order of their tags: a million rows would take five times as long to
 read. `number`: the portion's place. `tags`: sealed, 8 bytes each. `marks`: 32 bytes each."""
-SECRET = "secret"
+SECRET, STORED = "secret", "stored"
 """The detail of a request with the name of the secret that marked its keys, by which another one is noticed."""
 PORTION_KEYS = 100_000
 MOST_KEYS = 1_000_000
@@ -121,6 +121,7 @@ class ErasureStore:
         append_to(table, pa.table(rows, schema))
         details = {"keys": len(marks), "deadline_ms": deadline_ms, "exclude": sorted(exclude), "set": digest, **asked}
         details[SECRET] = secret.name
+        details[STORED] = secret.stored_digest(topic, name, sealed, b"".join(marks))
         event = ErasureEvent(topic, name, REQUESTED, now_ms, by, details)
         self.append(event)
         return ErasureRequest(topic, name, (event,))
@@ -177,7 +178,8 @@ class ErasureStore:
     def keys_of(self, requests: Sequence[ErasureRequest]) -> ErasedKeys:
         """Return the keys of some requests of one topic, in any state. A request's keys never change.
 
-        Raises CleantailError if the secret is missing, or another one than that which made the marks."""
+        Raises CleantailError if the secret is missing, or another one than that which made the marks, and TableError if
+        the stored keys are not those that were requested."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -192,9 +194,15 @@ class ErasureStore:
         for request in requests:
             _require_secret(secret, request)
             rows = of_topic.filter(pc.equal(of_topic["request"], request.id)).sort_by("number")
-            sealed = np.concatenate([np.frombuffer(portion.as_buffer(), "<u8") for portion in rows["tags"]])
+            sealed = np.frombuffer(b"".join(portion.as_buffer() for portion in rows["tags"]), "<u8")
+            of_request = b"".join(portion.as_buffer() for portion in rows["marks"])
+            if request.asked.get(STORED) != secret.stored_digest(topic, request.id, sealed, of_request):
+                raise TableError(
+                    f"table {ERASED_KEYS} has other keys of request {request.id} of topic {topic} than requested, so "
+                    f"nothing can be proven with them. Roll that table back, or lift the request and make it again"
+                )
             tags.append(secret.sealed(topic, request.id, sealed))
-            marks += [np.frombuffer(portion.as_buffer(), np.uint8).reshape(-1, MARK_BYTES) for portion in rows["marks"]]
+            marks.append(np.frombuffer(of_request, np.uint8).reshape(-1, MARK_BYTES))
         return ErasedKeys(topic, secret.keys_of(topic), np.concatenate(tags), np.concatenate(marks))
 
     def last_certificate(self, topic: str) -> str | None:

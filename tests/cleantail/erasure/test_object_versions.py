@@ -66,6 +66,12 @@ def test_older_versions_delete_markers_and_uploads_are_counted_over_all_pages(bu
     assert all(part != "se" for _, headers in bucket.asked for part in headers.values())
 
 
+def test_a_store_that_lists_objects_in_place_of_versions_has_not_shown_its_older_versions(bucket, monkeypatch):
+    objects = f"<ListBucketResult {NAMES}><Contents><Key>w/t/a</Key></Contents></ListBucketResult>"
+    monkeypatch.setitem(globals(), "FIRST", objects)
+    assert object_versions(bucket.table).unseen == "older versions in the bucket: they cannot be listed (ParseError)"
+
+
 def test_a_store_that_refuses_the_listing_or_a_login_without_a_key_is_named(bucket):
     bucket.server.status = 403
     assert "answered 403" in object_versions(bucket.table).problem

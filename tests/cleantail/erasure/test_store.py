@@ -8,9 +8,10 @@ import pyarrow as pa
 import pytest
 
 from cleantail.config.loading import load_platform
+from cleantail.erasure import store as erasure_store
 from cleantail.erasure.requests import APPROVED, CERTIFIED, FAILED, HIDDEN, LIFTED, REJECTED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, TableError
 
 NOW = 1_764_000_000_000
 CERTIFICATE = '{"certificate": {"number": 1}}'
@@ -70,6 +71,23 @@ def test_keys_are_denied_from_the_approval_until_a_person_lifts_them(store):
     assert found(store, b"k1", b"k2", b"k3") == [False, True, False]
     add(store, other, LIFTED, NOW + 2)
     assert found(store, b"k1", b"k2") is None
+
+
+@pytest.mark.parametrize("column", ["lost", "tags", "marks"])
+def test_keys_that_are_not_those_of_the_request_prove_nothing(store, monkeypatch, column):
+    monkeypatch.setattr(erasure_store, "PORTION_KEYS", 2)
+    keys = [b"k%d" % n for n in range(6)]
+    request = ask(store, *keys)
+    assert found(store, *keys, request=request.id) == [True] * 6
+    table = store._load(erasure_store.ERASED_KEYS)
+    row = table.scan(row_filter="number = 1").to_arrow()
+    table.delete("number = 1")
+    if column != "lost":
+        [changed] = row[column].to_pylist()
+        changed = bytes([changed[0] ^ 1]) + changed[1:]
+        table.append(row.set_column(row.schema.get_field_index(column), row.schema.field(column), [[changed]]))
+    with pytest.raises(TableError, match="has other keys of request"):
+        found(store, *keys, request=request.id)
 
 
 def test_the_same_keys_again_are_the_same_request_while_it_is_open(store):
