@@ -23,6 +23,9 @@
 | small_logs | the same logs as a group's, cleaned by a broker with one cleaner thread |
 | small_topics | each station of a small topic, in an application that runs |
 | age | a run of a small topic as it grows old, `--runs N` of them: seconds, commits, metadata, files |
+| erasure | 1,000 erased keys with a proof, against Spark's procedures |
+| denylist | an ingestion with a million erased keys, against one with none |
+| readers | the comparison of two readers in a round, and the full proof |
 | ingestion | records from a broker, against a bare consumer, and lines of kcat, against a bare parser |
 
 Each system runs in a process of its own, one after another, and repeats its work there. The first repetition is

@@ -17,6 +17,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.home_folder import exclusive
 from cleantail.human import counted, instant
+from cleantail.lake.catalogs import require_usable
 from cleantail.lake.rollbacks import LogUndo, LogWithout, preview, preview_ingestion
 from cleantail.rounds.past_ingestions import IngestionChoice, IngestionUndo, UndoneIngestion
 from cleantail.rounds.rollback_plan import RollbackPlan
@@ -60,6 +61,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
         raise click.UsageError("--ingestion: not allowed with argument --to", click.get_current_context())
     configured = call.topic(topic)
     with exclusive(call.platform.home, f"round-{configured.topic}"), call.output.progress() as progress:
+        require_usable(configured)
         if ingestion is not None:
             report = take_back(configured, ingestion, dry_run, progress)
         else:

@@ -44,7 +44,7 @@ def run(options: Options) -> Table:
         f"{TOPICS} topics of {PARTITIONS} partitions, one after another in one application; the later half is counted. "
         f"Each has a first round over {PARTITIONS * RECORDS} records, which is not measured. Then a file of as many "
         "comes, every key twice, and is compacted.",
-        f"A pack has {PACKED} such topics, as spark_jobs/run_pack.py does them: side by side where there are cores, "
+        f"A pack has {PACKED} such topics, as spark_jobs/run/pack_run.py takes them: side by side on its cores, "
         f"and checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the "
         "first of which is not counted. A reclaim, which would rewrite files with many hidden records, is off.",
     )

@@ -36,7 +36,7 @@ from cleantail.human import counted
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import settings_in_driver
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.catalogs import kept_catalog, load_table, require_usable
+from cleantail.lake.catalogs import kept_catalog, load_table, require_known_evidence, require_usable
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.pending_input import new_files
 from cleantail.lake.repairable_deletes import foreign_deletes
@@ -202,6 +202,7 @@ class TopicRun:
         """
         now_ms = self.request.now_ms
         with self._at(INGEST):
+            require_known_evidence(kept_catalog(self.topic.platform), self.topic.platform)
             ingested = ingest_topic(self.spark, self.topic, self.client, now_ms, self.silent_brokers)
             self.outcome = replace(self.outcome, ingested=ingested)
         with self._at(EVALUATE):
@@ -277,7 +278,7 @@ class TopicRun:
         client = settings_in_driver(self.topic, self.client)
         with self.silent_brokers.asked(client, self.topic.stall_timeout_ms):
             source = SourceTopic.of(self.topic, client, self.topic.platform.limits.ingest_max_ms)
-            reconciled = reconcile_round(run, source, self.request.now_ms)
+            reconciled = reconcile_round(run, source, self.request.now_ms, wait=not self.by_person)
         self.outcome = replace(self.outcome, reconciled=done(reconciled))
 
     def _expire(self, run: Run, sweep: ExpiryRequest | None) -> None:

@@ -58,7 +58,10 @@ def test_evidence_of_an_unknown_format_is_refused(orders_table):
         require_usable(orders_table.topic)
 
 
-@pytest.mark.parametrize("command", [("compact", "orders", "--force"), ("ingest", "orders", "--file", "-")])
+@pytest.mark.parametrize(
+    "command",
+    [("compact", "orders", "--force"), ("ingest", "orders", "--file", "-"), ("rollback", "orders", "--to", "last")],
+)
 def test_no_work_begins_if_the_format_of_the_evidence_is_unknown(orders_table, project, capsys, command):
     orders_table.append((0, 0, 1, b"a", b"x"))
     schema = Schema(NestedField(1, "topic", StringType()))
