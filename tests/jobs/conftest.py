@@ -92,9 +92,12 @@ class Workshop:
         return load_platform(self.config)
 
     def evidence(self, topic: str) -> list[dict[str, Any]]:
-        """The topic's rows in the evidence table, oldest first."""
+        """The topic's rows in the evidence table, oldest first; none before the first row of any topic."""
         platform = self.platform()
-        table = open_catalog(platform).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
+        catalog, name = open_catalog(platform), f"{platform.catalog.namespace}.{EVIDENCE}"
+        if not catalog.table_exists(name):
+            return []
+        table = catalog.load_table(name)
         rows = table.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist()
         return sorted(rows, key=lambda r: (r["checked_at_ms"], r["partition"]))
 
