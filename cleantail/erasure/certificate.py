@@ -18,8 +18,10 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from html import escape
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cleantail.config.alert_channels import ALERTS
 from cleantail.config.topic import Topic
 from cleantail.erasure.requests import (
     APPROVED,
@@ -50,9 +52,11 @@ _DOMAIN = b"cleantail certificate\n"
 _HOW = "make one with: openssl genpkey -algorithm ed25519"
 CLAIM = (
     "No object that was listed in the table's store, and no file that the table's metadata could reach, at the time of "
-    "the proof, had a record with a key of the request. This certificate claims nothing about copies elsewhere: "
-    "backups, other systems, readers that read before, and what is listed under exclusions."
+    "the proof, had a record with a key of the request{exception}. This certificate claims nothing about copies "
+    "elsewhere: backups, other systems, readers that read before, and what is listed under exclusions."
 )
+EXCEPTION = ", except what is listed under exclusions"
+"""Completes the claim of a certificate that has exclusions."""
 FILES_EXCLUSION = "the files that the topic was ingested from: their owner deletes them"
 ALERTS_EXCLUSION = "alerts that quote records (values: true): delete them where they were sent"
 SHOWN_STEPS = (HIDDEN, REWRITTEN, REMOVED, PROVEN)
@@ -101,7 +105,7 @@ def issue(
     of_files = dict(facts.get("source") or {}).get("kind") == "files"
     of_files = of_files or (table is not None and bool(ingested_files(table.properties)))
     quotes = any(alert.values for alert in topic.alerts)
-    others = [FILES_EXCLUSION] * of_files + [ALERTS_EXCLUSION] * quotes
+    others = [FILES_EXCLUSION] * of_files + [ALERTS_EXCLUSION] * quotes + _quoting_files(topic)
     before = list[str]()
 
     def certified(events: Sequence[ErasureEvent]) -> ErasureEvent | None:
@@ -117,6 +121,23 @@ def issue(
     return before[-1] if issued is None else str(issued.certificate)
 
 
+def _quoting_files(topic: Topic) -> list[str]:
+    """Return an exclusion for each alert file that may quote records of the topic, whatever its channels have now."""
+    home = topic.platform.home
+    files = [file for file in sorted((home / ALERTS).rglob("*")) if file.is_file() and _quotes(file, topic.topic)]
+    return [f"{file.relative_to(home)} in CLEANTAIL_HOME may quote records of the topic: delete it" for file in files]
+
+
+def _quotes(file: Path, topic: str) -> bool:
+    """Return whether an alert of the file quotes records of the topic. True if the file cannot be read as alerts."""
+    try:
+        with file.open("rb") as lines:
+            alerts = (json.loads(line) for line in lines)
+            return any(alert["topic"] == topic and any(f["examples"] for f in alert["failures"]) for alert in alerts)
+    except (OSError, ValueError, KeyError, TypeError):
+        return True
+
+
 def _content(request: ErasureRequest, now_ms: int, earlier: str | None, others: Sequence[str]) -> dict[str, Any]:
     number = 1 if earlier is None else int(json.loads(earlier)["certificate"]["number"]) + 1
     steps = {event: _step(request.last(event)) for event in SHOWN_STEPS}
@@ -128,7 +149,7 @@ def _content(request: ErasureRequest, now_ms: int, earlier: str | None, others: 
         "previous": None if earlier is None else digest_of_text(earlier),
         "issued_at": _time(now_ms),
         "topic": request.topic,
-        "claim": CLAIM,
+        "claim": CLAIM.format(exception=EXCEPTION if excluded else ""),
         "request": {
             "id": request.id,
             "requested_at": _time(request.requested_ms),

@@ -146,6 +146,11 @@ class TableScan:
         kept: set[str] = set().union(*(self.files_of(snapshot) for snapshot in heads))
         return sorted(self.tainted - (kept - self.reached(self.lists.keys() - heads)))
 
+    def kept_by(self, ref: str) -> list[Holding]:
+        """Return the files with erased keys that a branch or tag reaches. Empty if the table does not have it."""
+        reached = self.files_of(self.refs[ref]) if ref in self.refs else set()
+        return [holding for name, holding in self.holding.items() if name in reached]
+
     def problems(self, excluded: Collection[str] = ()) -> list[str]:
         """Return why this scan proves nothing; empty if it proves that no erased key is left."""
         left, reached = self.left(excluded), self.reached()

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.topic_table import KEY
 from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.erasure.object_versions import ObjectVersions, object_versions
-from cleantail.erasure.proof import NO_KEYS, TableScan, engine, scan_table
+from cleantail.erasure.proof import NO_KEYS, Holding, TableScan, engine, scan_table
 from cleantail.erasure.requests import HIDDEN, PUBLISHING, REMOVED, REWRITTEN
 from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import counted
@@ -194,16 +194,15 @@ def erase_keys(
     """Erase the keys from all tables of the topic, and prove it.
 
     `before`: details of the events of earlier runs, by name. `excluded`: branches and tags that keep their files.
-    Raises TableError, with nothing changed, if a table's files must not be deleted, or if a branch or tag that is not
-    excluded reaches such files.
+    Raises TableError, with nothing more changed, if a table's files must not be deleted, or if a branch or tag that is
+    not excluded reaches such files.
     """
     if not run.table.exists():
         raise CleantailError(f"topic {run.table.topic.topic} has no table yet; nothing was erased")
     done = Done.of(before)
     _count_killed(run.table, done, before.get(PUBLISHING))
     run = replace(run, publishing=lambda checked: note(PUBLISHING, _to_hide(checked.round, checked)))
-    since_ms = {place: _require_own(run.table, place) for place in places_of(run.table)}
-    erasure = _Erasure(run, keys, note, excluded, done, since_ms)
+    erasure = _Erasure(run, keys, note, excluded, done)
     scans, left = erasure.scanned("searching for the keys"), Left()
     for _ in range(PASSES):
         left_before, left = left, {place: scan.left(excluded) for place, scan in scans.items()}
@@ -217,17 +216,21 @@ def erase_keys(
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """The passes of one run. `since_ms`: the topic's tables -> the time of each one's oldest own file."""
+    """The passes of one run. `since_ms`: the topic's tables so far -> the time of each one's oldest own file."""
 
     run: Run
     keys: ErasedKeys
     note: Note
     excluded: Collection[str]
     done: Done
-    since_ms: Mapping[Place, int | None]
+    since_ms: dict[Place, int | None] = field(default_factory=dict)
 
     def scanned(self, step: str) -> Scans:
-        """Scan all tables, and record what is gone of that which was to be removed."""
+        """Scan all tables, and record what is gone of that which was to be removed. An ingestion that began with
+        another denylist may have made a side table meanwhile."""
+        known = {place.name for place in self.since_ms}
+        new = [place for place in places_of(self.run.table) if place.name not in known]
+        self.since_ms.update({place: _require_own(self.run.table, place) for place in new})
         self.run.progress(step)
         scans = {place: place.scan(self.keys) for place in self.since_ms}
         if self.done.files and (gone := self.done.gone(scans)) != self.done.removed:
@@ -289,7 +292,7 @@ def _require_own(table: TopicTable, place: Place) -> int | None:
     if not may_delete_files(place.seen().properties):
         raise TableError(
             f"table {place.name} has {GC_ENABLED}=false: its files may be shared, and Cleantail deletes none of them; "
-            "nothing was erased. Set it to true if no other table uses the files"
+            "nothing more is erased. Set it to true if no other table uses the files"
         )
     if place.is_topic:
         return require_own(table).since_ms
@@ -526,7 +529,8 @@ def _remove(table: TopicTable, place: Place, forgotten: Unreached) -> None:
 
 def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], excluded: Collection[str]) -> dict[str, Any]:
     """Return the details of event PROVEN, without `keys_found`."""
-    kept = sorted(name for name in excluded if any(name in scan.refs for scan in scans.values()))
+    refs = sorted(name for name in excluded if any(name in scan.refs for scan in scans.values()))
+    kept = {name: [holding for scan in scans.values() for holding in scan.kept_by(name)] for name in refs}
     older = sorted({v.problem for v in versions.values() if v and v.problem})
     listed = [v for v in versions.values() if v and not v.unseen]
     return {
@@ -537,7 +541,7 @@ def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], exclud
             "uploads": sum(v.uploads for v in listed),
         },
         "engine": engine(),
-        "found": 0,
+        "found": sum(holding.erased for scan in scans.values() for holding in scan.holding.values()),
         "tables": {
             scan.table: {
                 "metadata": scan.metadata,
@@ -551,5 +555,11 @@ def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], exclud
             }
             for scan in scans.values()
         },
-        "exclusions": [*(f"branch or tag {name}" for name in kept), *older],
+        "exclusions": [*(_kept(name, holdings) for name, holdings in kept.items()), *older],
     }
+
+
+def _kept(ref: str, holdings: Sequence[Holding]) -> str:
+    """Return the exclusion of a branch or tag, with what it keeps."""
+    records = counted(sum(holding.erased for holding in holdings), "record")
+    return f"branch or tag {ref}: it keeps {records} of the keys in {counted(len(holdings), 'file')}"

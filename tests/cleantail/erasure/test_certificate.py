@@ -109,6 +109,19 @@ def proven(topic, key, at_ms=NOW):
     return store, request
 
 
+def test_the_claim_has_an_exception_only_if_something_is_excluded(topic):
+    assert "a key of the request, except what is listed under exclusions. This" in claim_of(certify(topic, b"k1"))
+    store = ErasureStore(topic.platform)
+    request = store.request("orders", [b"k2"], by="ana", now_ms=NOW, deadline_ms=NOW + DAY)
+    store.append(ErasureEvent("orders", request.id, PROVEN, NOW + 1, "ana", {"found": 0}))
+    text = issue(store, topic, request, now_ms=NOW + 10, by="ana", facts={})
+    assert "a key of the request. This" in claim_of(text)
+
+
+def claim_of(text):
+    return verified(text.encode(), PEM)["claim"]
+
+
 def certify(topic, key, at_ms=NOW):
     store, request = proven(topic, key, at_ms)
     return issue(store, topic, request, now_ms=at_ms + 10, by="ana", facts={"table": "cleantail.orders"})
@@ -164,6 +177,28 @@ def test_alerts_that_quote_records_are_an_exclusion(topic, values):
     store, request = proven(quoting, b"k1")
     text = issue(store, quoting, request, now_ms=NOW + 10, by="ana", facts={})
     assert (ALERTS_EXCLUSION in verified(text.encode(), PEM)["exclusions"]) is values
+
+
+def test_an_alert_file_that_quotes_records_is_named_whatever_the_channels_have_now(topic):
+    def alert(name, of_topic, *examples):
+        line = {"topic": of_topic, "failures": [{"offsets": [7]} | {"examples": examples}]}
+        file = topic.platform.home / "alerts" / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        with file.open("a") as lines:
+            lines.write(json.dumps(line) + "\n")
+        return file
+
+    for name in ("quoting.jsonl", "plain.jsonl"):
+        alert(name, "orders")
+    alert("quoting.jsonl", "orders", "offset 7: key k1")
+    alert("others.jsonl", "payments", "offset 7: key k1")
+    alert("cut.jsonl", "orders").write_text('{"topic": "ord')
+    content = verified(certify(topic, b"k1").encode(), PEM)
+    named = [
+        f"alerts/{name}.jsonl in CLEANTAIL_HOME may quote records of the topic: delete it"
+        for name in ("cut", "quoting")
+    ]
+    assert content["exclusions"] == ["<source>", *named, "tag:audit"]
 
 
 def test_files_of_an_earlier_ingestion_are_an_exclusion_whatever_the_source_is_now(topic, orders_table, monkeypatch):

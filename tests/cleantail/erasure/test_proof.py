@@ -150,6 +150,8 @@ def test_what_only_an_excluded_tag_reaches_is_no_problem(table):
     scan = scan_table(table.catalog.load_table("n.t"), KEYS, ("key",))
     assert set(scan.holding) <= set(scan.left())
     assert not set(scan.holding) & set(scan.left({"audit"}))
+    assert [(kept.records, kept.erased) for kept in scan.kept_by("audit")] == [(1, 1)]
+    assert scan.kept_by("main") == scan.kept_by("of another table") == []
 
 
 def test_what_main_reaches_as_well_as_an_excluded_tag_is_a_problem(table):

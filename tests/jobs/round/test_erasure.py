@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.erasure.certificate import public_pem, require_chain, signing_key, verified
+from cleantail.erasure.certificate import page, public_pem, require_chain, signing_key, verified
 from cleantail.home.home_folder import make_folder
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.tables import branch_name
@@ -131,7 +131,10 @@ def test_a_tag_of_somebody_else_is_refused_by_its_name_or_excluded_and_a_failed_
     code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", more=("--exclude", "audit"))
     assert code == 0, err + out
     certificates = [request["certificate"] for request in json.loads(out)["requests"]]
-    assert "branch or tag audit" in verified(certificates[-1].encode(), public_key(workshop))["exclusions"]
+    content = verified(certificates[-1].encode(), public_key(workshop))
+    kept = "branch or tag audit: it keeps 3 records of the keys in 1 file"
+    assert (content["steps"]["proven"]["found"], kept in content["exclusions"]) == (3, True), content["exclusions"]
+    assert "except what is listed under exclusions" in content["claim"] and f"<li>{kept}</li>" in page(certificates[-1])
     assert sorted(table.load().refs().keySet()) == ["audit", "main"]
     assert not [r for r in workshop.read(topic) if r["key"] == f"{GONE}-0"]
     assert len([r for r in workshop.read(topic, "--as-of", "audit") if r["key"] == f"{GONE}-0"]) == 3
@@ -156,7 +159,9 @@ def test_branches_of_a_restore_and_of_a_waiting_round_are_refused_by_name_or_exc
     out = workshop.ok("erase", topic, "--json", "--exclude", needed[0], "--exclude", needed[1])
     [request] = json.loads(out)["requests"]
     content = verified(request["certificate"].encode(), public_key(workshop))
-    assert {f"branch or tag {name}" for name in needed} <= {*content["exclusions"]}
+    kept = {f"branch or tag {name}: it keeps 3 records of the keys in 1 file" for name in needed}
+    assert kept <= {*content["exclusions"]}, content["exclusions"]
+    assert content["steps"]["proven"]["found"] == 3  # both reach the same file
     assert sorted(table.load().refs().keySet()) == [*needed[:1], "main", *needed[1:]]
     assert not [r for r in workshop.read(topic) if r["key"] == f"{GONE}-0"]
 
