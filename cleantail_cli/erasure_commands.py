@@ -6,10 +6,10 @@ import getpass
 import os
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -20,6 +20,9 @@ from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
 from cleantail_cli.output import Page
 from cleantail_cli.parameters import FILE, clock
+
+if TYPE_CHECKING:
+    from cleantail.erasure.store import ErasureStore
 
 
 @command(
@@ -37,26 +40,41 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
     ends that for one request, and the request if it is open. It brings no record back by itself. --reject ends a
     request with wrong keys, as long as none of its records was removed. The exit code is 1 if a request is overdue.
     """
-    from cleantail.erasure.requests import HIDDEN, LIFTED, PUBLISHING, REJECTED, ErasureEvent
+    from cleantail.erasure.requests import HIDDEN, LIFTED, PUBLISHING, REJECTED
     from cleantail.erasure.store import ErasureStore
 
     configured = call.topic(topic).topic if topic is not None else None
     store, now_ms = ErasureStore(call.platform), clock(now)
-    if lift is not None:
-        request = _request(store.requests(configured), lift)
+
+    def lifted(request: ErasureRequest) -> str:
         if not request.denies:
             why = "it was lifted before" if request.is_lifted else f"it is {request.state}"
             raise CleantailError(f"request {lift} of topic {request.topic} keeps no key out of the table: {why}")
-        store.append(ErasureEvent(request.topic, request.id, LIFTED, int(time.time() * 1000), getpass.getuser()))
-    if reject is not None:
-        request = _request(store.requests(configured), reject)
+        return LIFTED
+
+    def rejected(request: ErasureRequest) -> str:
         if not request.is_open or request.first(PUBLISHING) or request.first(HIDDEN):
             why = "its records may have been removed" if request.is_open else f"it is {request.state}"
             raise CleantailError(f"request {reject} of topic {request.topic} cannot be rejected: {why}")
-        store.append(ErasureEvent(request.topic, request.id, REJECTED, int(time.time() * 1000), getpass.getuser()))
+        return REJECTED
+
+    for name, event_of in ((lift, lifted), (reject, rejected)):
+        if name is not None:
+            _end(store, _request(store.requests(configured), name), event_of)
     report = Erasures(store.requests(configured), now_ms)
     call.output.show(report)
     return 1 if any(request.is_overdue(now_ms) for request in report.requests) else 0
+
+
+def _end(store: ErasureStore, request: ErasureRequest, event_of: Callable[[ErasureRequest], str]) -> None:
+    """Record the event that is right for the request's newest state. A run that erases may record others meanwhile."""
+    from cleantail.erasure.requests import ErasureEvent, requests_of
+
+    def made(events: Sequence[ErasureEvent]) -> ErasureEvent:
+        event = event_of(_request(requests_of(events), request.id))
+        return ErasureEvent(request.topic, request.id, event, int(time.time() * 1000), getpass.getuser())
+
+    store.append_after(request.topic, made)
 
 
 def _request(requests: Sequence[ErasureRequest], name: str) -> ErasureRequest:

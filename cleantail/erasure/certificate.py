@@ -99,7 +99,7 @@ def issue(
     """Sign and record the certificate of a proven request, and return its text. If it has one already, return that.
 
     `facts`: more entries, such as the table and the state of the source, without floats. Raises CleantailError if the
-    platform has no key."""
+    platform has no key, or if a person has ended the request."""
     key = signing_key(topic.platform.env)
     table = load_table(kept_catalog(topic.platform), topic)
     of_files = dict(facts.get("source") or {}).get("kind") == "files"
@@ -113,6 +113,8 @@ def issue(
         if (event := current.first(CERTIFIED)) and event.certificate:
             before.append(event.certificate)
             return None
+        if not current.is_open:
+            raise CleantailError(f"request {request.id} is {current.state}: it gets no certificate")
         content = _content(current, now_ms, newest_certificate(events), others)
         text = signed(key, {**content, **facts})
         return ErasureEvent(topic.topic, request.id, CERTIFIED, now_ms, by, {}, text)

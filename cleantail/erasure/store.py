@@ -31,7 +31,7 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import kept_catalog, load_any
 from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.own_namespace import property_name
-from cleantail.lake.own_tables import append_to, commit_once, own_table
+from cleantail.lake.own_tables import append_to, commit_once, own_table, stage_rows
 from cleantail.retries import settled
 
 if TYPE_CHECKING:
@@ -137,13 +137,13 @@ class ErasureStore:
         self, topic: str, made: Callable[[Sequence[ErasureEvent]], ErasureEvent | None]
     ) -> ErasureEvent | None:
         """Record the event that is made of the topic's events, or none. No other event comes between the two: if one
-        does, the event is made again."""
+        does, the event is made again. An error of `made` is raised, and nothing is recorded."""
         table = self._events_table()
 
         def stage(transaction: Transaction) -> tuple[ErasureEvent | None]:
             event = made(events_in(table, topic))
             if event is not None:
-                transaction.append(_as_rows(event))
+                stage_rows(transaction, table, _as_rows(event))
             return (event,)
 
         [event] = commit_once(table, stage)

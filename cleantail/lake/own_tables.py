@@ -67,15 +67,21 @@ def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | N
 
 def append_to(table: Table, rows: pa.Table) -> None:
     """Append rows in exactly one commit. The commit also expires old snapshots."""
-    from pyiceberg.table.update.snapshot import ExpireSnapshots
 
     def stage(transaction: Transaction) -> bool:
-        transaction.append(rows)
-        if old := _old_snapshots(table):
-            ExpireSnapshots(transaction).by_ids(old).commit()
+        stage_rows(transaction, table, rows)
         return True
 
     commit_once(table, stage)
+
+
+def stage_rows(transaction: Transaction, table: Table, rows: pa.Table) -> None:
+    """Add rows to a transaction of commit_once. It also expires old snapshots."""
+    from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+    transaction.append(rows)
+    if old := _old_snapshots(table):
+        ExpireSnapshots(transaction).by_ids(old).commit()
 
 
 def _old_snapshots(table: Table) -> list[int]:

@@ -6,19 +6,29 @@
 4. What the source got since is read, with the tombstones of step 2. So the certificate has its state at the proof.
 5. The certificate is signed.
 
-An earlier run may have done some of the steps. Recorded steps are not repeated, but the tables are read again.
+An earlier run may have done some of the steps. Recorded steps are not repeated, but the tables are read again. If a
+person rejects or lifts the request meanwhile, no further step is recorded, and the run ends before its next change.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cleantail.erasure.certificate import issue
 from cleantail.erasure.erased_keys import ErasedKeys
-from cleantail.erasure.requests import APPROVED, CERTIFIED, FAILED, PROVEN, TOMBSTONED, ErasureEvent, ErasureRequest
+from cleantail.erasure.requests import (
+    APPROVED,
+    CERTIFIED,
+    FAILED,
+    PROVEN,
+    TOMBSTONED,
+    ErasureEvent,
+    ErasureRequest,
+    requests_of,
+)
 from cleantail.erasure.store import ErasureStore
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.home.stdin_copies import delete_dead
@@ -75,15 +85,33 @@ class RequestRun:
         except CleantailError as error:
             end = RequestEnd(request, Erased(problems=(str(error),)))
         if end.erased.problems:
-            self._note(FAILED, {"reason": "; ".join(end.erased.problems)})
+            self._record(FAILED, {"reason": "; ".join(end.erased.problems)})
         return end
 
     def _request(self) -> ErasureRequest:
         return next(r for r in self.store.requests(self.table.topic.topic) if r.id == self.request_id)
 
-    def _note(self, event: str, details: Mapping[str, Any] | None = None, by: str = "") -> None:
-        name, at_ms = self.table.topic.topic, int(time.time() * 1000)
-        self.store.append(ErasureEvent(name, self.request_id, event, at_ms, by or self.choice.user, details or {}))
+    def _note(self, event: str, details: Mapping[str, Any]) -> None:
+        """Record an event. Raises CleantailError, with nothing recorded, if a person has ended the request."""
+        self._require_open(self._record(event, details))
+
+    def _require_open(self, request: ErasureRequest) -> None:
+        if not request.is_open:
+            raise CleantailError(f"request {self.request_id} is {request.state}: nothing more is erased for it")
+
+    def _record(self, event: str, details: Mapping[str, Any]) -> ErasureRequest:
+        """Record an event if the request is open. Return the request as it was before."""
+        found = list[ErasureRequest]()
+
+        def made(events: Sequence[ErasureEvent]) -> ErasureEvent | None:
+            found[:] = (request for request in requests_of(events) if request.id == self.request_id)
+            return self._event(event, self.choice.user, details) if found[0].is_open else None
+
+        self.store.append_after(self.table.topic.topic, made)
+        return found[0]
+
+    def _event(self, event: str, by: str, details: Mapping[str, Any]) -> ErasureEvent:
+        return ErasureEvent(self.table.topic.topic, self.request_id, event, int(time.time() * 1000), by, details)
 
     def _end_of(self, request: ErasureRequest) -> RequestEnd:
         keys = self.store.keys_of([request])
@@ -96,7 +124,7 @@ class RequestRun:
 
     def _approve(self, request: ErasureRequest) -> None:
         if request.first(APPROVED) is None:
-            self._note(APPROVED, by=self.choice.user if self.choice.approve else NO_APPROVAL)
+            self.store.append(self._event(APPROVED, self.choice.user if self.choice.approve else NO_APPROVAL, {}))
         if self.table.exists():
             note_denylist(self.table)
 
@@ -127,6 +155,7 @@ class RequestRun:
         settings = settings_of_environment(kafka, topic.platform.env) if kafka is not None else None
         state = source_state(context, topic, settings, keys, before)
         if before is None and settings is not None and state.alive and self._writes_tombstones(request):
+            self._require_open(self._request())
             self._note(TOMBSTONED, write_tombstones(topic, settings, state.alive))
         return state
 

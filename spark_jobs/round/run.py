@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from cleantail.erasure.erased_keys import ErasedKeys
-from cleantail.errors import ConflictError
+from cleantail.errors import CleantailError, ConflictError
 from cleantail.human import counted
 from cleantail.kafka.source_topic import SourceTopic
 from cleantail.lake.evaluate import evaluate_topic
@@ -207,7 +207,7 @@ class Run:
     """Settings that all rounds of a run share.
 
     approved_by  user who approved all results of the run in advance, or None
-    publishing   called with each checked round right before its commit
+    publishing   called with each checked round right before its commit. If it raises, the round is withdrawn
     """
 
     table: TopicTable
@@ -289,7 +289,11 @@ def _until_published(run: Run, kind: RoundKind, start: PlannedRound | CheckedRou
         if checked.holds and run.approved_by is None:
             return RoundResult.of_check(checked, checked=checked)
         run.progress("publishing")
-        run.publishing(checked)
+        try:
+            run.publishing(checked)
+        except CleantailError as error:
+            withdraw(run, checked, str(error))
+            raise
         try:
             return publish_round(run.table, checked, run.approved_by)
         except ConflictError as error:
