@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from cleantail.config.loading import scan_topics
+from cleantail.config.topic import Topic
 from cleantail.erasure.requests import FAILED, ErasureRequest
 from cleantail.errors import CertificateError, CleantailError
 from cleantail.human import counted, instant
@@ -40,6 +42,7 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
     ends that for one request, and the request if it is open. It brings no record back by itself. --reject ends a
     request with wrong keys, as long as none of its records was removed. The exit code is 1 if a request is overdue.
     """
+    from cleantail.erasure.request_files import files_without_topic
     from cleantail.erasure.requests import HIDDEN, LIFTED, PUBLISHING, REJECTED
     from cleantail.erasure.store import ErasureStore
 
@@ -63,6 +66,10 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
             _end(store, _request(store.requests(configured), name), event_of)
     report = Erasures(store.requests(configured), now_ms)
     call.output.show(report)
+    if configured is None:
+        known = [topic.topic for _, topic in scan_topics(call.config) if isinstance(topic, Topic)]
+        for file in files_without_topic(call.platform.home, known):
+            call.output.warning(f"{file} is not read: there is no valid topic {file.parent.name}")
     return 1 if any(request.is_overdue(now_ms) for request in report.requests) else 0
 
 

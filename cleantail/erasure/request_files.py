@@ -2,14 +2,14 @@
 
     {"keys": ["customer-17"], "requested_by": "ticket 4711", "deadline": "2026-12-24T00:00Z"}
 
-A file becomes a request, and is then deleted, because it has keys. A repeated file makes no second request. A file that
-cannot be read stays. The error names the file, and quotes nothing of its content.
+A file becomes a request, and is then deleted, because it has keys. A repeated file makes no second request while the
+first is open. A file that cannot be read, or deleted, stays. The error names it, and quotes nothing of its content.
 """
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -51,17 +51,29 @@ def waiting_files(topic: Topic) -> list[Path]:
     return sorted(path for path in (topic.platform.home / FOLDER / topic.topic).glob(PATTERN) if path.is_file())
 
 
+def files_without_topic(home: Path, topics: Collection[str]) -> list[Path]:
+    """Return the request files in folders of other names than these topics': no command reads them."""
+    files = (home / FOLDER).glob(f"*/{PATTERN}")
+    return sorted(path for path in files if path.parent.name not in topics and path.is_file())
+
+
 def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> tuple[list[ErasureRequest], list[str]]:
-    """Record the requests of a topic's files, and delete these files. Return the requests, and the problems of other
-    files. A file with a problem stays, and does not stop the others."""
+    """Record the requests of a topic's files, and delete these files. Return the requests, and the problems of files.
+    A file with a problem stays, and does not stop the others. If it only cannot be deleted, it is a request too."""
     taken, problems = list[ErasureRequest](), list[str]()
     for file in waiting_files(topic):
         try:
             taken.append(_taken(store, topic, file, now_ms))
+            file.unlink(missing_ok=True)
         except OutsideError:
             raise
         except CleantailError as error:
             problems.append(str(error))
+        except OSError as error:
+            problems.append(
+                f"{file} is request {taken[-1].id} now, and cannot be deleted: {error.strerror}. Delete it: it has "
+                "keys, and is requested again after the end of that request"
+            )
     return taken, problems
 
 
@@ -80,7 +92,7 @@ def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> Erasur
         raise CleantailError(f"{file} is not a request: a key is not base64, which its encoding names") from None
     if at_ms is None:
         raise CleantailError(f"{file} is not a request: deadline must be a time as 2026-12-24T00:00Z")
-    request = store.request(
+    return store.request(
         topic.topic,
         keys,
         by=asked.requested_by,
@@ -89,8 +101,6 @@ def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> Erasur
         exclude=asked.exclude,
         tombstone=asked.tombstone,
     )
-    file.unlink()
-    return request
 
 
 def _problems(error: ValidationError) -> Sequence[str] | str:

@@ -96,6 +96,29 @@ def test_a_person_rejects_a_request_until_its_records_were_removed(run, topic):
         assert code == 2 and "cannot be rejected: its records may have been removed" in err
 
 
+def test_a_rejection_is_refused_if_a_run_begins_to_publish_meanwhile(run, topic, monkeypatch):
+    store, request = ask(topic, APPROVED)
+    real = ErasureStore.append_after
+
+    def append_after(self, *arguments):
+        store.append(ErasureEvent("orders", request.id, PUBLISHING, NOW + 2, "ana"))  # after the command has read
+        return real(self, *arguments)
+
+    monkeypatch.setattr(ErasureStore, "append_after", append_after)
+    code, _, err = run("erasures", "--reject", request.id)
+    assert code == 2 and "cannot be rejected: its records may have been removed" in err
+    assert [read.state for read in store.requests("orders")] == ["approved"]
+
+
+def test_request_files_of_no_topic_are_named(run, topic):
+    file = topic.platform.home / "erasures" / "absent" / "a.json"
+    file.parent.mkdir(parents=True)
+    file.write_text("{}")
+    code, _, err = run("erasures")
+    assert code == 0 and "absent/a.json is not read: there is no valid topic absent" in " ".join(err.split())
+    assert "is not read" not in run("erasures", "orders")[2]
+
+
 def test_a_certificate_is_printed_as_it_was_signed_and_verified_without_anything_of_ours(run, topic, tmp_path):
     files = [tmp_path / "one.json", tmp_path / "two.json"]
     for n, file in enumerate(files):

@@ -3,7 +3,8 @@
 Keys are never in a param, an XCom or a log: requests come from the command line, or as files
 (cleantail.erasure.request_files). The result has only ids of requests.
 
-The task also sends the alerts of these topics' deadlines. If a topic's own DAG is paused, no other task sends them.
+The task also sends the alerts of these topics' deadlines. If a topic's own DAG is paused, no other task sends them. It
+sends them before it erases, and again after each topic, whose alerts may be over.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from cleantail.config.alert_channels import Event
-from cleantail.config.loading import find_topic, scan_topics
+from cleantail.config.loading import find_topic, load_platform, scan_topics
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.driver_process import CERTIFICATE_KEY, of_driver, with_own_python
@@ -40,7 +41,8 @@ TOPIC = "topic"
 class EraseOperator(BaseOperator):
     """Runs `cleantail erase` for the topic of the param, or for every topic with an open request or a request file.
 
-    Skipped if there is no such topic. Fails at its end if a request is not certified."""
+    Skipped if there is no such topic. A topic that fails does not stop the others. The task fails at its end, and names
+    each topic with a request that is not certified, also those whose files are missing or broken."""
 
     template_fields: Sequence[str] = ()
 
@@ -52,16 +54,22 @@ class EraseOperator(BaseOperator):
     def execute(self, context: Context) -> dict[str, list[str]]:
         named = context["params"].get(TOPIC)
         try:
-            topics = _topics(Path(self.config_dir), named)
+            topics, unknown = _topics(Path(self.config_dir), named)
         except CleantailError as e:
             raise AirflowFailException(str(e)) from None
-        if not topics:
+        if not topics and not unknown:
             raise AirflowSkipException("no request to erase keys is open")
-        certified, failed = dict[str, list[str]](), []
+        certified, failed = dict[str, list[str]](), [f"{name} (no valid topic)" for name in unknown]
         for topic in topics:
-            code, requests = self._erase(topic)
-            certified[topic.topic] = requests
-            notify_now(topic, context, EarlyLook(partial(_deadlines, topic), _is_deadline))
+            _notify(topic, context)
+        for topic in topics:
+            try:
+                code, certified[topic.topic] = self._erase(topic)
+            except (CleantailError, OSError) as e:
+                self.log.error("%s: %s", topic.topic, e)
+                failed.append(f"{topic.topic} (not started)")
+                continue
+            _notify(topic, context)
             if code:
                 failed.append(f"{topic.topic} (exit code {code})")
         if failed:
@@ -92,6 +100,10 @@ class EraseOperator(BaseOperator):
             self._process.terminate()
 
 
+def _notify(topic: Topic, context: Context) -> None:
+    notify_now(topic, context, EarlyLook(partial(_deadlines, topic), _is_deadline))
+
+
 def _deadlines(topic: Topic) -> list[Condition]:
     from cleantail.erasure.store import ErasureStore
 
@@ -120,20 +132,25 @@ def _problems(document: dict[str, Any]) -> list[str]:
     return [*of_requests, *waiting, *document.get("problems", ())]
 
 
-def _topics(config_dir: Path, named: str | None) -> list[Topic]:
-    """Return the topics with an open request or a request file. Raises CleantailError if they cannot be read."""
-    from cleantail.erasure.request_files import waiting_files
+def _topics(config_dir: Path, named: str | None) -> tuple[list[Topic], list[str]]:
+    """Return the topics with an open request or a request file, and the names of such topics that have no valid file.
+    Of a param, only that topic. Raises CleantailError if they cannot be read."""
+    from cleantail.erasure.request_files import files_without_topic, waiting_files
     from cleantail.erasure.store import ErasureStore
 
     if named is not None:
         topics = [find_topic(named, config_dir)]
     else:
         topics = [topic for _, topic in scan_topics(config_dir) if isinstance(topic, Topic)]
-    if not topics:
-        return []
-    with_login(topics[0].platform)
-    still_open = {request.topic for request in ErasureStore(topics[0].platform).requests() if request.is_open}
-    return [topic for topic in topics if topic.topic in still_open or waiting_files(topic)]
+    platform = load_platform(config_dir)
+    with_login(platform)
+    still_open = {request.topic for request in ErasureStore(platform).requests() if request.is_open}
+    with_work = [topic for topic in topics if topic.topic in still_open or waiting_files(topic)]
+    if named is not None:
+        return with_work, []
+    known = {topic.topic for topic in topics}
+    left = {file.parent.name for file in files_without_topic(platform.home, known)}
+    return with_work, sorted((still_open - known) | left)
 
 
 def _environment(topic: Topic) -> dict[str, str]:

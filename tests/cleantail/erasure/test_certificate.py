@@ -21,7 +21,7 @@ from cleantail.erasure.certificate import (
     signing_key,
     verified,
 )
-from cleantail.erasure.requests import APPROVED, HIDDEN, PROVEN, ErasureEvent
+from cleantail.erasure.requests import APPROVED, HIDDEN, LIFTED, PROVEN, REJECTED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
 from cleantail.errors import CertificateError, CleantailError
 from cleantail.home.driver_process import CERTIFICATE_KEY
@@ -125,6 +125,15 @@ def claim_of(text):
 def certify(topic, key, at_ms=NOW):
     store, request = proven(topic, key, at_ms)
     return issue(store, topic, request, now_ms=at_ms + 10, by="ana", facts={"table": "cleantail.orders"})
+
+
+@pytest.mark.parametrize("end", [REJECTED, LIFTED])
+def test_a_request_that_a_person_has_ended_gets_no_certificate(topic, end):
+    store, request = proven(topic, b"a")
+    store.append(ErasureEvent("orders", request.id, end, NOW + 9, "ana"))
+    with pytest.raises(CleantailError, match=f"request {request.id} is {end}: it gets no certificate"):
+        issue(store, topic, request, now_ms=NOW + 10, by="ana", facts={"table": "cleantail.orders"})
+    assert store.last_certificate("orders") is None
 
 
 def test_the_next_certificate_follows_the_highest_number_whatever_the_clock_says(topic):

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pytest
 
 from cleantail.config.loading import find_topic
-from cleantail.erasure.request_files import take_requests, waiting_files
+from cleantail.erasure.request_files import files_without_topic, take_requests, waiting_files
 from cleantail.erasure.store import ErasureStore
 from tests.cleantail.erasure.test_store import DAY, NOW, secret
 
@@ -73,3 +73,28 @@ def test_a_wrong_file_stays_and_is_named_without_its_content(topic, leave, conte
     taken, (found,) = take_requests(ErasureStore(topic.platform), topic, NOW)
     assert problem in found and str(file) in found and "marker" not in found
     assert file.exists() and not good.exists() and ErasureStore(topic.platform).requests() == taken
+
+
+def test_a_file_that_cannot_be_deleted_is_a_request_and_does_not_stop_the_others(topic, leave):
+    files = [leave(name, keys=[f"marker-{name}"], requested_by="ana") for name in ("a.json", "b.json")]
+
+    class Store(ErasureStore):
+        def request(self, *arguments, **more):
+            made = super().request(*arguments, **more)
+            if files[0].is_file():
+                files[0].unlink()
+                files[0].mkdir()  # also root cannot delete it as a file
+            return made
+
+    store = Store(topic.platform)
+    taken, (problem,) = take_requests(store, topic, NOW)
+    assert sorted(r.id for r in taken) == sorted(r.id for r in store.requests()) and len(taken) == 2
+    assert f"{files[0]} is request {taken[0].id} now, and cannot be deleted" in problem and "marker" not in problem
+    assert not files[1].exists()
+
+
+def test_files_for_a_topic_that_does_not_exist_are_listed(topic, leave):
+    leave("a.json", keys=["k"], requested_by="ana")
+    home = topic.platform.home
+    assert files_without_topic(home, ["orders"]) == []
+    assert files_without_topic(home, ["order"]) == [home / "erasures" / "orders" / "a.json"]

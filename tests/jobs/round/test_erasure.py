@@ -18,6 +18,7 @@ from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.tables import branch_name
 from spark_jobs.round import erase as erasing
 from spark_jobs.round import erased_request
+from spark_jobs.round.run import Run
 from tests.jobs.round.test_rounds import NOW, record
 from tests.markers import decoded
 
@@ -308,6 +309,41 @@ def test_a_run_that_is_killed_at_any_commit_is_ended_by_the_next(workshop, monke
     assert (code, at > 3) == (0, True), err + out
     assert holding(workshop, topic, GONE, VALUE) == {}
     assert workshop.read(topic) == kept
+
+
+@pytest.mark.parametrize(
+    ("end", "step"),
+    [
+        pytest.param("--reject", "searching for the keys", id="rejected while the keys are searched"),
+        pytest.param("--lift", "checking the erasure", id="lifted before the round is published"),
+        pytest.param("--lift", "rewriting files", id="lifted before files are removed"),
+        pytest.param("--lift", "searching again", id="lifted before the proof"),
+    ],
+)
+def test_a_request_that_a_person_ends_during_a_run_is_not_erased_any_further(workshop, monkeypatch, end, step):
+    topic = workshop.topic(f"erased-ended-{step.replace(' ', '-')}")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    before = workshop.read(topic)
+
+    def progress(text):
+        if text == step:
+            [request] = workshop.json("erasures", topic)["requests"]
+            workshop.ok("erasures", end, request["request"])
+
+    monkeypatch.setattr(erased_request, "Run", lambda table, _, by: Run(table, progress, by))
+    code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    [request] = json.loads(out)["requests"]
+    state = {"--reject": "rejected", "--lift": "lifted"}[end]
+    assert (code, request["certificate"]) == (1, None)
+    assert request["problems"] == [f"request {request['id']} is {state}: nothing more is erased for it"]
+    [listed] = workshop.json("erasures", topic)["requests"]
+    assert (listed["state"], listed["reason"]) == (state, None)
+    if step in ("searching for the keys", "checking the erasure"):
+        assert workshop.read(topic) == before
+    if step != "searching again":
+        assert holding(workshop, topic, GONE, VALUE)
+    assert workshop.json("status", topic)  # the table is whole
+    workshop.ok("compact", topic, "--now", NOW)
 
 
 def test_records_that_a_killed_run_has_hidden_are_in_the_certificate(workshop, monkeypatch):

@@ -56,12 +56,12 @@ def test_without_an_open_request_the_task_is_skipped(config: Path) -> None:
 
 def test_topics_with_open_requests_or_files_are_worked_on(config: Path, tmp_path: Path) -> None:
     request_for(config, "orders")
-    assert [t.topic for t in erase_task._topics(config, None)] == ["orders"]
+    assert [t.topic for t in erase_task._topics(config, None)[0]] == ["orders"]
     folder = tmp_path / "home" / "erasures" / "payments"
     folder.mkdir(parents=True)
     (folder / "a.json").write_text("{}")
-    assert sorted(t.topic for t in erase_task._topics(config, None)) == ["orders", "payments"]
-    assert [t.topic for t in erase_task._topics(config, "payments")] == ["payments"]
+    assert sorted(t.topic for t in erase_task._topics(config, None)[0]) == ["orders", "payments"]
+    assert [t.topic for t in erase_task._topics(config, "payments")[0]] == ["payments"]
 
 
 def test_a_topic_that_does_not_exist_fails_the_task(config: Path) -> None:
@@ -96,6 +96,33 @@ def test_reasons_of_the_answer_are_in_the_log_and_the_certificates_are_not(
     log = capsys.readouterr().out
     assert "broken.json is not a request: requested_by has a wrong value" in log and "waits for approval" in log
     assert '"requests"' not in log and "marker" not in log
+
+
+def test_a_topic_whose_connection_was_deleted_does_not_stop_the_others(
+    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (config / "topics" / "payments.yaml").rename(config / "topics" / "a.yaml")  # it comes first
+    (config / "topics" / "a.yaml").write_text("topic: a\nsource: {kafka: {connection: kafka_a}}\n")
+    monkeypatch.delenv("CLEANTAIL_CERTIFICATE_KEY", raising=False)
+    notified = list[str]()
+    monkeypatch.setattr(erase_task, "notify_now", lambda topic, *_: notified.append(topic.topic))
+    for topic in ("a", "orders"):
+        request_for(config, topic)
+    with pytest.raises(AirflowFailException, match=r"a \(not started\), orders \(exit code 2\)"):
+        execute(config)
+    assert "kafka_a" in capsys.readouterr().out
+    assert notified == ["a", "orders", "orders"]  # before anything is erased, and after
+
+
+def test_open_requests_and_files_of_topics_without_a_valid_file_fail_the_task(config: Path, tmp_path: Path) -> None:
+    request_for(config, "orders")
+    for name in ("orders", "payments"):
+        (config / "topics" / f"{name}.yaml").write_text(f"topic: {name}\nno_such_key: 1\n")
+    folder = tmp_path / "home" / "erasures" / "absent"
+    folder.mkdir(parents=True)
+    (folder / "a.json").write_text("{}")
+    with pytest.raises(AirflowFailException, match=r"absent \(no valid topic\), orders \(no valid topic\); "):
+        execute(config)
 
 
 class Task:
