@@ -328,7 +328,7 @@ def test_a_request_that_a_person_ends_during_a_run_is_not_erased_any_further(wor
     def progress(text):
         if text == step:
             [request] = workshop.json("erasures", topic)["requests"]
-            workshop.ok("erasures", end, request["request"])
+            workshop.ok("erasures", topic, end, request["request"])
 
     monkeypatch.setattr(erased_request, "Run", lambda table, _, by: Run(table, progress, by))
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
