@@ -72,8 +72,8 @@ def _end(_number: int, _frame: FrameType | None) -> NoReturn:
 
 
 def switch(home: Home, command: str) -> str:
-    """Start or stop Airflow and the broker with the runs and the topic of the last demonstration. Returns what to
-    say."""
+    """Start or stop Airflow and the broker with the runs and the topic of the last demonstration. Returns the
+    text to print."""
     if not (home.path / "airflow").is_dir():
         raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
     if command == "down":

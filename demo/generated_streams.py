@@ -1,4 +1,4 @@
-"""Generated inputs: customers whose changes arrive out of order, sensors, and files if there is no repository.
+"""Generate inputs: customers whose changes arrive out of order, sensors, and, without a repository, files.
 
 Deterministic: the same seed and `now_ms` give the same records.
 """
@@ -45,8 +45,9 @@ def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int
 
 
 def sensor_readings(now_ms: int, first: int = 12_000, second: int = 8_000, sensors: int = 300) -> list[Change]:
-    """Return readings whose timestamp decides. Each third sensor sends some late; every tenth falls silent after
-    `first`."""
+    """Return readings of sensors: the latest timestamp of a sensor wins.
+
+    Each third sensor sends some late. Each tenth sends nothing after `first`."""
     rng = random.Random(SEED + 1)
     count = first + second
     alive = [sensor for sensor in range(sensors) if sensor % 10]

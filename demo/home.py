@@ -70,7 +70,7 @@ class Home:
         return KafkaBroker.of(self.path / "broker", self.kafka_jars)
 
     def start_airflow(self, port: int, broker: KafkaBroker) -> str:
-        """Start Airflow with the connection to the broker, and return what `up` printed. Raises DemoError."""
+        """Start Airflow with the connection to the broker. Return the output of `up`. Raises DemoError."""
         return self.airflow("up", "--port", str(port), variables=broker.variables)
 
     def environment(self) -> dict[str, str]:
@@ -100,8 +100,8 @@ class Home:
         return self.path / "erasure-keys.json"
 
     def airflow(self, command: str, *options: str, variables: Mapping[str, str] | None = None) -> str:
-        """Run bin/cleantail-airflow on this home, with more variables in its environment, and return what it printed.
-        Raises DemoError with that when it fails.
+        """Run bin/cleantail-airflow on this home, with more variables in its environment, and return its output.
+        If it fails, raises DemoError with the output.
 
         It runs in a session of its own, so that Ctrl-C reaches the demonstration only, which then stops Airflow in
         order.

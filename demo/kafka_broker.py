@@ -86,7 +86,7 @@ class KafkaBroker:
 
 
 def _noted(folder: Path) -> dict[str, Any] | None:
-    """Return what the last start has noted, None if the broker was never started."""
+    """Return the notes of the last start. None if the broker was never started."""
     try:
         noted: dict[str, Any] = json.loads((folder / STATE).read_text())
     except (OSError, ValueError):

@@ -58,8 +58,8 @@ class KafkaTopic:
         self._aborted += max(map(len, segments.values()))
 
     def as_consumed(self) -> Expected:
-        """Return what has to be in the table by what a consumer sees of the whole topic, and whether that is what was
-        committed."""
+        """Return the records that the table must have, as a consumer of the whole topic sees them, and whether they
+        are the committed ones."""
         logs = self.client.read(self.topic, self._partitions, committed=True)
         seen = [record for log in logs.values() for record in log]
         first_ends = self._ends[0]
@@ -80,7 +80,7 @@ class KafkaTopic:
 
 
 def steps(log: Sequence[Record]) -> tuple[Segment, ...]:
-    """Return what is sent of one partition: some is committed, some aborted, the rest committed, and so on."""
+    """Divide the records of one partition into transactions, which are committed and aborted in turn."""
     parts = [log[start : start + STEP_RECORDS] for start in range(0, len(log), STEP_RECORDS)]
     return tuple(
         Segment(
@@ -100,7 +100,7 @@ def rolled_back(record: Record) -> Draft:
 
 
 def contents(records: Sequence[Record]) -> dict[int, list[tuple[object, ...]]]:
-    """Return what the records of each partition are, in their order, without their offsets."""
+    """Return partition -> the content of its records, in their order, without their offsets."""
     logs: dict[int, list[tuple[object, ...]]] = {}
     for r in records:
         logs.setdefault(r.partition, []).append((r.timestamp_ms, r.key, r.value, r.headers))

@@ -82,7 +82,7 @@ def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
 
 
 def ingested(platform: Platform, topic: str) -> Ingested:
-    """Return what all ingestions have appended, before any round."""
+    """Return how many records and bytes all ingestions have appended."""
     table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir).on(platform))
     snapshots = table.metadata.snapshots if table else []
     summaries = [s.summary for s in snapshots if s.summary and s.summary[OPERATION] == INGEST]
@@ -90,7 +90,7 @@ def ingested(platform: Platform, topic: str) -> Ingested:
 
 
 def audit(platform: Platform, topic: str) -> Audit:
-    """Return what the evidence table says of a topic."""
+    """Return the evidence of a topic."""
     evidence = open_catalog(platform).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")
     rounds = read_evidence(evidence, topic)
     checks = [check for r in rounds for log in r.logs if log.outcome == PUBLISHED for check in log.checks]

@@ -47,7 +47,7 @@ class KafkaClient:
         self._admin = AdminClient(self._common)
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, object]) -> None:
-        """Make the topic, and return when the broker knows of it, which the controller does a moment before."""
+        """Create the topic. Return when the broker knows it: the controller knows it a moment earlier."""
         new = NewTopic(topic, partitions, 1, config={name: str(value) for name, value in configs.items()})
         for done in self._admin.create_topics([new]).values():
             done.result(ANSWER_TIMEOUT_S)
@@ -58,7 +58,7 @@ class KafkaClient:
             time.sleep(0.05)
 
     def create_all(self, topics: Sequence[str], partitions: int, configs: Mapping[str, object]) -> None:
-        """Make topics by one request, and return when the broker knows of the last one."""
+        """Create topics by one request. Return when the broker knows the last one."""
         as_text = {name: str(value) for name, value in configs.items()}
         made = self._admin.create_topics([NewTopic(topic, partitions, 1, config=as_text) for topic in topics])
         for done in made.values():

@@ -66,7 +66,7 @@ def _wait_for(page: int, workers: int, running: Sequence[subprocess.Popen[bytes]
 
 
 def processes_of(directory: Path, what: str) -> list[int]:
-    """Return the processes that run in the cluster's directory, and whose command line has `what` in it."""
+    """Return the processes in the cluster's directory with the text `what` in their command line."""
     processes = []
     for process in Path("/proc").glob("[0-9]*"):
         try:

@@ -20,7 +20,7 @@ class BenchmarkError(Exception):
 
 
 def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Return what `work` returns, run in a fresh Python. Raises BenchmarkError with the text of what it raised."""
+    """Run `work` in a new Python process and return its result. Raises BenchmarkError with the text of its error."""
     fresh = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=fresh) as pool:
         result, error = pool.submit(_result_or_error, work, args, kwargs).result()

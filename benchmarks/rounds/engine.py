@@ -37,7 +37,7 @@ NOTES = (
 
 
 def shapes(records: int) -> dict[str, Shape]:
-    """Return what is measured, by what it is called."""
+    """Return name of a row -> shape of its data."""
     base = Shape(records, SHARE)
     return {
         "by offset": base,

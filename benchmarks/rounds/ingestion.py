@@ -12,7 +12,7 @@ from benchmarks.harness.lake import Lake
 from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Value, ratio
 from benchmarks.systems.ingested_kafka import Measured, fill_topic, measure_consumer, measure_reading
-from benchmarks.systems.ingested_lines import measure_lines, measure_parser, write_lines
+from benchmarks.systems.ingested_lines import Denied, measure_lines, measure_parser, write_lines
 from benchmarks.systems.kafka_cleaner import JVM
 from differential.broker import kafka_jars, running_broker
 
@@ -76,7 +76,7 @@ def _from_lines(options: Options, lines: int) -> Mapping[str, Measured]:
 def _measured_lines(lake: Lake, file: Path, lines: int, repetitions: int) -> Mapping[str, Measured]:
     return {
         PARSER: measure_parser(file, lines, lake.cores, repetitions),
-        **in_fresh_process(measure_lines, lake, file, lines, repetitions, {INGESTION: 0}),
+        **in_fresh_process(measure_lines, lake, file, lines, repetitions, {INGESTION: Denied(0)}),
     }
 
 

@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -71,6 +71,15 @@ def _parsed(file: Path, start: int, end: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class Denied:
+    """A topic's denylist of so many keys, none of which is in the lines. `grows`: another key is added before each
+    ingestion, which therefore reads and sends all of them again."""
+
+    keys: int
+    grows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Ingested(Measured):
     """`cpu`: the processor's seconds of all processes. `denylist`: how long it takes to read the topic's denylist, a
     part of the times."""
@@ -80,25 +89,27 @@ class Ingested(Measured):
 
 
 def measure_lines(
-    lake: Lake, file: Path, lines: int, repetitions: int, erased: Mapping[str, int]
+    lake: Lake, file: Path, lines: int, repetitions: int, erased: Mapping[str, Denied]
 ) -> Mapping[str, Ingested]:
     """Measure ingesting the file into new tables, in turn. Its digest is taken each time: it is a new file.
 
-    `erased`: name of a row -> so many other keys are on the denylist of its topic, which the lines do not name."""
+    `erased`: name of a row -> the denylist of its topic."""
     from cleantail.erasure.store import ErasureStore
     from spark_jobs.round.intake.ingest import ingest_files
 
     os.environ["CLEANTAIL_ERASURE_KEY"] = base64.b64encode(bytes(32)).decode()
-    whole, denylist, topics = Stopwatch(), Stopwatch(), {name: f"{TOPIC}_{keys}" for name, keys in erased.items()}
+    whole, denylist, topics = Stopwatch(), Stopwatch(), {name: f"{TOPIC}_{n}" for n, name in enumerate(erased)}
     for name, topic in topics.items():
         lake.write_topic(topic, {})
-        if erased[name]:
-            _erase(lake, topic, erased[name])
+        if erased[name].keys:
+            _erase(lake, topic, range(erased[name].keys))
     spark = lake.session()
     meter, cpu = Meter(spark), dict[str, list[float]]()
     for number in range(repetitions + 1):
         for name, topic in topics.items():
             say(f"{name}, {number} of {repetitions}")
+            if erased[name].grows:
+                _erase(lake, topic, [erased[name].keys + number])
             os.utime(file)  # so that its digest is not remembered
             before = meter.cpu_seconds()
             with whole(name):
@@ -109,7 +120,8 @@ def measure_lines(
             require_records(table.current().count(), lines, f"the table of: {name}")
             with denylist(name):
                 requests = ErasureStore(table.platform).denied(topic)
-            require_records(sum(r.keys for r in requests), erased[name], f"the denylist of: {name}")
+            more = number + 1 if erased[name].grows else 0
+            require_records(sum(r.keys for r in requests), erased[name].keys + more, f"the denylist of: {name}")
             dropped(table)
     memory = meter.peak_memory_bytes()
     return {
@@ -118,12 +130,12 @@ def measure_lines(
     }
 
 
-def _erase(lake: Lake, topic: str, keys: int) -> None:
-    """Put so many keys, of which the file has none, on the topic's denylist."""
+def _erase(lake: Lake, topic: str, numbers: Iterable[int]) -> None:
+    """Put keys with these numbers on the topic's denylist. The file has none of them."""
     from cleantail.erasure.requests import APPROVED, ErasureEvent
     from cleantail.erasure.store import ErasureStore
 
     store = ErasureStore(lake.platform.with_env(os.environ))
-    absent = (f"gone-{number:0{KEY_DIGITS}}".encode() for number in range(keys))
+    absent = (f"gone-{number:0{KEY_DIGITS}}".encode() for number in numbers)
     request = store.request(topic, absent, by="the benchmark", now_ms=0, deadline_ms=1)
     store.append(ErasureEvent(topic, request.id, APPROVED, 0, "the benchmark"))

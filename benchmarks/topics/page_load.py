@@ -74,7 +74,8 @@ def _timed(get: Callable[[str], str], path: str) -> tuple[Spent, str]:
 
 
 def _server(config: Path) -> Callable[[str], str]:
-    """Start Airflow's API server in this process, with a DAG for each group. Returns what gets a page as an admin."""
+    """Start Airflow's API server in this process, with a DAG for each group. Return a function that loads a page as an
+    admin."""
     home = Path(os.environ["AIRFLOW_HOME"])
     passwords = home / "passwords.json"
     passwords.write_text(json.dumps({"ann": "ann-password"}))

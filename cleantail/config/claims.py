@@ -225,8 +225,8 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
 
 
 def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]], whose: str) -> Problem:
-    """Return the problem of a topic that reads a table of Cleantail. `owners` claim the name of that table. `whose`
-    describes the table if there are no owners."""
+    """Return the problem of a topic that reads a table of Cleantail. `owners`: files that claim the name of that
+    table. `whose`: what to call the table if there are none."""
     if not owners:
         whose = f"it is {whose}"
     elif any(owner.file == claim.file for owner, _ in owners):

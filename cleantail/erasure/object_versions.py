@@ -51,7 +51,7 @@ class ObjectVersions:
 
 
 def object_versions(table: Table) -> ObjectVersions | None:
-    """Return what the bucket keeps. None for local files, which have no older versions. Only S3 can be listed."""
+    """List what the bucket keeps below the table's location. None for local files, which have no older versions."""
     location = urlsplit(table.location())
     if location.scheme in ("", "file"):
         return None

@@ -162,7 +162,7 @@ class ErasureStore:
         return requests_of(self.events(topic))
 
     def denied(self, topic: str) -> tuple[ErasureRequest, ...]:
-        """Return the requests whose keys are the topic's denylist, oldest first.
+        """Return the requests that make up the topic's denylist, oldest first.
 
         Raises CleantailError if the secret is missing, or another one than that which made their marks."""
         events = self._load(ERASURES)
