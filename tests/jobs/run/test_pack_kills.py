@@ -28,7 +28,7 @@ WELL, FILES, HUGE = 27, 2, 60_000
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 BROKEN = {
     "kills-yaml": "segment.ms",
-    "kills-no-json": "a.jsonl:",
+    "kills-no-json": ".jsonl:121: not JSON",
     "kills-other-topic": "another",
     "kills-contradiction": "offset",
     "kills-gzip": "gz",
