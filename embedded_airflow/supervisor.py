@@ -65,7 +65,7 @@ def up(home: Path, port: int) -> None:
     note = {"pid": process.pid, "port": port, "started": psutil.Process(process.pid).create_time()}
     (home / STATE).write_text(json.dumps(note), encoding="utf-8")
     print("starting Airflow ...", flush=True)
-    if not _wait_until_healthy(process, port):
+    if not wait_until_healthy(process, port):
         down(home)
         raise CleantailError(f"Airflow did not become healthy; the end of {home / 'airflow.log'}:\n{_tail(home)}")
     _say(home, port, "is up")
@@ -87,7 +87,10 @@ def _refuse_taken(port: int) -> None:
             ) from None
 
 
-def _wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> bool:
+def wait_until_healthy(process: subprocess.Popen[bytes], port: int) -> bool:
+    """Wait until scheduler and DAG processor are healthy. Return False if the process ends before, or after
+    HEALTHY_WITHIN_S."""
+
     def known() -> bool:
         return process.poll() is not None or _is_healthy(_health(port))
 

@@ -14,7 +14,6 @@ from benchmarks.harness.fresh_process import BenchmarkError
 from benchmarks.harness.lake import Lake, spark_jars
 from differential.broker import ROOT
 
-CLEANTAIL = ("-m", "cleantail_cli")
 NOTHING: dict[str, str] = {}
 
 
@@ -37,9 +36,10 @@ def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, 
     return seconds
 
 
-def cleantail(lake: Lake, *arguments: str, config: Path | None = None) -> float:
-    """Return the seconds of `cleantail ARGUMENTS`."""
-    return timed(lake, [*CLEANTAIL, *arguments, "--config", str(config or lake.config)])
+def cleantail(lake: Lake, *arguments: str, config: Path | None = None, before: str = "") -> float:
+    """Return the seconds of `cleantail ARGUMENTS`. `before`: Python code that the process runs first."""
+    code = f"{before}\nfrom cleantail_cli.app import run_and_exit\nrun_and_exit()"
+    return timed(lake, ["-c", code, *arguments, "--config", str(config or lake.config)])
 
 
 def saved(lake: Lake) -> Callable[[], None]:
