@@ -82,18 +82,24 @@ OVERTAKEN = "older than last sequence number"
 """Part of PyIceberg's ValueError for a snapshot that was built before another writer added one, on any branch."""
 
 
-def settled(change: Callable[[], T], taken: Callable[[], T | None] = lambda: None) -> T:
+def settled(
+    change: Callable[[], T],
+    taken: Callable[[], T | None] = lambda: None,
+    unsure: type[Exception] | tuple[type[Exception], ...] = (),
+) -> T:
     """Make a change of a catalog through PyIceberg. If the answer is unclear, find out whether the change was made.
 
     `taken` returns the result of a change that was made in spite of its answer, else None. Without it the change must
-    be idempotent, such as setting a property. Raises the error of the last try.
+    be idempotent, such as setting a property. `unsure`: further errors after which the change is sent again. Raises the
+    error of the last try.
     """
 
     def once() -> T:
         try:
             return change()
         except Exception as error:
-            is_unsure = UNSURE & {kind.__name__ for kind in type(error).__mro__} or type(error).__name__ == UNNAMED
+            names = {kind.__name__ for kind in type(error).__mro__}
+            is_unsure = isinstance(error, unsure) or UNSURE & names or type(error).__name__ == UNNAMED
             if not is_unsure and not (isinstance(error, ValueError) and OVERTAKEN in str(error)):
                 raise
             if (done := taken()) is not None:

@@ -64,8 +64,12 @@ def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str
     try:
         settled(write)
     except NoSuchNamespaceError:
-        settled(lambda: catalog.create_namespace_if_not_exists(namespace))
-        settled(write)
+
+        def create_and_write() -> None:
+            catalog.create_namespace_if_not_exists(namespace)
+            write()
+
+        settled(create_and_write, unsure=NoSuchNamespaceError)
 
 
 def property_name(prefix: str, *identity: object) -> str:

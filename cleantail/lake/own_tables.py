@@ -45,10 +45,15 @@ def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | N
     if found is not None:
         table = found
     else:
+        from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+        def create() -> Table:
+            catalog.create_namespace_if_not_exists(namespace)
+            return catalog.create_table_if_not_exists(f"{namespace}.{name}", schema, properties=FORMAT | PROPERTIES)
+
         with exclusive(platform.home, "evidence"):  # PyIceberg fails if two create a namespace at the same time
-            settled(lambda: catalog.create_namespace_if_not_exists(namespace))
-            properties, full_name = FORMAT | PROPERTIES, f"{namespace}.{name}"
-            table = settled(lambda: catalog.create_table_if_not_exists(full_name, schema, properties=properties))
+            # a catalog may refuse either as existing, and not have it
+            table = settled(create, unsure=(NoSuchNamespaceError, NoSuchTableError))
             keep_first_metadata(table)
 
     def complete() -> None:

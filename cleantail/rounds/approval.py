@@ -216,9 +216,15 @@ def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
 
 def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
     """Store the question or the answer, in place of the last one of its kind."""
-    settled(lambda: catalog.create_namespace_if_not_exists(topic.own_namespace))
+    from pyiceberg.exceptions import NoSuchNamespaceError
+
     updates = {_property(topic, answer.kind): ANSWER_JSON.text(answer)}
-    settled(lambda: catalog.update_namespace_properties(topic.own_namespace, updates=updates))
+
+    def write() -> None:
+        catalog.create_namespace_if_not_exists(topic.own_namespace)
+        catalog.update_namespace_properties(topic.own_namespace, updates=updates)
+
+    settled(write, unsure=NoSuchNamespaceError)  # a catalog may refuse it as existing, and not have it
 
 
 def _property(topic: Topic, kind: str) -> str:

@@ -218,11 +218,17 @@ class TopicTable:
     def _create(self) -> None:
         """Create the table, and its namespace if that does not exist. Another process may create either first."""
         if not self.in_catalog.namespace_exists():
-            namespace = f"CREATE NAMESPACE IF NOT EXISTS {self.name.rpartition('.')[0]}"
+            namespace = self.name.rpartition(".")[0]
+
+            def namespace_made_or_there() -> None:
+                self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
+                if not self.in_catalog.namespace_exists():
+                    raise OvertakenError(f"the catalog says that namespace {namespace} exists, and does not have it")
+
             try:
-                repeat(lambda: self.spark.sql(namespace))
+                repeat(namespace_made_or_there)
             except Py4JJavaError:  # another process may have created it after the catalog's check: then it exists now
-                self.spark.sql(namespace)
+                namespace_made_or_there()
         columns = ", ".join(f"`{name}` {kind}" for name, kind in (COLUMNS | {TOMBSTONE: "boolean"}).items())
         new = NewTable(columns, PARTITION, OFFSET, table_properties(self.topic.topic, self.topic.config))
 

@@ -7,12 +7,19 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+import pyarrow as pa
 import pytest
 
+from cleantail.config.topic import Topic
+from cleantail.lake.catalogs import kept_catalog
+from cleantail.lake.own_namespace import write_properties
+from cleantail.lake.own_tables import own_table
+from cleantail.rounds.approval import Answer, write_answer
 from spark_jobs.iceberg import commits
 from tests.catalog_door import FAULTS, Fault
 from tests.jobs.catalog_sites import site
 from tests.jobs.iceberg.stations import STATIONS, adopted, end
+from tests.jobs.round.test_rounds import record
 
 pytestmark = pytest.mark.integration
 
@@ -90,6 +97,41 @@ def test_a_load_of_a_table_that_a_rest_catalog_does_not_answer_is_sent_again(sho
         catalog.door.fails_every = 0
     assert [code for code, *_ in done] == codes, done
     assert catalog.door.failed > 1
+
+
+def make_own_table(shop, namespace):
+    own_table(shop.platform(), "made", pa.schema([("offset", pa.int64())]), None)
+
+
+def write_a_property(shop, namespace):
+    write_properties(kept_catalog(shop.platform()), namespace, {"a": "1"}, set())
+
+
+def answer_a_question(shop, namespace):
+    topic = Topic.model_validate({"topic": "asked", "table": f"{namespace}.asked"})
+    write_answer(
+        kept_catalog(shop.platform()), topic, Answer("asked", "compact", "r1", "ab", "cd", 5, True, "7", "Zoë", 6)
+    )
+
+
+def ingest_first(shop, namespace):
+    topic = shop.topic(namespace.replace("_", "-"))
+    shop.ok("ingest", topic, "--file", shop.file("a.jsonl", [record(0, "k", "v")]))
+
+
+@pytest.mark.parametrize("create", [make_own_table, write_a_property, answer_a_question, ingest_first])
+def test_a_creation_that_a_rest_catalog_refuses_as_existing_and_does_not_have_is_sent_again(shop, catalog, create):
+    namespace = f"refused_{create.__name__}"
+    defaults = json.loads((shop.config / "defaults.yaml").read_text())
+    defaults["platform"]["catalog"]["namespace"] = namespace
+    (shop.config / "defaults.yaml").write_text(json.dumps(defaults))
+    catalog.door.fault = fault = Fault(*FAULTS["409 before"])
+    try:
+        create(shop, namespace)
+    finally:
+        catalog.door.fault = None
+    assert "/v1/namespaces" in fault.wrong
+    assert (f"/v1/namespaces/{namespace}/tables" in fault.wrong) == (create in (make_own_table, ingest_first))
 
 
 @pytest.mark.parametrize("by", ["before the command", "before its commit"])

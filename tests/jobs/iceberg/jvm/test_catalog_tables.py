@@ -58,6 +58,20 @@ def test_a_namespace_is_made_with_its_first_table(new_table):
     assert table.in_catalog.namespace_exists() and table.exists()
 
 
+def test_a_namespace_that_is_refused_as_existing_and_is_not_there_is_made_again(new_table, spark, monkeypatch):
+    table, sent = new_table("made-late", table="late_namespace.made_late"), []
+    real = type(spark).sql
+
+    def sql(session, statement):
+        sent.append(statement)
+        return real(session, statement) if len(sent) > 1 else None  # IF NOT EXISTS hides the refusal
+
+    monkeypatch.setattr(type(spark), "sql", sql)
+    table.ensure()
+    assert table.in_catalog.namespace_exists()
+    assert "CREATE NAMESPACE" in sent[0] and sent[0] == sent[1]
+
+
 def test_a_view_of_the_topics_name_is_an_error(new_table, spark):
     table = new_table("made-as-view")
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.name.rpartition('.')[0]}")
