@@ -8,12 +8,7 @@
    by its *point*, such as `compact: publish`, and answers it wrongly, late, twice or never. It also kills or stops the
    machine at that moment, or changes the disk.
 3. A *history* (`histories`) is a list of acts, drawn from a seed: records, commands, their faults, other engines.
-   Faults are dealt out in turn, so that each kind comes to each point.
-4. While a history is played (`play`), the *oracle* (`oracle`) writes down which records were acknowledged. After each
-   act it compares the table with Kafka's rules. At the end the topic is settled by plain runs without faults: no
-   record may be missing, no superseded one and no expired tombstone may be left.
-5. A history that fails is saved with its acts, is played again by `--replay FILE`, and is made shorter by `--shrink`.
-   The summary lists each point with the faults that it met.
-
-The exit codes are 0 for no finding, 1 for a finding or a point without a fault, 2 if the site does not start.
+4. While a history is played (`play`), the *oracle* (`oracle`) notes acknowledged records. After each act it compares
+   the table with Kafka's rules. At the end, runs without faults must settle the topic.
+5. A history that fails is saved, and the exit code is 1. `--replay` plays it again, and `--shrink` makes it shorter.
 """

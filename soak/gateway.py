@@ -39,6 +39,8 @@ ANSWERS: dict[str, tuple[int, int | None]] = {
 None: the catalog's last). A request that is `late` is delivered after its answer."""
 PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")
 """Faults of the machine that sent the request: it is killed whole, it loses its driver only, or it stands still."""
+PAUSED = ("orphan", "stop")
+"""Their request or its answer goes on after what happens meanwhile."""
 DISK = ("full disk", "full home", "read-only home", "lost vectors", "cut vectors", "lost data", "cut data")
 """Faults of the disk from this request on, until the command ends."""
 
@@ -209,9 +211,9 @@ class _Handler(Relay):
         after = fault.how.endswith(" after")
         answer = self.delivered(request) if after else None
         door.act(fault.how)
-        if fault.how.startswith("stop"):
+        if fault.how.startswith(PAUSED):
             door.released.wait()
-        if fault.how.startswith(("kill", "orphan")) and answer is None:
+        if fault.how == "kill before":
             self.close_connection = True
             return None
         return self.answer(*(answer or self.delivered(request)))

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
-from soak.gateway import ANSWERS, DISK, PROCESS, Fault
+from soak.gateway import ANSWERS, DISK, PAUSED, PROCESS, Fault
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -51,7 +51,7 @@ class Record(NamedTuple):
 @dataclass(frozen=True)
 class Act:
     """What happens next. `at` is the clock of a command in ms after the beginning of the history. `meanwhile` happens
-    while the machine stands still, or at the same time if it does not. `file` is the number of an ingested file.
+    while the machine is paused, else at the same time. `file` is the number of an ingested file.
     `aborted` are records of transactions that are aborted. `configs` change those of the topic. `codes` are the exit
     codes that a run without a fault may have."""
 
@@ -188,7 +188,7 @@ class _Drawing:
         command, kind, how = dealt
         fault = _fault(dealt, self.rng.randint(1, self.points[command][kind]))
         *acts, act = self.ingest(fault) if command == "ingest" else [self.command(command, fault)]
-        if how.startswith("stop") or self.rng.random() < 0.3:
+        if how.startswith(PAUSED) or self.rng.random() < 0.3:
             act = replace(act, meanwhile=tuple(self.meanwhile(act)))
         return [*acts, act]
 
@@ -196,7 +196,7 @@ class _Drawing:
         """Return an act of another machine at the same time: the same act, or another one."""
         again = replace(act, fault=None)
         more = [*self.ingest(), self.command("compact"), self.command("reclaim")]
-        if self.source == KAFKA and act.fault and not act.fault.how.startswith("stop"):
+        if self.source == KAFKA and act.fault and not act.fault.how.startswith(PAUSED):
             more.append(Act("broker restarts"))
         other = (act.machine + 1) % self.machines
         return [replace(each, machine=other) for each in self.rng.sample([again, again, *more], 2)]

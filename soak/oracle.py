@@ -159,7 +159,7 @@ def open_catalog(settings: Mapping[str, Any], login: Mapping[str, str]) -> Catal
 
 def forget(catalog: Catalog, namespace: str, topic: str) -> None:
     """Drop the tables of a topic, with their files."""
-    for name in catalog.list_tables(namespace):
+    for name in catalog.list_tables(namespace) if catalog.namespace_exists(namespace) else ():
         if name[-1].startswith(topic) and (table := load(catalog, ".".join(name))):
             catalog.drop_table(name)
             shutil.rmtree(_plain(table.location()), ignore_errors=True)

@@ -13,7 +13,7 @@ from typing import Any
 from pyiceberg.table import Table
 
 from soak import oracle
-from soak.gateway import ANSWERS, DISK
+from soak.gateway import ANSWERS, DISK, PAUSED
 from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
@@ -90,12 +90,12 @@ class Player:
             self.truth.twice = False
 
     def disturbed(self, act: Act) -> None:
-        """Run an act with its fault. What happens meanwhile runs while the machine stands still, else at once."""
+        """Run an act with its fault. What happens meanwhile runs while the machine is paused, else at once."""
         machine, ended = self.site.machines[act.machine], list[Done]()
         before = self.head()
         thread = threading.Thread(target=lambda: ended.append(self.run(act)))
         thread.start()
-        if act.fault is not None and act.fault.how.startswith("stop"):
+        if act.fault is not None and act.fault.how.startswith(PAUSED):
             while thread.is_alive() and not machine.stopped.wait(0.1):
                 pass
         others = [replace(other, fault=None, meanwhile=()) for other in act.meanwhile]

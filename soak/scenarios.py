@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from soak.gateway import ANSWERS, DISK, Fault
+from soak.gateway import ANSWERS, DISK, PAUSED, Fault
 from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
 
 CONFIGS: dict[str, object] = {
@@ -100,8 +100,13 @@ def gaps_and_new_topics() -> History:
     )  # fmt: skip
 
 
+def rewrite_before_publication() -> History:
+    """S6a: another engine rewrites all files between a round and its publication. No later act hides what that does."""
+    return _history(ingest(0, f"a=0 c {once(0)}"), compact(1000, 0, "publish", "stop before", Act("rewrite", 1)))
+
+
 def others_between_round_and_publish() -> History:
-    """S6: another engine rewrites, expires or rolls back between a round and its publication."""
+    """S6: another engine rewrites, expires, rolls back or registers between a round and its publication."""
     acts = list[Act]()
     for n, other in enumerate(("rewrite", "expiry", "manifests", "rollback by others", "file registered twice")):
         file = ingest(n, f"a={n} b={n} c d={n} {once(n)}", 6 * n)
@@ -144,7 +149,7 @@ def killed_at_each_station() -> History:
     for how in ("kill before", "kill after", "orphan before", "stop before", "stop after"):
         for kind in ("ingest", "stage", "publish", "evidence", "reclaim"):
             file = ingest(len(acts), f"a={offset} b c={offset}", offset)
-            other = (replace(file, machine=1), compact(9000 + offset, 1)) if how.startswith("stop") else ()
+            other = (replace(file, machine=1), compact(9000 + offset, 1)) if how.startswith(PAUSED) else ()
             if kind == "ingest":
                 acts.append(replace(file, fault=Fault(kind, how), meanwhile=other))
             elif kind == "reclaim":
@@ -283,13 +288,13 @@ def dead_worker_of_airflow() -> History:
 
 
 ORDER = (
-    same_file_on_two_machines, lost_answers, vectors_of_rewritten_files, others_between_round_and_publish,
-    run_of_airflow, upkeep_on_two_machines, killed_at_each_station, rounds_on_two_machines, strobing_clock,
-    registered_twice, copies_and_contradictions, forgotten_tombstone, gaps_and_new_topics, many_keys, changing_policy,
-    failing_parts, transactions, keys_of_other_bytes, restart_of_everything, slow_reader, clocks_of_two_machines,
-    creation_on_two_machines, one_home_of_two_machines, dead_worker_of_airflow, thousand_topics,
+    rewrite_before_publication, same_file_on_two_machines, lost_answers, vectors_of_rewritten_files, run_of_airflow,
+    others_between_round_and_publish, upkeep_on_two_machines, killed_at_each_station, rounds_on_two_machines,
+    strobing_clock, registered_twice, copies_and_contradictions, forgotten_tombstone, gaps_and_new_topics, many_keys,
+    changing_policy, failing_parts, transactions, keys_of_other_bytes, restart_of_everything, slow_reader,
+    clocks_of_two_machines, creation_on_two_machines, one_home_of_two_machines, dead_worker_of_airflow, thousand_topics,
 )  # fmt: skip
 """A short soak begins with a short one, and with those that meet most commits."""
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}
-OF_REST = ("S3", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3", "A1", "A2")
+OF_REST = ("S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3", "A1", "A2")
 """Scenarios whose faults name requests that only a REST catalog has."""

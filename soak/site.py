@@ -21,7 +21,7 @@ from typing import Any
 import psutil
 from pyiceberg.catalog import Catalog
 
-from soak.gateway import LOOPBACK, Door, Fault, Gateway
+from soak.gateway import LOOPBACK, PAUSED, Door, Fault, Gateway
 from soak.kafka import Broker
 from soak.oracle import open_catalog
 from soak.wire import DATABASE, Wire
@@ -32,8 +32,8 @@ from catalog_services import start_rest  # noqa: E402
 from service_processes import NotStarted as NotStarted  # noqa: E402
 from service_processes import Processes, free_port, start_postgres  # noqa: E402
 
-COMMAND_WITHIN_S = 600
-"""A command that takes longer is stuck, which is a finding."""
+COMMAND_WITHIN_S, DAG_WITHIN_S = 600, 1800
+"""A command, or a run of a DAG, that takes longer is stuck, which is a finding."""
 SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
 """What a machine gets of the environment: the login of a staging platform's catalog and store."""
 LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
@@ -68,7 +68,7 @@ class Done:
     err: str
 
     def __str__(self) -> str:
-        known = {DIED: "was killed", STUCK: f"was stuck for {COMMAND_WITHIN_S} s"}
+        known = {DIED: "was killed", STUCK: "was stuck"}
         how = known.get(self.code, f"exit code {self.code}")
         return f"{' '.join(self.argv)}: {how}\n{(self.out + self.err)[-3000:]}"
 
@@ -121,7 +121,7 @@ class Machine:
         self.door.begin(label or words[0], fault)
         is_plain = " " in words[0] or words[0] in ("sql", "watch")
         config = [] if is_plain else ["--config", str(self.config_of(allow_clock))]
-        timer = threading.Timer(COMMAND_WITHIN_S, self._give_up)
+        timer = threading.Timer(DAG_WITHIN_S if words[0] == "dag" else COMMAND_WITHIN_S, self._give_up)
         timer.start()
         self._stuck = False
         try:
@@ -179,10 +179,8 @@ class Machine:
         """Do what a request at the gateway triggers."""
         if how.startswith("kill"):
             self.kill()
-        elif how.startswith("orphan"):
-            self.kill(driver_only=True)
-        elif how.startswith("stop"):
-            self._signal(signal.SIGSTOP)
+        elif how.startswith(PAUSED):
+            self.kill(driver_only=True) if how.startswith("orphan") else self._signal(signal.SIGSTOP)
             self.stopped.set()
         elif how == "full disk":
             self._fill(self.warehouse)

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from soak.gateway import AWAY_S, DISK, LOOPBACK, PROCESS, SILENCE_S, Door
+from soak.gateway import AWAY_S, DISK, LOOPBACK, PAUSED, PROCESS, SILENCE_S, Door
 
 STATEMENTS = {
     b"UPDATE iceberg_tables": "commit",
@@ -118,9 +118,9 @@ class _Connection:
         if how.startswith(("closed", "silent", "away")):
             return False
         self.door.act(how)
-        if how.startswith("stop"):
+        if how.startswith(PAUSED):
             self.door.released.wait()
-        if how.startswith(("kill", "orphan")):
+        if how.startswith("kill"):
             return is_after
         if is_after:
             self.client.sendall(b"".join(self.held or ()))

@@ -30,6 +30,9 @@ MUTANTS = {
     "a commit takes 409 for no": [
         (COMMITS, "return next((metadata for metadata in sent if _is_taken(metadata, table)), None)", "return None"),
     ],
+    "a publish does not miss rewritten files": [
+        (COMMITS, "    delta.validateDataFilesExist(referenced)\n", ""),
+    ],
     "a publish does not validate": [
         (COMMITS, ".newRowDelta().validateFromSnapshot(since).validateDeletedFiles()", ".newRowDelta()"),
         (COMMITS, "    delta.validateDataFilesExist(referenced)\n", ""),
@@ -52,15 +55,44 @@ MUTANTS = {
 @pytest.mark.timeout(60 * WITHIN_MINUTES + 300)
 @pytest.mark.parametrize("name", MUTANTS)
 def test_the_soak_finds_a_mutant(name, tmp_path):
-    checkout = tmp_path / "checkout"
+    mutate(tmp_path / "checkout", name)
+    found = first_finding(tmp_path / "checkout", tmp_path / "failures")
+    print(f"{name}: {found}")
+    assert found, f"the soak did not find it in {WITHIN_MINUTES} minutes: {name}"
+
+
+@pytest.mark.deep
+@pytest.mark.integration
+@pytest.mark.spark
+@pytest.mark.timeout(1800)
+def test_a_shrunk_history_fails_until_the_product_is_mended(tmp_path):
+    checkout, failures = tmp_path / "checkout", tmp_path / "failures"
+    mutate(checkout, "a publish does not miss rewritten files")
+    assert soak(checkout, failures, "--scenario", "S6a") == 1
+    assert soak(checkout, failures, "--shrink", str(failures / "S6a.json")) == 1
+    again = "--replay", str(failures / "S6a.short.json")
+    assert soak(checkout, failures, *again) == 1
+    copy_checkout(checkout)
+    assert soak(checkout, failures, *again) == 0
+
+
+def mutate(checkout: Path, name: str) -> None:
     copy_checkout(checkout)
     for file, text, other in MUTANTS[name]:
         source = (checkout / file).read_text()
         assert source.count(text) == 1, f"{file} has changed: {text}"
         (checkout / file).write_text(source.replace(text, other))
-    found = first_finding(checkout, tmp_path / "failures")
-    print(f"{name}: {found}")
-    assert found, f"the soak did not find it in {WITHIN_MINUTES} minutes: {name}"
+
+
+def soak(checkout: Path, failures: Path, *options: str) -> int:
+    """Run the soak in a checkout to its end, and return its exit code."""
+    command = [sys.executable, "-m", "soak", "--no-kafka", "--save", str(failures), *options]
+    return subprocess.run(command, cwd=checkout, env=environment(checkout), check=False).returncode
+
+
+def environment(checkout: Path) -> dict[str, str]:
+    home = os.environ.get("CLEANTAIL_HOME") or str(ROOT / ".cleantail")
+    return {**os.environ, "CLEANTAIL_HOME": home, "PYTHONPATH": str(checkout), "PYTHONUNBUFFERED": "1"}
 
 
 def copy_checkout(to: Path) -> None:
@@ -74,11 +106,11 @@ def copy_checkout(to: Path) -> None:
 
 def first_finding(checkout: Path, failures: Path) -> str | None:
     """Run the soak in a checkout until it reports a finding, and return the finding's first lines with its time."""
-    env = os.environ | {"CLEANTAIL_HOME": os.environ.get("CLEANTAIL_HOME") or str(ROOT / ".cleantail")}
-    env |= {"PYTHONPATH": str(checkout), "PYTHONUNBUFFERED": "1"}
     command = [sys.executable, "-m", "soak", "--minutes", str(WITHIN_MINUTES), "--save", str(failures)]
     began = time.monotonic()
-    with subprocess.Popen(command, cwd=checkout, env=env, stdout=subprocess.PIPE, text=True) as process:
+    with subprocess.Popen(
+        command, cwd=checkout, env=environment(checkout), stdout=subprocess.PIPE, text=True
+    ) as process:
         assert process.stdout is not None
         try:
             for line in process.stdout:
