@@ -188,8 +188,8 @@ class ErasureStore:
             raise TableError(f"table {ERASED_KEYS} is missing: it has the keys of request {requests[0].id}")
         secret = ErasureSecret.from_environ(self._platform.env)
         # all requests in one scan: a scan for each would plan the whole table each time
-        only = {"request": requests[0].id} if len(requests) == 1 else {}
-        of_topic = _rows(table, {"topic": topic, **only}, ("request", "number", "tags", "marks"))
+        ids = [request.id for request in requests]
+        of_topic = _rows(table, {"topic": [topic], "request": ids}, ("request", "number", "tags", "marks"))
         tags, marks = [], []
         for request in requests:
             _require_secret(secret, request)
@@ -229,7 +229,7 @@ def events_in(table: Table, topic: str | None = None) -> list[ErasureEvent]:
             DETAILS_JSON.value(row["details"], f"column details of {ERASURES}"),
             row["certificate"],
         )
-        for row in _rows(table, {"topic": topic} if topic is not None else {}).to_pylist()
+        for row in _rows(table, {"topic": [topic]} if topic is not None else {}).to_pylist()
     ]
 
 
@@ -284,12 +284,13 @@ def _denied(topic: str) -> str:
     return property_name(PROPERTY_DENIED, topic)
 
 
-def _rows(table: Table, values: Mapping[str, str], columns: Sequence[str] = ("*",)) -> pa.Table:
-    """Return the rows that have all these values. Raises TableError if a file of the table is damaged."""
-    from pyiceberg.expressions import AlwaysTrue, And, EqualTo
+def _rows(table: Table, values: Mapping[str, Sequence[str]], columns: Sequence[str] = ("*",)) -> pa.Table:
+    """Return the rows that have one of the values in each of the named columns. Raises TableError if a file of the
+    table is damaged."""
+    from pyiceberg.expressions import AlwaysTrue, And, In
 
     condition: BooleanExpression = AlwaysTrue()
-    for name, value in values.items():
-        condition = And(condition, EqualTo(name, value))
+    for name, allowed in values.items():
+        condition = And(condition, In(name, allowed))
     with named_if_damaged(table, f"a file of snapshot {table.metadata.current_snapshot_id}"):
         return table.scan(row_filter=condition, selected_fields=tuple(columns)).to_arrow()

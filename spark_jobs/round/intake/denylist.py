@@ -1,8 +1,8 @@
 """Keep records with erased keys out of the table, in every kind of ingestion (cleantail.erasure.requests).
 
 1. Each ingestion, and each portion of one, reads the requests of the topic once. If the topic has no denylist, that
-   takes one request to the catalog, and no key is compared. The keys of the same requests are read and sent once for
-   an application: they never change.
+   takes one request to the catalog, and no key is compared. An application reads and sends the keys of a request once:
+   they never change. After another request it sends only the new keys, while they are few.
 2. Tasks compare the keys of whole batches, before they write a file. If Spark writes, they do so before Spark sorts.
 3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
 4. A request that is approved meanwhile sets a property of the topic's table, and of its side table (`note_denylist`).
@@ -13,9 +13,10 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -36,8 +37,29 @@ from spark_jobs.iceberg.commits import Load, change_properties, require_denylist
 from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 from spark_jobs.iceberg.tables import TopicTable
 
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_Part = tuple[frozenset[str], Broadcast[ErasedKeys]]
+"""The ids of requests, and their keys."""
 Erased = Mapping[int, tuple[int, int, int]]
 """Partition -> (records with an erased key, their lowest offset, their highest)."""
+
+
+@dataclass(frozen=True, slots=True)
+class SentKeys:
+    """The erased keys of some requests of a topic, as an application has sent them: most of them, and those that came
+    later. It can be pickled as part of a task's function."""
+
+    parts: tuple[Broadcast[ErasedKeys], ...]
+
+    def found(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
+        """Return whether each key is erased. A null key is not."""
+        first, *later = (part.value for part in self.parts)
+        found = first.found(keys)
+        for part in later:
+            found |= part.found(keys)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +69,7 @@ class Denylist:
     `version`: the property of the topic's table at the start; None if it has none."""
 
     version: str | None
-    keys: Broadcast[ErasedKeys] | None = None
+    keys: SentKeys | None = None
 
     @classmethod
     def of(cls, table: TopicTable) -> Denylist:
@@ -75,7 +97,7 @@ class Denylist:
         def left(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             context, found = TaskContext.get(), dict[int, tuple[int, int, int]]()
             for batch in batches:
-                kept, erased = without_erased(batch, keys.value)
+                kept, erased = without_erased(batch, keys)
                 found = merged(found, erased)
                 yield kept
             if found and context is not None:
@@ -84,23 +106,48 @@ class Denylist:
         return frame.mapInArrow(left, frame.schema), SideRows(counts)
 
 
+def denied_keys(table: TopicTable, ids: Collection[str]) -> SentKeys | None:
+    """Return the keys of these requests of the topic; None without requests. Raises CleantailError if they cannot be
+    compared with keys."""
+    if not ids:
+        return None
+    store = ErasureStore(table.platform)
+    requests = [request for request in store.requests(table.topic.topic) if request.id in ids]
+    return _sent(table.spark.sparkContext, store, requests)
+
+
 MOST_SENT = 4
-"""Maximum number of denylists that an application keeps. A million keys have 48 MB, which Spark may move to disk."""
+"""Maximum number of topics whose keys an application keeps. A million keys have 48 MB, which Spark may move to disk."""
+FEW = 8
+"""Keys that came later are sent by themselves while the others are so many times as many."""
 _sending = threading.Lock()
-_kept: dict[tuple[str, ...], Broadcast[ErasedKeys]] = {}
+_kept: dict[tuple[str, str], tuple[_Part, ...]] = {}
 
 
-def _sent(context: SparkContext, store: ErasureStore, requests: Sequence[ErasureRequest]) -> Broadcast[ErasedKeys]:
-    """Return the keys of the requests, as this application has sent them, or send them."""
-    name = (context.applicationId, *sorted(request.id for request in requests))
+def _sent(context: SparkContext, store: ErasureStore, requests: Sequence[ErasureRequest]) -> SentKeys:
+    """Return the keys of the requests of a topic, as this application has sent them. Send those that it has not."""
+    name, by_id = (context.applicationId, requests[0].topic), {request.id: request for request in requests}
+
+    def send(ids: Collection[str]) -> _Part:
+        return frozenset(ids), context.broadcast(store.keys_of([by_id[each] for each in ids]))
+
+    def count(ids: Collection[str]) -> int:
+        return sum(by_id[each].keys for each in ids)
+
     with _sending:
-        keys = _kept.pop(name, None)
-        if keys is None:
-            while len(_kept) >= MOST_SENT:
-                del _kept[next(iter(_kept))]
-            keys = context.broadcast(store.keys_of(requests))
-        _kept[name] = keys  # the newest is last
-        return keys
+        parts = [part for part in _kept.pop(name, ()) if part[0] <= by_id.keys()]  # without those that were lifted
+        first = max(parts, key=lambda part: count(part[0]), default=None)
+        later = by_id.keys() - (first[0] if first else ())
+        if first is None or FEW * count(later) > count(first[0]):
+            parts = [send(by_id)]
+        elif later:
+            parts = [first, next((part for part in parts if part[0] == later), None) or send(later)]
+        else:
+            parts = [first]
+        while len(_kept) >= MOST_SENT:
+            del _kept[next(iter(_kept))]
+        _kept[name] = tuple(parts)  # the newest is last
+    return SentKeys(tuple(keys for _, keys in parts))
 
 
 class SideRows:
@@ -129,7 +176,7 @@ class _Counts(AccumulatorParam[dict[tuple[str, int], Erased]]):
         return value1 | value2
 
 
-def without_erased(batch: pa.RecordBatch, keys: ErasedKeys) -> tuple[pa.RecordBatch, Erased]:
+def without_erased(batch: pa.RecordBatch, keys: SentKeys) -> tuple[pa.RecordBatch, Erased]:
     """Return the batch without records of erased keys, and how many those were."""
     found = keys.found(batch.column(KEY))
     if not found.any():

@@ -26,10 +26,8 @@ import pyarrow.compute as pc
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
-from pyspark.core.broadcast import Broadcast
 
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, VALUE
-from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.errors import CleantailError
 from spark_jobs.engine.table_files import new_data_files, write_settings
 from spark_jobs.engine.tasks import run_stored, with_store
@@ -38,7 +36,7 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import schema_json
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.denylist import Denylist, Erased, merged, without_erased
+from spark_jobs.round.intake.denylist import Denylist, Erased, SentKeys, merged, without_erased
 
 logger = logging.getLogger("cleantail.ingest")
 T = TypeVar("T")
@@ -57,11 +55,11 @@ class FileTarget:
     schema: pa.Schema
     settings: WriteSettings
     location: str
-    keys: Broadcast[ErasedKeys] | None
+    keys: SentKeys | None
 
     def kept(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Erased]:
         """Return the batch without records of erased keys, and how many those were."""
-        return (batch, {}) if self.keys is None else without_erased(batch, self.keys.value)
+        return (batch, {}) if self.keys is None else without_erased(batch, self.keys)
 
 
 @dataclass(frozen=True, slots=True)

@@ -272,10 +272,17 @@ def test_without_the_secret_nothing_is_ingested_into_a_topic_with_erased_keys(wo
     assert values(workshop, topic) == [(0, "v"), (2, "w")]
 
 
+@pytest.mark.parametrize(
+    ("keys", "reads"),
+    [
+        pytest.param([b"a"], [[1], [1, 2], [1, 2, 1]], id="as many as before"),
+        pytest.param([b"a", *(b"absent-%d" % n for n in range(20))], [[1], [1, 1], [1, 1]], id="few"),
+    ],
+)
 def test_an_application_reads_the_marks_of_the_same_requests_once_and_those_of_a_new_one_at_once(
-    workshop, deny, monkeypatch
+    workshop, deny, monkeypatch, keys, reads
 ):
-    topic, read = workshop.topic("denied-once"), []
+    topic, read = workshop.topic(f"denied-once-{len(keys)}"), []
     keys_of = ErasureStore.keys_of
 
     def noted(self, requests):
@@ -289,11 +296,12 @@ def test_an_application_reads_the_marks_of_the_same_requests_once_and_those_of_a
         return workshop.json("ingest", topic, "--file", workshop.file(f"{offset}.jsonl", lines))["records"]
 
     assert ingest_keys(0, "a", "b", "c") == 3 and not read
-    first = deny(topic, b"a")
+    first = deny(topic, *keys)
     assert ingest_keys(10, "a", "b", "c") == 2 and ingest_keys(20, "a", "b", "c") == 2
-    assert read == [1]
+    assert read == reads[0]
     deny(topic, b"b")
-    assert ingest_keys(30, "a", "b", "c") == 1 and read == [1, 2]
+    assert ingest_keys(30, "a", "b", "c") == 1 and ingest_keys(40, "a", "b", "c") == 1
+    assert read == reads[1]
     assert workshop.run("erasures", topic, "--lift", first.id)[0] in (0, 1)
-    assert ingest_keys(40, "a", "b", "c") == 2 and ingest_keys(50, "a", "b", "c") == 2
-    assert read == [1, 2, 1]
+    assert ingest_keys(50, "a", "b", "c") == 2 and ingest_keys(60, "a", "b", "c") == 2
+    assert read == reads[2]
