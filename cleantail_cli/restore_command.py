@@ -117,6 +117,7 @@ class Restored:
     def document(self) -> dict[str, Any]:
         result = self.result
         totals = {"written": result.written, FOUND: result.already_written, "verified": result.verified}
+        totals["erased"] = result.erased
         plain = RESTORE_RESULT_JSON.plain(result)
         partitions = [
             {FOUND if name == "already_written" else name: n for name, n in log.items()} for log in plain["partitions"]
@@ -132,6 +133,11 @@ class Restored:
             f"{self.topic.topic}: {which} of snapshot {result.snapshot_id} in {result.target}: "
             f"{counted(result.verified, 'record')}, each read back as the archive has it"
         )
+        if result.erased:
+            page.warning(
+                f"{counted(result.erased, 'record')} of erased keys left out. To write them too, lift the requests: "
+                f"cleantail erasures {self.topic.topic} --lift REQUEST. Then restore into an empty topic"
+            )
         if result.without_type:
             page.warning(
                 f"{counted(result.without_type, 'record')} had a timestamp set by the broker (LogAppendTime): the "

@@ -9,6 +9,7 @@ then appends the rest. A killed run or a retried task continues in the same way.
 2. All other files are sorted in the task's database, which spills to disk.
 3. Copies of a record are written once (semantics.md 3.5). Two different records at one offset are an error: a restore
    does not choose between them.
+4. Records of erased keys are left out, as if the log did not have them.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from spark_jobs.engine.task_keys import reading, task_database
 from spark_jobs.engine.task_records import require_place
 from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, Projection, as_topic_column, has_offsets, parts_in
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
+from spark_jobs.round.intake.denylist import SentKeys
 
 STAMP = "stamp"
 RECORD = pa.schema(
@@ -51,6 +53,8 @@ RECORD = pa.schema(
 BATCH_BYTES = 8 << 20
 BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
 """Types of a key or value that hold exactly Kafka's bytes."""
+Denied = SentKeys | None
+"""The erased keys that a restore leaves out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,15 +77,15 @@ class SnapshotLog:
     memory_bytes: int
 
 
-def ordered_batches(io: FileIO, source: SnapshotLog) -> Iterator[pa.RecordBatch]:
-    """Yield the live records of the log (RECORD), copies included.
+def ordered_batches(io: FileIO, source: SnapshotLog, denied: Denied = None) -> Iterator[pa.RecordBatch]:
+    """Yield the live records of the log (RECORD) without denied keys, copies included.
 
     Raises TableError for a file that contradicts its metadata, or whose keys or values are not bytes."""
     for group in overlapping(source.files):
         if len(group) == 1 and _in_order(io, source, group[0]):
-            yield from _live(io, source, group[0])
+            yield from _live(io, source, group[0], denied)
         else:
-            yield from _sorted(io, source, group)
+            yield from _sorted(io, source, group, denied)
 
 
 def overlapping(files: Sequence[LogFile]) -> list[list[LogFile]]:
@@ -164,12 +168,14 @@ def _chosen(source: SnapshotLog, arrays: Mapping[str, pa.Array]) -> Booleans:
     return chosen
 
 
-def _live(io: FileIO, source: SnapshotLog, file: LogFile) -> Iterator[pa.RecordBatch]:
+def _live(io: FileIO, source: SnapshotLog, file: LogFile, denied: Denied) -> Iterator[pa.RecordBatch]:
     for arrays in file_batches(io, source, file, (PARTITION, OFFSET, TIMESTAMP, KEY, VALUE, HEADERS)):
         records = len(arrays[OFFSET])
         columns = [arrays[OFFSET], _stamps(arrays.get(TIMESTAMP), records)]
         columns += [arrays.get(name, pa.nulls(records, RECORD.field(name).type)) for name in (KEY, VALUE, HEADERS)]
         batch = pa.RecordBatch.from_arrays(columns, schema=RECORD)
+        if denied is not None:
+            batch = batch.filter(pa.array(~denied.found(batch.column(KEY))))
         yield batch if source.tombstones else batch.filter(pc.is_valid(batch.column(VALUE)))
 
 
@@ -183,8 +189,8 @@ def _stamps(timestamps: pa.Array | None, records: int) -> pa.Array:
     return pa.array(known, pa.int64(), mask=null if null.any() else None)
 
 
-def _sorted(io: FileIO, source: SnapshotLog, files: Sequence[LogFile]) -> Iterator[pa.RecordBatch]:
-    batches = (batch for file in files for batch in _live(io, source, file))
+def _sorted(io: FileIO, source: SnapshotLog, files: Sequence[LogFile], denied: Denied) -> Iterator[pa.RecordBatch]:
+    batches = (batch for file in files for batch in _live(io, source, file, denied))
     with task_database(1, source.memory_bytes) as database, reading(database, "record", RECORD, batches):
         for batch in database.sql(f'SELECT * FROM record ORDER BY "{OFFSET}"').to_arrow_reader(_fitting(io, files)):
             columns = (column.cast(kind) for column, kind in zip(batch.columns, RECORD.types, strict=True))
@@ -310,16 +316,18 @@ class LogProgress:
     written: int = 0
 
 
-def look_at_log(store: Mapping[str, str], source: SnapshotLog) -> LogFacts:
-    """Return the facts of the records to write, from offsets and timestamps.
+def look_at_log(store: Mapping[str, str], source: SnapshotLog, denied: Denied = None) -> LogFacts:
+    """Return the facts of the records to write, from offsets and timestamps, and the number of those left out.
 
-    Reads values only if no other column shows which of them are null."""
+    Reads values only if no other column shows which of them are null, and keys only if some are denied."""
     io, tally = load_file_io(dict(store), source.location), _Tally()
     for file in source.files:
         shows_tombstones = () if source.tombstones or file.null_values == 0 else (TOMBSTONE if file.marked else VALUE,)
-        columns = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, *shows_tombstones)
+        of_key = (KEY,) if denied is not None else ()
+        columns = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE, *of_key, *shows_tombstones)
         for arrays in file_batches(io, source, file, columns):
-            tally.add(source, arrays)
+            shown = arrays if source.tombstones else _without_tombstones(arrays)
+            tally.add(shown if denied is None else tally.without(denied, shown))
     return tally.facts(source.partition)
 
 
@@ -329,9 +337,17 @@ class _Tally:
     stamps_ms: list[int] = field(default_factory=list)
     zero_stamps: int = 0
     without_type: int = 0
+    erased: BitMap64 = field(default_factory=BitMap64)
 
-    def add(self, source: SnapshotLog, arrays: Mapping[str, pa.Array]) -> None:
-        arrays = arrays if source.tombstones else _without_tombstones(arrays)
+    def without(self, keys: SentKeys, arrays: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
+        """Return the records without those of erased keys, and count these."""
+        found = keys.found(arrays[KEY])
+        if not found.any():
+            return arrays
+        self.erased |= BitMap64(arrays[OFFSET].to_numpy(zero_copy_only=False)[found].astype(np.uint64))
+        return {name: array.filter(pa.array(~found)) for name, array in arrays.items()}
+
+    def add(self, arrays: Mapping[str, pa.Array]) -> None:
         self.offsets |= BitMap64(arrays[OFFSET].to_numpy(zero_copy_only=False).astype(np.uint64))
         if TIMESTAMP in arrays:
             stamps = arrays[TIMESTAMP].cast(pa.int64()).drop_null().to_numpy(zero_copy_only=False) // MICROS_PER_MILLI
@@ -350,6 +366,7 @@ class _Tally:
             newest_ms=max(self.stamps_ms, default=None),
             zero_stamps=self.zero_stamps,
             without_type=self.without_type,
+            erased=len(self.erased),
         )
 
 
@@ -363,15 +380,17 @@ def _without_tombstones(arrays: Mapping[str, pa.Array]) -> Mapping[str, pa.Array
     return {name: array.filter(kept) for name, array in arrays.items()}
 
 
-def compare_log(settings: Mapping[str, str], store: Mapping[str, str], task: RestoreTask) -> LogProgress:
+def compare_log(
+    settings: Mapping[str, str], denied: Denied, store: Mapping[str, str], task: RestoreTask
+) -> LogProgress:
     """Compare all records of the partition with the first of the log. Raises RestoreMismatchError."""
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
-        return LogProgress(task.partition, compare(_feed(store, task), target, 0, target.end()))
+        return LogProgress(task.partition, compare(_feed(denied, store, task), target, 0, target.end()))
 
 
-def verify_log(settings: Mapping[str, str], store: Mapping[str, str], task: RestoreTask) -> LogProgress:
+def verify_log(settings: Mapping[str, str], denied: Denied, store: Mapping[str, str], task: RestoreTask) -> LogProgress:
     """Compare the whole partition with the whole log. Raises RestoreMismatchError."""
-    feed = _feed(store, task)
+    feed = _feed(denied, store, task)
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
         compared = compare(feed, target, 0, target.end())
         missing = sum(len(rows) for rows in feed.rest(SENT_RECORDS))
@@ -382,11 +401,11 @@ def verify_log(settings: Mapping[str, str], store: Mapping[str, str], task: Rest
     return LogProgress(task.partition, compared)
 
 
-def write_log(settings: Mapping[str, str], store: Mapping[str, str], task: RestoreTask) -> LogProgress:
+def write_log(settings: Mapping[str, str], denied: Denied, store: Mapping[str, str], task: RestoreTask) -> LogProgress:
     """Compare the records that the partition has, then append the rest of the log.
 
     Raises RestoreMismatchError if another producer writes into the partition."""
-    feed = _feed(store, task)
+    feed = _feed(denied, store, task)
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
         start, end = feed.skip(task.proved), target.end()
         if end < start:
@@ -397,13 +416,13 @@ def write_log(settings: Mapping[str, str], store: Mapping[str, str], task: Resto
         return LogProgress(task.partition, compared, _write(feed, target, task, end))
 
 
-def _feed(store: Mapping[str, str], task: RestoreTask) -> Feed:
-    return Feed(log_rows(load_file_io(dict(store), task.source.location), task.source))
+def _feed(denied: Denied, store: Mapping[str, str], task: RestoreTask) -> Feed:
+    return Feed(log_rows(load_file_io(dict(store), task.source.location), task.source, denied))
 
 
-def log_rows(io: FileIO, source: SnapshotLog) -> Iterator[Rows]:
-    """Yield the records of a log in the order of their offsets, each offset once."""
-    return once((rows_of(batch) for batch in ordered_batches(io, source)), source.partition)
+def log_rows(io: FileIO, source: SnapshotLog, denied: Denied = None) -> Iterator[Rows]:
+    """Yield the records of a log in the order of their offsets, each offset once, without denied keys."""
+    return once((rows_of(batch) for batch in ordered_batches(io, source, denied)), source.partition)
 
 
 def compare(feed: Feed, target: TargetLog, start: int, end: int) -> int:

@@ -7,6 +7,8 @@
 4. One task per partition appends the remaining records.
 5. Each partition is read back from its beginning and compared, record by record, with the archive. Then the branch is
    dropped.
+
+Records of erased keys are left out in each step. If more keys were erased meanwhile, the restore fails at its end.
 """
 
 from __future__ import annotations
@@ -18,8 +20,16 @@ from functools import partial
 
 from cleantail.errors import CleantailError, ConflictError, RestoreMismatchError
 from cleantail.human import counted
-from cleantail.kafka.restore_plan import RestoredLog, RestorePlan, RestoreResult
-from cleantail.kafka.restore_target import PIN, RESTORE_PIN_JSON, LogFacts, RestorePin, TargetTopic, require_fitting
+from cleantail.kafka.restore_plan import RestoredLog, RestorePlan, RestoreResult, denied_requests
+from cleantail.kafka.restore_target import (
+    PIN,
+    RESTORE_PIN_JSON,
+    LogFacts,
+    RestorePin,
+    TargetTopic,
+    require_denied,
+    require_fitting,
+)
 from cleantail.kafka.target_client import TargetBrokers
 from cleantail.log.segments import DataFile
 from cleantail.log.work_units import PartitionWork, WorkUnit
@@ -29,6 +39,7 @@ from spark_jobs.engine.tasks import files_of, log_tasks, run_tasks, with_footers
 from spark_jobs.iceberg.snapshot_files import union_of
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.restore_tasks import (
+    Denied,
     LogProgress,
     RestoreTask,
     SnapshotLog,
@@ -37,6 +48,7 @@ from spark_jobs.restore_tasks import (
     verify_log,
     write_log,
 )
+from spark_jobs.round.intake.denylist import denied_keys
 from spark_jobs.round.make import FIND_REMOVALS, removed_positions
 
 
@@ -121,7 +133,8 @@ class Restore:
         sources = pinned_logs(self.table, plan.pin, branch)
         # 2. refuse records that the topic would not keep
         self.progress("reading timestamps")
-        facts = run_tasks(self.table, look_at_log, sources, "read the timestamps to restore")
+        denied = denied_keys(self.table, plan.pin.denied)
+        facts = run_tasks(self.table, partial(look_at_log, denied=denied), sources, "read the timestamps to restore")
         try:
             require_fitting(plan.target, facts, clock_ms)
         except CleantailError:
@@ -131,21 +144,24 @@ class Restore:
         # 3. compare what an earlier run wrote
         max_bytes = plan.target.number("max.message.bytes")
         tasks = [RestoreTask(source, plan.target.topic, max_bytes) for source in sources]
-        compared = self._compared(plan.target, tasks)
+        compared = self._compared(plan.target, tasks, denied)
         # 4. write the rest
         self.progress("writing")
         tasks = [replace(task, proved=compared[task.partition]) for task in tasks]
-        written = self._run(write_log, tasks, "write the records")
+        written = self._run(write_log, denied, tasks, "write the records")
         # 5. read everything back
         self.progress("reading back")
-        verified = self._run(verify_log, tasks, "read the restored records back")
+        verified = self._run(verify_log, denied, tasks, "read the restored records back")
         self._require_same_topic(plan.target)
+        require_denied(plan.target, branch, plan.pin.denied, denied_requests(self.table.topic))
         self.table.drop_branches([branch])
         return _result(plan, facts, compared, written, verified)
 
-    def _run(self, work: Callable[..., LogProgress], tasks: Sequence[RestoreTask], what: str) -> list[LogProgress]:
+    def _run(
+        self, work: Callable[..., LogProgress], denied: Denied, tasks: Sequence[RestoreTask], what: str
+    ) -> list[LogProgress]:
         # The login is part of the function: Spark may write task data to a file.
-        return run_tasks(self.table, partial(work, dict(self.settings)), tasks, what)
+        return run_tasks(self.table, partial(work, dict(self.settings), denied), tasks, what)
 
     def _require_one_try(self) -> None:
         """Raise CleantailError if Spark may run two attempts of a task at the same time: both would write."""
@@ -156,7 +172,7 @@ class Restore:
                 "platform.spark.conf for a restore; nothing was written"
             )
 
-    def _compared(self, target: TargetTopic, tasks: Sequence[RestoreTask]) -> dict[int, int]:
+    def _compared(self, target: TargetTopic, tasks: Sequence[RestoreTask], denied: Denied) -> dict[int, int]:
         """Return partition -> number of records that an earlier run restored.
 
         Raises RestoreMismatchError if they are not the archive's first, ConflictError if the partition grows."""
@@ -170,7 +186,8 @@ class Restore:
                 f"topic {target.topic}: partition {moving} grows: another run of this restore, or another producer, "
                 "writes into it; nothing was written. Try again when it has ended"
             )
-        return {done.partition: done.compared for done in self._run(compare_log, tasks, "compare restored records")}
+        done = self._run(compare_log, denied, tasks, "compare restored records")
+        return {of_log.partition: of_log.compared for of_log in done}
 
     def _require_same_topic(self, target: TargetTopic) -> None:
         now = self._described(target)
@@ -197,7 +214,15 @@ def _result(
 ) -> RestoreResult:
     pin: RestorePin = plan.pin
     logs = (
-        RestoredLog(log.partition, compared[log.partition], w.written, v.compared, log.first_offset, log.last_offset)
+        RestoredLog(
+            log.partition,
+            compared[log.partition],
+            w.written,
+            v.compared,
+            log.first_offset,
+            log.last_offset,
+            log.erased,
+        )
         for log, w, v in zip(facts, written, verified, strict=True)
     )
     without_type = sum(log.without_type for log in facts)

@@ -3,6 +3,7 @@
 1. The topic must exist and have as many partitions as the archive.
 2. If a restore into this topic was begun, a branch of the table stores it (`RestorePin`), and the restore continues. If
    not, the topic must be empty, and the snapshot is the current one, or that of --as-of.
+3. A restore leaves out the keys that were erased when it began. If more are erased since, it does not continue.
 
 The settings of the clients come from a connection, a file of properties, or the environment. Brokers on the command
 line get nothing from the environment: a login is sent only to the brokers that it was configured with. They are often
@@ -21,6 +22,7 @@ from pydantic import ValidationError
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS, KafkaSource
+from cleantail.erasure.store import ErasureStore
 from cleantail.errors import CleantailError, TargetError
 from cleantail.kafka.client_settings import DEFAULTS, PREFIX, settings_of_environment
 from cleantail.kafka.import_config import client_settings
@@ -34,6 +36,7 @@ from cleantail.kafka.restore_target import (
     creation_command,
     pin_stem,
     require_configs,
+    require_denied,
     require_empty,
     require_partitions,
     require_whole,
@@ -57,6 +60,7 @@ class RestoredLog:
     verified         all records of the partition, of both kinds: each was read back and equals the archive's
     first_offset     offset in the archive of the record that has offset 0 in Kafka; None without records
     last_offset      offset in the archive of the partition's last record; None without records
+    erased           records of the archive that were left out, because their keys were erased
     """
 
     partition: int
@@ -65,6 +69,7 @@ class RestoredLog:
     verified: int
     first_offset: int | None = None
     last_offset: int | None = None
+    erased: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +99,10 @@ class RestoreResult:
     @property
     def already_written(self) -> int:
         return sum(log.already_written for log in self.partitions)
+
+    @property
+    def erased(self) -> int:
+        return sum(log.erased for log in self.partitions)
 
 
 RESTORE_RESULT_JSON: Codec[RestoreResult] = Codec(RestoreResult)
@@ -191,8 +200,14 @@ def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, 
         return _first_run(table, topic, request, target, partitions, now_ms)
     branch, pin = begun
     _require_same(table, request, pin, now_ms)
+    require_denied(target, branch, pin.denied, denied_requests(topic))
     require_whole(target)
     return RestorePlan(target, pin, branch, ())
+
+
+def denied_requests(topic: Topic) -> tuple[str, ...]:
+    """Return the ids of the requests whose erased keys stay out. Raises CleantailError without their secret."""
+    return tuple(request.id for request in ErasureStore(topic.platform).denied(topic.topic))
 
 
 def _partitions(table: Table, request: RestoreRequest) -> int:
@@ -242,6 +257,7 @@ def _first_run(
         now_ms=now_ms,
         partitions=partitions,
         starts=log_starts(table, topic.config, snapshot_id),
+        denied=denied_requests(topic),
     )
     return RestorePlan(target, pin, None, files)
 

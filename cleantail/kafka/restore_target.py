@@ -48,6 +48,7 @@ class RestorePin:
     now_ms       the clock for the latest records: bounds future timestamps and remembered deletions (Unix ms)
     partitions   number of partitions of the archive
     starts       partition -> the first offset visible to readers, if retention has moved it
+    denied       ids of the requests whose erased keys are left out: they decide which record has which offset
     """
 
     cluster_id: str
@@ -58,6 +59,7 @@ class RestorePin:
     now_ms: int
     partitions: int
     starts: Mapping[int, int]
+    denied: tuple[str, ...] = ()
 
 
 RESTORE_PIN_JSON: Codec[RestorePin] = Codec(RestorePin)
@@ -120,6 +122,7 @@ class LogFacts:
     oldest_ms, newest_ms  lowest and highest timestamp (Unix ms); None if no record has one
     zero_stamps    records whose timestamp is 0 or -1, which clients do not write unchanged
     without_type   records whose timestamp was set by the broker (LogAppendTime)
+    erased         records that are left out, because their keys were erased
     """
 
     partition: int
@@ -130,6 +133,7 @@ class LogFacts:
     newest_ms: int | None = None
     zero_stamps: int = 0
     without_type: int = 0
+    erased: int = 0
 
 
 def creation_command(bootstrap_servers: str, topic: str, partitions: int, mode: Mode) -> str:
@@ -166,6 +170,17 @@ def require_empty(target: TargetTopic) -> None:
             f"topic {target.topic} is not empty: partition {used[0]} ends at offset {target.ends[used[0]]}, and no "
             f"unfinished restore from this archive into it exists; {NOTHING}. A restore needs a topic that never "
             "had a record: create one with another name, or delete and recreate this one"
+        )
+
+
+def require_denied(target: TargetTopic, branch: str, pinned: Collection[str], denied: Collection[str]) -> None:
+    """Raise TargetError if keys were erased since the restore into the topic began: it may have some of them.
+
+    `branch`: that of the restore. `pinned`, `denied`: ids of requests then and now."""
+    if later := sorted(set(denied) - set(pinned)):
+        raise TargetError(
+            f"topic {target.topic} may have keys of {', '.join(later)}: requests to erase keys, approved after this "
+            f"restore began. Delete and recreate the topic, drop branch {branch} of the table, and restore again"
         )
 
 

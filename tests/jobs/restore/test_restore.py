@@ -9,9 +9,14 @@ from functools import partial
 
 import pytest
 
+from cleantail.errors import TargetError
 from cleantail.kafka.broker_clients import Administrator
+from cleantail.kafka.restore_plan import RestoreRequest, plan_restore, target_settings
+from cleantail.kafka.target_client import TargetBrokers
 from cleantail.sources.kcat import parse_line
+from spark_jobs.restore_topic import Restore
 from tests.jobs.restored import as_restored
+from tests.jobs.round.test_erasure import SECRETS, erase
 
 pytestmark = pytest.mark.integration
 
@@ -135,6 +140,38 @@ def test_the_latest_records_are_those_that_latest_shows(kafka, workshop, strateg
     done = restore(workshop, kafka, topic, target, "--latest")
     assert (done["verified"], done["mode"]) == (len(state), "latest")
     assert kafka.consumed(target, 2, committed=False) == as_restored(state)
+
+
+def test_a_restore_does_not_continue_or_end_well_if_keys_are_erased_after_it_began(
+    kafka, workshop, table_of, monkeypatch
+):
+    for name, text in SECRETS.items():
+        monkeypatch.setenv(name, text)
+    topic = workshop.topic("restored-before-erasure")
+    made = [{"partition": 0, "offset": o, "ts": AT, "key": k, "payload": k} for o, k in enumerate(["gone", "kept"])]
+    workshop.ok("ingest", topic, "--file", workshop.file("early.jsonl", made))
+    kafka.create("restored-early")
+    settings = target_settings(kafka.address, None, None, {})
+    brokers, now_ms = TargetBrokers(settings), int(time.time() * 1000)
+    plan = plan_restore(workshop.find(topic), RestoreRequest("restored-early", "log"), brokers, now_ms)
+
+    def progress(step):
+        if step == "reading back":
+            code, out, _ = erase(workshop, monkeypatch, topic, "gone")
+            assert (code, "a restore that is not finished" in out) == (1, True)
+
+    with pytest.raises(TargetError, match="restored-early may have keys of 2"):
+        Restore(table_of(topic), brokers, settings, progress).run(plan, now_ms)
+    code, error = refused(workshop, kafka, topic, "restored-early")
+    [request] = workshop.json("erasures", topic)["requests"]
+    assert (code, request["request"] in error) == (2, True)
+    [branch] = branches(table_of, topic)
+    assert branch in error
+    table_of(topic).drop_branches([branch])
+    kafka.recreate("restored-early", 1)
+    assert restore(workshop, kafka, topic, "restored-early")["erased"] == 1
+    assert [r.key for r in kafka.consumed("restored-early")] == [b"kept"]
+    assert json.loads(workshop.ok("erase", topic, "--json"))["requests"][0]["certificate"]
 
 
 def test_files_that_overlap_and_copies_of_records_come_back_in_order_and_once(kafka, workshop):
