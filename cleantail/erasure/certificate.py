@@ -30,7 +30,7 @@ from cleantail.erasure.requests import (
     PROVEN,
     REMOVED,
     REWRITTEN,
-    TOMBSTONED,
+    TOMBSTONING,
     ErasureEvent,
     ErasureRequest,
     requests_of,
@@ -162,7 +162,7 @@ def _content(request: ErasureRequest, now_ms: int, earlier: str | None, others: 
             "keys_digest": request.asked["set"],
         },
         "steps": steps,
-        "tombstones": _step(request.last(TOMBSTONED)),
+        "tombstones": [_step(event) for event in request.events if event.event == TOMBSTONING],
         "exclusions": sorted(excluded),
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }

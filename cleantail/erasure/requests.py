@@ -26,8 +26,8 @@ PROVEN: Final = "proven"
 CERTIFIED: Final = "certified"
 FAILED: Final = "failed"
 LIFTED: Final = "lifted"
-TOMBSTONED: Final = "tombstoned"
-"""Tombstones were written to the topic in Kafka. Not a step: the state stays what it is."""
+TOMBSTONING: Final = "tombstoning"
+"""Tombstones are about to be written to the topic in Kafka. Not a step: the state stays what it is."""
 PUBLISHING: Final = "publishing"
 """A round that hides records is about to be published. Not a step: a later run reads in the table whether it was."""
 EXCLUDED: Final = "excluded"
@@ -106,7 +106,9 @@ class ErasureRequest:
         for final in ENDS:
             if self.first(final):
                 return final
-        return next(e.event for e in reversed(self.events) if e.event not in (LIFTED, TOMBSTONED, PUBLISHING, EXCLUDED))
+        return next(
+            e.event for e in reversed(self.events) if e.event not in (LIFTED, TOMBSTONING, PUBLISHING, EXCLUDED)
+        )
 
     @property
     def is_open(self) -> bool:

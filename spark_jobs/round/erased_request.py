@@ -24,7 +24,7 @@ from cleantail.erasure.requests import (
     CERTIFIED,
     FAILED,
     PROVEN,
-    TOMBSTONED,
+    TOMBSTONING,
     ErasureEvent,
     ErasureRequest,
     requests_of,
@@ -155,8 +155,9 @@ class RequestRun:
         settings = settings_of_environment(kafka, topic.platform.env) if kafka is not None else None
         state = source_state(context, topic, settings, keys, before)
         if before is None and settings is not None and state.alive and self._writes_tombstones(request):
-            self._require_open(self._request())
-            self._note(TOMBSTONED, write_tombstones(topic, settings, state.alive))
+            partitions = sorted({partition for partition, _ in state.alive})
+            self._note(TOMBSTONING, {"alive": len(state.alive), "partitions": partitions})  # a kill loses none
+            write_tombstones(topic, settings, state.alive)
         return state
 
     def _writes_tombstones(self, request: ErasureRequest) -> bool:

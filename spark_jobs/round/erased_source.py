@@ -143,8 +143,8 @@ def _found_in(
     return last, values
 
 
-def write_tombstones(topic: Topic, settings: Mapping[str, str], alive: Sequence[tuple[int, bytes]]) -> dict[str, Any]:
-    """Write a tombstone for each key to the partition that has its records. Return what was written, for the event.
+def write_tombstones(topic: Topic, settings: Mapping[str, str], alive: Sequence[tuple[int, bytes]]) -> None:
+    """Write a tombstone for each key to the partition that has its records.
 
     Raises CleantailError if the brokers refuse one; the others may have been written, and a repeated call is safe."""
     from confluent_kafka import KafkaException, Producer
@@ -170,4 +170,3 @@ def write_tombstones(topic: Topic, settings: Mapping[str, str], alive: Sequence[
         raise SourceError(f"{problem} ({counted(len(failed), 'tombstone')} of {len(alive)} not written)")
     if left:
         raise SourceError(f"{where}: the brokers did not confirm {counted(left, 'tombstone')}: run the command again")
-    return {"written": len(alive), "partitions": sorted({partition for partition, _ in alive})}

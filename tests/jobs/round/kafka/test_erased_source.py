@@ -10,8 +10,9 @@ import pytest
 from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import settings_of_environment
+from spark_jobs.round import erased_request
 from spark_jobs.round.erased_source import source_state, write_tombstones
-from tests.jobs.round.test_erasure import SECRETS, erase
+from tests.jobs.round.test_erasure import SECRETS, Killed, erase
 
 ERASED = [b"alive", b"again", b"deleted", b"absent", b"both", b""]
 
@@ -55,7 +56,7 @@ def test_the_state_tells_which_keys_are_alive_and_which_have_a_tombstone(filled,
 
 def test_tombstones_go_to_the_partitions_that_have_the_records_and_only_once(filled, of_topic, kafka):
     state, topic, settings = of_topic(filled)
-    assert write_tombstones(topic, settings, state.alive) == {"written": 5, "partitions": [0, 1, 2]}
+    write_tombstones(topic, settings, state.alive)
     written = [(r.partition, r.key) for r in kafka.consumed(filled, 3) if r.value is None]
     assert sorted(written) == sorted([(0, b"again"), (0, b"deleted"), *state.alive])
     after, _, _ = of_topic(filled)
@@ -108,11 +109,22 @@ def test_a_certificate_has_the_state_after_its_tombstones_and_the_tombstones_do_
     workshop.ok("ingest", topic)
     code, out, err = erase(workshop, monkeypatch, topic, "gone")
     assert (code, "1 key alive" in out) == (1, True), err
+    # killed after the tombstone was written: the next run finds no key alive, and the certificate still has the count
+    write = erased_request.write_tombstones
+
+    def then_die(*arguments):
+        write(*arguments)
+        raise Killed
+
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(erased_request, "write_tombstones", then_die)
+        workshop.run("erase", topic, "--tombstone", "--json")
     [request] = json.loads(workshop.ok("erase", topic, "--tombstone", "--json"))["requests"]
     content = json.loads(request["certificate"])["certificate"]
     state = {name: content["source"][name] for name in ("keys_alive", "keys_with_tombstone", "records_with_value")}
     assert state == {"keys_alive": 0, "keys_with_tombstone": 1, "records_with_value": 1}
-    assert content["source"]["read_to"] == {"0": 3} and content["tombstones"]["written"] == 1
+    assert content["source"]["read_to"] == {"0": 3}
+    assert [(of_run["alive"], of_run["partitions"]) for of_run in content["tombstones"]] == [(1, [0])]
     assert [name for name in content["exclusions"] if "all with a tombstone" in name]
     workshop.ok("ingest", topic)
     assert [r["key"] for r in workshop.read(topic)] == ["kept"]
