@@ -5,8 +5,9 @@ Pure.
 2. What happens later to a log that passed is another row, with another outcome.
 3. A rollback writes one row for each log. A reclaim writes one row for the topic, whose `partition` is null.
 4. An ingestion writes one row for each gap: offsets that Kafka no longer had when they were to be read.
-5. Rows have no value in columns that were added after them: read those with `row.get`.
-6. Rows past `cleantail.evidence.retention.ms` become one row a day (cleantail.rounds.past_rounds.day_rows).
+5. An erasure writes one row for each commit that removed records from a side table. Its `partition` is null.
+6. Rows have no value in columns that were added after them: read those with `row.get`.
+7. Rows past `cleantail.evidence.retention.ms` become one row a day (cleantail.rounds.past_rounds.day_rows).
 
 PyArrow reads and writes such rows as dictionaries. `cleantail.lake.recorded_rounds` reads them,
 and `spark_jobs/round/evidence.py` writes them.

@@ -53,12 +53,14 @@ CHECKS = (CHECKED, HELD_BACK)
 """Outcomes that a check writes. The others are of a log that was checked before."""
 GAP = "gap"
 """Kind of the row of offsets that Kafka no longer had when they were to be read. It belongs to no round."""
+ERASED_BESIDE = "erased_beside"
+"""Kind of the row of an erasure in a side table: one commit, which no round made. It belongs to no log."""
 UNDID = "undid "
 """Beginning of the name of a rollback. The names of its rounds follow."""
 DAY = "day "
 """Beginning of the name of a row that stands for all rounds of one day. The day and their outcome follow."""
 OF_DAYS = (*ROUNDS, RECLAIM)
-"""The kinds of the rows that become a row a day. Rollbacks and gaps are rare, and stay."""
+"""The kinds of the rows that become a row a day. All others are rare, and stay."""
 NOTES = 10
 """Number of different notes that a row of a day keeps."""
 DAY_MS = 86_400_000
@@ -212,7 +214,7 @@ def rounds_of(evidence: Iterable[EvidenceRow]) -> list[Round]:
     for row in sorted(evidence, key=lambda r: (r["checked_at_ms"], outcome_of(r) not in CHECKS)):
         name, kind, partition = row["round"], row["kind"], row["partition"]
         earlier_checks = checks_before[name, kind, partition]
-        if kind in (RECLAIM, GAP):
+        if kind in (RECLAIM, GAP, ERASED_BESIDE):
             continue
         # 2. an outcome belongs to the log's last check
         if row.get("outcome") not in (None, *CHECKS) and earlier_checks and not name.startswith(DAY):

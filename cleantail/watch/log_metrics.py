@@ -20,7 +20,7 @@ from cleantail.rounds.checked_round import RoundResult, Verdict
 from cleantail.rounds.commit_summaries import RECLAIM, ROLLBACK, Saved
 from cleantail.rounds.evidence_row import EvidenceRow, deleted_of
 from cleantail.rounds.job_report import JobReport
-from cleantail.rounds.past_rounds import CHECKED, GAP, HELD_BACK, PUBLISHED, REJECTED, outcome_of
+from cleantail.rounds.past_rounds import CHECKED, ERASED_BESIDE, GAP, HELD_BACK, PUBLISHED, REJECTED, outcome_of
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.station_results import ReclaimResult, StoredBytes
 from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH
@@ -140,7 +140,7 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
         if row["kind"] == RECLAIM:
             totals += Counter({(m.RECLAIMED, (topic,)): row["freed_bytes"]})
             continue
-        if row["kind"] == GAP:
+        if row["kind"] in (GAP, ERASED_BESIDE):
             totals += _dropped(topic, partition, deleted_of(row)) if partition is not None else Counter()
             continue
         if row["kind"] == ROLLBACK:

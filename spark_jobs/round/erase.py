@@ -4,7 +4,8 @@
    tag, and below the table's location. If another owner's branch or tag reaches such a file, the erasure ends with an
    error, unless a person has excluded the branch or tag by name.
 2. A round removes every record of the keys: made on a branch, checked, approved if the topic's rounds are, published.
-3. The files with such records are rewritten without them. The same commit removes their bounds from manifests.
+3. The files with such records are rewritten without them. The same commit removes their bounds from manifests. No
+   round reads side tables, so this commit also removes the records from them. A row of evidence has their number.
 4. The names of all files to remove are recorded, with their snapshots, and Cleantail's own branches that reach them.
    Then the snapshots expire with the branches, and the files are deleted.
 5. Another scan finds which of them are gone, and records these as removed, also those that a killed run removed. It
@@ -54,6 +55,7 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.snapshot_files import PlannedFile, planned_files
 from spark_jobs.iceberg.tables import RESTORE_PREFIX, TopicTable, created_at_s
 from spark_jobs.round.approvals import BRANCH_LETTERS
+from spark_jobs.round.evidence import append_erased_beside
 from spark_jobs.round.reclaim import MIN_ORPHAN_AGE_MS, require_own, require_own_side
 from spark_jobs.round.run import Run, drop_if_waiting, erase_round
 from spark_jobs.round.staged_rewrites import delete_files, rewrite_task
@@ -66,6 +68,8 @@ PASSES = 5
 """Maximum number of passes. A pass is repeated because writers may have added records with the keys."""
 BATCH_BYTES = 32 << 20
 """Small files share a task up to this size."""
+ERASE_FILES = "erase files"
+"""The operation of a commit that replaces files with erased keys."""
 VERSIONS = "versions"
 """The name by which a person excludes older versions of a bucket's objects (`--exclude versions`)."""
 Note = Callable[[str, Mapping[str, Any]], None]
@@ -247,6 +251,9 @@ class _Erasure:
         self.run.progress("rewriting files")
         for place, scan in scans.items():
             _rewrite(self.run.table, place, scan, None if place.is_topic else self.keys)
+            if not place.is_topic:  # before any of its snapshots goes
+                made = [c for c in history(place.load()) if c.summary.get(OPERATION) == ERASE_FILES]
+                append_erased_beside(self.run.table, place.name, made)
         self._remove(scans)
         return None
 
@@ -407,7 +414,7 @@ def _rewrite(table: TopicTable, place: Place, scan: TableScan, keys: ErasedKeys 
         made = _written(table, iceberg, place, files, keys)
         replacements = [Replacement(number, old, new) for number, (old, new) in sorted(made.items())]
         try:
-            replace_and_forget(table.jvm, place.load, replacements, base, {OPERATION: "erase files"})
+            replace_and_forget(table.jvm, place.load, replacements, base, {OPERATION: ERASE_FILES})
         except ConflictError:
             delete_files(table, [str(file.location()) for one in replacements for file in one.new])
             raise

@@ -27,6 +27,7 @@ from pyiceberg.table import Transaction
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
+from cleantail.config.unholdable import ERASED
 from cleantail.errors import CleantailError
 from cleantail.home.home_folder import OWNER_FILE_MODE, exclusive, make_folder
 from cleantail.lake.catalogs import kept_catalog
@@ -37,13 +38,14 @@ from cleantail.log.rules import LogMeasure
 from cleantail.rounds.approval import approved_note
 from cleantail.rounds.check_results import CHECK_RESULTS_JSON, CheckResult, sample_column
 from cleantail.rounds.checked_round import CheckedRound
-from cleantail.rounds.commit_summaries import OPERATION, RECLAIM, ROLLBACK, ROUND, Commit
+from cleantail.rounds.commit_summaries import OPERATION, RECLAIM, ROLLBACK, ROUND, Commit, summary_number
 from cleantail.rounds.evidence_row import CHECKED_ROUND, DELETED_JSON, EVIDENCE_COLUMNS, EvidenceRow, columns_of
 from cleantail.rounds.past_rounds import (
     CHECKED,
     CHECKS,
     DAY,
     DAY_MS,
+    ERASED_BESIDE,
     HELD_BACK,
     OF_DAYS,
     PUBLISHED,
@@ -314,6 +316,23 @@ def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:
     """Record the freed bytes of a topic, which its snapshots show only until they expire."""
     row: EvidenceRow = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED}
     record_rows(table.platform, [(table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])])
+
+
+def append_erased_beside(table: TopicTable, name: str, commits: Iterable[Commit]) -> None:
+    """Record these commits, which removed records from side table `name`. Those that have a row already stay as they
+    are: a killed run may have recorded some."""
+    evidence = evidence_table(table.platform)
+    known = {row["head_snapshot_id"] for row in rows_of(evidence, {"topic": table.topic.topic, "kind": ERASED_BESIDE})}
+    rows: list[EvidenceRow] = []
+    for commit in commits:
+        added, removed, left = (summary_number(commit.summary, f"{of}-records") for of in ("added", "deleted", "total"))
+        if removed > added and commit.snapshot_id not in known:
+            row: EvidenceRow = {"round": "", "kind": ERASED_BESIDE, "outcome": PUBLISHED, "note": f"table {name}"}
+            row |= {"now_ms": commit.at_ms, "head_snapshot_id": commit.snapshot_id}
+            row |= {"base_snapshot_id": commit.parent_id or 0, "deleted": DELETED_JSON.text({ERASED: removed - added})}
+            rows.append(row | {"records_in": left + removed - added, "records_out": left})
+    if rows:
+        append_rows(evidence, table, rows)
 
 
 def _unreported(platform: Platform, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:

@@ -178,8 +178,21 @@ def test_keys_leave_the_side_tables_too(workshop, monkeypatch, spark, table_of):
     more = [record(6, f"{GONE}-0", f"{VALUE}-c", ts=beyond), record(7, KEPT, "z", ts=beyond)]
     workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", more))
     assert (spark.table(name).count(), spark.table(unholdable).count()) == (2, 2)
-    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0")
-    assert code == 0, err + out
+    with monkeypatch.context() as patch, pytest.raises(Killed):  # after the commit, before its evidence
+        patch.setattr(erasing, "append_erased_beside", lambda *_: (_ for _ in ()).throw(Killed))
+        erase(workshop, monkeypatch, topic, f"{GONE}-0")
+    out = workshop.ok("erase", topic, "--json")
+    beside = {
+        row["note"].removeprefix("table "): (row["partition"], row["records_in"], row["records_out"], row["deleted"])
+        for row in workshop.evidence(topic)
+        if row["kind"] == "erased_beside"
+    }
+    tables = [f"{workshop.find(topic).table}{suffix}" for suffix in ("_deleted_versions", "_unholdable")]
+    assert beside == dict.fromkeys(tables, (None, 2, 1, '{"erased":1}'))
+    steps = json.loads(json.loads(out)["requests"][0]["certificate"])["certificate"]["steps"]
+    assert [steps["hidden"]["inventory"][table]["records"] for table in tables] == [1, 1]
+    assert all(steps["removed"]["files"][table] and steps["removed"]["snapshots"][table] for table in tables)
+    workshop.ok("history", topic)  # which reads the evidence
     left = {table: [bytes(row.key).decode() for row in spark.table(table).collect()] for table in (name, unholdable)}
     assert left == {name: [f"{GONE}-1"], unholdable: [KEPT]}
     assert holding(workshop, topic, f"{GONE}-0", f"{VALUE}-c", full=True) == {}
