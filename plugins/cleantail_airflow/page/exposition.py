@@ -106,8 +106,9 @@ def samples_of(
     gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
     lags = content.lags(topics.values(), tables, now_ms)
     behind = chain.from_iterable(lag_samples(n, lag, now_ms) for n, lag in lags.items() if not isinstance(lag, str))
-    requests = content.erasures() if topics else {}
-    erasures = chain.from_iterable(erasure_samples(name, requests.get(name, ()), now_ms) for name in topics)
+    # a deadline passes too while a topic's file is broken
+    requests = content.erasures() if files else {}
+    erasures = chain.from_iterable(erasure_samples(name, requests.get(name, ()), now_ms) for name in files)
     # a DAG has no sample before its first run has ended
     ended = [(name, dags[name]) for name in files if name in dags and dags[name].last]
     runs = [Sample(LAST_RUN_FAILED, (name,), int(dag.failed)) for name, dag in ended]

@@ -957,17 +957,20 @@ def test_a_log_without_failures_has_no_records_to_show(browser: Any, looked_at: 
     assert "The round has no records to show" in browser("vic").get(f"{RECORDS}&partition=5").text
 
 
-def test_requests_to_erase_keys_are_on_the_page_and_in_the_metrics(
-    browser: Any, orders: OrdersTable, monkeypatch: pytest.MonkeyPatch
+def test_requests_to_erase_keys_are_on_the_page_and_in_the_metrics_also_of_a_broken_topic(
+    browser: Any, orders: OrdersTable, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ann = browser("ann")
     assert 'id="erasures"' not in ann.get("/cleantail/topics/orders").text
     monkeypatch.setenv("CLEANTAIL_ERASURE_KEY", base64.b64encode(bytes(32)).decode())
     store = ErasureStore(orders.platform.with_env(os.environ))
     request = store.request("orders", [b"marker-k1"], by=HOSTILE, now_ms=1, deadline_ms=2)
+    store.request("broken", [b"marker-k1"], by=HOSTILE, now_ms=1, deadline_ms=2)
+    site.broken_topic("broken")
     time.sleep(LOCATIONS_LIVE_S)
     shown = ann.get("/cleantail/topics/orders").text
     assert request.id in shown and "requested, overdue" in shown and HOSTILE not in shown and "marker" not in shown
     samples = scraped(ann.get(METRICS))
-    for name, value in (("open", 1), ("overdue", 1)):
-        assert [(s.labels, s.value) for s in samples[f"cleantail_erasures_{name}"]] == [({"topic": "orders"}, value)]
+    for name in ("open", "overdue"):
+        found = {s.labels["topic"]: s.value for s in samples[f"cleantail_erasures_{name}"]}
+        assert found == {"orders": 1, "broken": 1}
