@@ -1,6 +1,6 @@
 """Run the settings of docker-compose.yaml on services that run as processes, and compare with the embedded platform.
 
-    .venv/bin/python deploy/check_services.py            # ten minutes on 2 cores; --keep leaves all files
+    .venv/bin/python deploy/check_services.py            # ten minutes on 2 free cores; --keep leaves all files
 
 Needs: Postgres (apt-get install postgresql), Java 17, and versitygw or Go. Starts Postgres, an S3 gateway, a Spark
 master and two workers on loopback, with deploy/config (its addresses replaced) and random secrets. The same small
@@ -47,8 +47,12 @@ TOPIC_YAML = {
 }
 
 
+MINUTES = 30
+"""Maximum time of the whole check, which takes ten minutes on 2 free cores."""
+
+
 class Failed(Exception):
-    """A result differs from the expected one."""
+    """A result differs from the expected one, or did not come in time."""
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ class Side:
         """Run a `cleantail` command and return its standard output. Raises Failed unless it ends with `code`."""
         began = time.monotonic()
         argv = [str(BINARIES / "cleantail"), "--config", str(self.config), *command]
+        _say(self.name, f"{' '.join(command)} begins")
         done = subprocess.run(argv, env=dict(self.env), capture_output=True, text=True, check=False)
         _say(self.name, f"{' '.join(command)}: exit {done.returncode}, {time.monotonic() - began:.1f} s")
         if done.returncode != code:
@@ -75,6 +80,8 @@ def main() -> int:
     parser.add_argument("--keep", action="store_true", help="leave the directory with configuration, logs and tables")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # stops all started processes too
+    signal.signal(signal.SIGALRM, _too_late)
+    signal.alarm(MINUTES * 60)
     work = Path(tempfile.mkdtemp(prefix="cleantail-services-"))
     work.chmod(0o711)  # Postgres runs as another user, which must be able to enter this folder
     try:
@@ -83,9 +90,14 @@ def main() -> int:
         print(f"FAILED: {error}", file=sys.stderr)
         return 1
     finally:
+        signal.alarm(0)
         print(f"directory: {work}") if arguments.keep else shutil.rmtree(work)
     print("OK: the services gave what the embedded platform gave")
     return 0
+
+
+def _too_late(*_: object) -> None:
+    raise Failed(f"it did not end within {MINUTES} minutes: the last step above did not end, or the machine is busy")
 
 
 def check(work: Path) -> None:
@@ -182,6 +194,7 @@ def check_airflow(work: Path, embedded: Side, services: Side, keys: Secrets, por
     conf = json.dumps({"now_ms": THIRD_NOW_MS, "force": True})
     began = time.monotonic()
     command = [str(BINARIES / "airflow"), "dags", "test", TOPIC, "--conf", conf]
+    _say("airflow", f"dags test {TOPIC} begins")
     with (work / "logs" / "airflow.log").open("wb") as log:
         code = subprocess.run(command, env=env, stdout=log, stderr=subprocess.STDOUT, check=False).returncode
     _say("airflow", f"dags test {TOPIC}: exit {code}, {time.monotonic() - began:.1f} s")
