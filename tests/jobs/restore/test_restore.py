@@ -142,6 +142,45 @@ def test_the_latest_records_are_those_that_latest_shows(kafka, workshop, strateg
     assert kafka.consumed(target, 2, committed=False) == as_restored(state)
 
 
+@pytest.fixture
+def erased(workshop, monkeypatch, table_of, spark):
+    """A function: makes a topic whose tag `audit` has an erased key, which its current snapshot no longer has."""
+    for name, text in SECRETS.items():
+        monkeypatch.setenv(name, text)
+
+    def make(topic):
+        topic = workshop.topic(topic)
+        keys = ["gone", "kept", "gone", "other", "gone"]
+        made = [{"partition": 0, "offset": o, "ts": AT, "key": k, "payload": f"v{o}"} for o, k in enumerate(keys)]
+        workshop.ok("ingest", topic, "--file", workshop.file("erased.jsonl", made))
+        spark.sql(f"ALTER TABLE {table_of(topic).name} CREATE TAG `audit`")
+        code, _, err = erase(workshop, monkeypatch, topic, "gone", more=("--exclude", "audit"))
+        assert code == 0, err
+        return topic, workshop.json("erasures", topic)["requests"][0]["request"]
+
+    return make
+
+
+def test_erased_keys_do_not_come_back_from_a_tag_until_a_person_lifts_them(kafka, workshop, erased):
+    topic, request = erased("restored-erased")
+    assert len(read(workshop, topic, "read", "--as-of", "audit")) == 5
+    for mode in ("--log", "--latest"):
+        target = f"restored-erased{mode}"
+        kafka.create(target)
+        options = ("restore", topic, "--bootstrap-server", kafka.address, "--to", target, "--as-of", "audit", mode)
+        if mode == "--log":
+            code, out, err = workshop.run(*options)
+            assert code == 0 and "2 records, each read back" in out and "3 records of erased keys left out" in err, err
+        else:
+            done = workshop.json(*options)
+            assert (done["erased"], done["partitions"][0]["erased"], done["verified"]) == (1, 1, 2)
+        assert [r.key for r in kafka.consumed(target)] == [b"kept", b"other"]
+    workshop.ok("erasures", topic, "--lift", request)
+    kafka.create("restored-lifted")
+    done = restore(workshop, kafka, topic, "restored-lifted", "--as-of", "audit")
+    assert (done["erased"], done["verified"]) == (0, 5)
+
+
 def test_a_restore_does_not_continue_or_end_well_if_keys_are_erased_after_it_began(
     kafka, workshop, table_of, monkeypatch
 ):
