@@ -7,6 +7,7 @@ import gzip
 import html
 import io
 import json
+import re
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator
@@ -34,7 +35,17 @@ def decoded(file: Path) -> list[bytes]:
         texts.append(gzip.decompress(content))
     elif content[:15] == b"SQLite format 3":
         texts += rows_of(file)  # a long value is cut by the pages of the file
-    return texts
+    return [*texts, *(packed for text in texts for packed in packed_in(text))]
+
+
+PACKED = re.compile(rb"eN[A-Za-z0-9+/]{8,}={0,2}")
+"""Base64 of what zlib has made: summaries of snapshots have such entries (cleantail.codec)."""
+
+
+def packed_in(text: bytes) -> Iterator[bytes]:
+    for found in PACKED.findall(text):
+        with suppress(ValueError, zlib.error):
+            yield zlib.decompress(base64.b64decode(found))
 
 
 def rows_of(database: Path) -> Iterator[bytes]:

@@ -57,7 +57,10 @@ CLAIM = (
 )
 EXCEPTION = ", except what is listed under exclusions"
 """Completes the claim of a certificate that has exclusions."""
-FILES_EXCLUSION = "the files that the topic was ingested from: their owner deletes them"
+FILES_EXCLUSION = (
+    "the files that the topic was ingested from: their owner deletes them; and their names, which metadata, evidence "
+    "and logs keep"
+)
 ALERTS_EXCLUSION = "alerts that quote records (values: true): delete them where they were sent"
 SHOWN_STEPS = (HIDDEN, REWRITTEN, REMOVED, PROVEN)
 PACKAGES = ("cleantail", "cryptography", "pyarrow", "pyiceberg", "pyspark")

@@ -8,8 +8,8 @@ none is left. Neither uses a reader of the rounds:
    only these columns are downloaded.
 3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So it must be removed too
    if it names a file with an erased key, or a deleted file, whose keys cannot be read any more.
-4. Metadata, Puffin files and delete files by position have no keys. Any other object is *unread*, and prevents a
-   proof.
+4. Puffin files and delete files by position have no keys, nor has metadata, except in names of ingested files: those
+   are counted if a part of the name is an erased key. Any other object is *unread*, and prevents a proof.
 
 The scan shows that keys are absent from what was listed at one time. It does not cover other places.
 """
@@ -18,19 +18,22 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from io import SEEK_END, BytesIO
-from itertools import product
+from itertools import accumulate, product
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.records.topic_columns import joined_parts, key_bytes
 from cleantail.lake.storage_locations import files_below
+from cleantail.rounds.past_ingestions import SOURCES, unpacked_sources
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,6 +87,7 @@ class TableScan:
     holding    files with erased keys
     read       number of Parquet files, and of records in them
     unread     objects that this scan cannot read
+    file_names number of names of ingested files, in any metadata, that have an erased key as a part
     """
 
     table: str
@@ -100,6 +104,7 @@ class TableScan:
     read: tuple[int, int]
     unread: tuple[str, ...] = ()
     written_ms: Mapping[str, int] = field(default_factory=dict)
+    file_names: int = 0
 
     @cached_property
     def tainted(self) -> frozenset[str]:
@@ -238,6 +243,7 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
         read=(len(readable), sum(h.records for h in readable)),
         unread=tuple(sorted(unread)),
         written_ms=store.written_ms,
+        file_names=sum(bool(keys.found(_parts(name)).any()) for name in store.source_names) if keys is not None else 0,
     )
 
 
@@ -273,6 +279,8 @@ class _Store:
         root = self._root([file.path for file in listed])
         self.objects = {file.path[root:]: file.size for file in listed}
         self.written_ms = {file.path[root:]: file.written_ms for file in listed}
+        self.source_names: set[str] = set()
+        """Names of ingested files in the metadata that were read."""
 
     def _root(self, paths: Sequence[str]) -> int:
         """Return the length of the location in listed paths, which lack the scheme."""
@@ -314,6 +322,7 @@ class _Store:
         with self._io.new_input(path).open() as stream:
             content = bytes(stream.read())
         document: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
+        self.source_names.update(_source_names(document))
         return document
 
     def manifest_of(self, name: str) -> _List | _Manifest | None:
@@ -352,6 +361,23 @@ class _Store:
         with self._io.new_input(path).open() as stream, TemporaryFile("w+b") as copy:
             _download(stream, copy, columns)
             return _found_in(f"/dev/fd/{copy.fileno()}", columns, keys)
+
+
+def _source_names(document: Mapping[str, Any]) -> Iterator[str]:
+    for snapshot in document.get("snapshots", ()):
+        with suppress(TableError):  # another writer may have the same entry
+            if text := snapshot.get("summary", {}).get(SOURCES):
+                yield from (file.name for file in unpacked_sources(text, SOURCES).files)
+
+
+def _parts(name: str) -> pa.Array:
+    """Return what a key may be in the name of a file: the name, its beginnings before a point, and its words; each also
+    as JSON text."""
+    import pyarrow as pa
+
+    stems = accumulate(name.split("."), "{}.{}".format)
+    parts = {*stems, *re.split(r"[\W_]+", name)} - {""}
+    return pa.array([text.encode() for part in sorted(parts) for text in (part, json.dumps(part))], pa.binary())
 
 
 def _is_outside(name: str) -> bool:

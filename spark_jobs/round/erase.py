@@ -540,6 +540,11 @@ def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], exclud
     kept = {name: [holding for scan in scans.values() for holding in scan.kept_by(name)] for name in refs}
     older = sorted({v.problem for v in versions.values() if v and v.problem})
     listed = [v for v in versions.values() if v and not v.unseen]
+    named = [
+        f"{counted(scan.file_names, 'name')} of ingested files, of which a part is a key, in metadata of {scan.table}"
+        for scan in scans.values()
+        if scan.file_names
+    ]
     return {
         "older_versions": {
             "listed": bool(listed),
@@ -562,7 +567,7 @@ def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], exclud
             }
             for scan in scans.values()
         },
-        "exclusions": [*(_kept(name, holdings) for name, holdings in kept.items()), *older],
+        "exclusions": [*(_kept(name, holdings) for name, holdings in kept.items()), *older, *named],
     }
 
 

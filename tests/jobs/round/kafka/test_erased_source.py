@@ -12,7 +12,7 @@ from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import settings_of_environment
 from spark_jobs.round import erased_request
 from spark_jobs.round.erased_source import source_state, write_tombstones
-from tests.jobs.round.test_erasure import SECRETS, Killed, erase
+from tests.jobs.round.test_erasure import AFTER, SECRETS, Killed, after_kills, erase
 
 ERASED = [b"alive", b"again", b"deleted", b"absent", b"both", b""]
 
@@ -126,5 +126,27 @@ def test_a_certificate_has_the_state_after_its_tombstones_and_the_tombstones_do_
     assert content["source"]["read_to"] == {"0": 3}
     assert [(of_run["alive"], of_run["partitions"]) for of_run in content["tombstones"]] == [(1, [0])]
     assert [name for name in content["exclusions"] if "all with a tombstone" in name]
+    workshop.ok("ingest", topic)
+    assert [r["key"] for r in workshop.read(topic)] == ["kept"]
+
+
+@AFTER
+def test_with_a_source_in_kafka_a_run_that_is_killed_at_any_commit_is_ended_by_the_next(
+    workshop, kafka, monkeypatch, after
+):
+    for name, text in SECRETS.items():
+        monkeypatch.setenv(name, text)
+    topic = workshop.topic(f"erased-killed-of-kafka-{after}".lower(), source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"gone", b"1"), (b"kept", b"2"), (b"gone", b"3")])
+    workshop.ok("ingest", topic)
+    code, out, err = after_kills(
+        monkeypatch, after, lambda: erase(workshop, monkeypatch, topic, "gone", more=("--tombstone",))
+    )
+    assert code == 0, err + out
+    assert [r.key for r in kafka.consumed(topic) if r.value is None] == [b"gone"]  # once
+    content = json.loads(json.loads(out)["requests"][0]["certificate"])["certificate"]
+    assert [of_run["alive"] for of_run in content["tombstones"]] == [1]
+    assert (content["source"]["keys_alive"], content["source"]["keys_with_tombstone"]) == (0, 1)
     workshop.ok("ingest", topic)
     assert [r["key"] for r in workshop.read(topic)] == ["kept"]
