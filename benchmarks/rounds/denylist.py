@@ -12,6 +12,7 @@ ROWS = {
     "no key is erased": Denied(0),
     f"{ERASED:,} erased keys": Denied(ERASED),
     f"{ERASED:,}, and one more since the last ingestion": Denied(ERASED, grows=True),
+    f"{ERASED:,}, which the application has not sent yet": Denied(ERASED, first=True),
 }
 COLUMNS = (
     Column("lines", "count"),
@@ -29,8 +30,8 @@ NOTES = (
     "lines have none of the erased keys.",
     "The processor's time is that of the JVM and of all its Python processes. It depends less on other programs.",
     "The topics are of one platform, and are ingested in turn in one process.",
-    "An application reads and sends the same erased keys once. After another request it sends all of them again, as in "
-    "its first ingestion: that is the last row.",
+    "An application reads and sends the same erased keys once. After another request it reads and sends only the new "
+    "ones, while they are few. The last row is the first ingestion of an application that has started.",
 )
 
 

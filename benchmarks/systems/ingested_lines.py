@@ -73,10 +73,12 @@ def _parsed(file: Path, start: int, end: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Denied:
     """A topic's denylist of so many keys, none of which is in the lines. `grows`: another key is added before each
-    ingestion, which therefore reads and sends all of them again."""
+    ingestion, which reads and sends it. `first`: each ingestion reads and sends all of them, as the first one of an
+    application does."""
 
     keys: int
     grows: bool = False
+    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +97,7 @@ def measure_lines(
 
     `erased`: name of a row -> the denylist of its topic."""
     from cleantail.erasure.store import ErasureStore
+    from spark_jobs.round.intake import denylist as sent_denylists
     from spark_jobs.round.intake.ingest import ingest_files
 
     os.environ["CLEANTAIL_ERASURE_KEY"] = base64.b64encode(bytes(32)).decode()
@@ -110,6 +113,8 @@ def measure_lines(
             say(f"{name}, {number} of {repetitions}")
             if erased[name].grows:
                 _erase(lake, topic, [erased[name].keys + number])
+            if erased[name].first:
+                sent_denylists._kept.pop((spark.sparkContext.applicationId, topic), None)
             os.utime(file)  # so that its digest is not remembered
             before = meter.cpu_seconds()
             with whole(name):
