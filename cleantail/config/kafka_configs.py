@@ -241,7 +241,8 @@ class KafkaConfigs(Configs):
     cleantail_reclaim_deleted_ratio: float = config(
         "cleantail.reclaim.deleted.ratio",
         0.3,
-        "A data file is rewritten when its deleted share is above this.",
+        "A data file is rewritten when its deleted share is above this. Neighbours below 128 KiB together are rewritten "
+        "at most once in a tenth of cleantail.snapshot.retention.ms for that reason, unless this is 0.",
         low=0.0,
         high=1.0,
     )
@@ -255,7 +256,7 @@ class KafkaConfigs(Configs):
     )
     cleantail_snapshot_retention_ms: int = config(
         "cleantail.snapshot.retention.ms",
-        172_800_000,
+        129_600_000,
         "How long old snapshots of the table stay readable. They expire together, at most a tenth of this time later.",
         low=0,
     )

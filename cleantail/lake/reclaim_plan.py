@@ -9,6 +9,9 @@
    - From SMALL_BYTES on, a file is large until it and the others reach MERGED_BYTES. Then they merge, however few they
      are. So a topic of large runs rewrites a record once.
    - A file of MERGED_BYTES is always large.
+   A group below ALWAYS_MERGED_BYTES is rewritten for its deleted share at most once in a tenth of
+   cleantail.snapshot.retention.ms. Its old files stay on the disk until their snapshots expire, and a commit has some
+   30 KB of metadata. If the ratio is 0, it is rewritten at once.
 3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
    number, by which the next round finds new records. A file that is registered twice waits for the round that keeps it
    once.
@@ -48,7 +51,8 @@ bytes a run | runs  | files of 24 MiB or more | other files, at most | bytes wri
 20 MiB      | 200   | 100                     | 5                    | 2.0
 """
 WAIT_PARTS = 10
-"""Snapshots expire late by one part in this many of their retention, so that several go together."""
+"""Snapshots expire late by one part in this many of their retention, so that several go together. Small groups are
+rewritten together by the same part."""
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
@@ -68,8 +72,10 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
         newest = state.known_sequence_number if state else 0
         files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
         groups += rewrite_groups([f for f in files if f.registered == 1], configs)
-    # 2. snapshots past their retention
     retention_ms = configs.cleantail_snapshot_retention_ms
+    if (at_ms := facts.rewritten_ms) is not None and now_ms < at_ms + retention_ms // WAIT_PARTS:
+        groups = [group for group in groups if not _may_wait(group, configs)]
+    # 2. snapshots past their retention
     past_ms = [at_ms for i, at_ms in facts.snapshots if at_ms < now_ms - retention_ms and i != facts.snapshot_id]
     is_time = any(at_ms < now_ms - retention_ms - retention_ms // WAIT_PARTS for at_ms in past_ms)
     expired = len(past_ms) if is_time and facts.may_delete_files else 0
@@ -120,6 +126,13 @@ def _worth_rewriting(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
     too_dead = any(f.deleted_share > configs.cleantail_reclaim_deleted_ratio for f in group)
     reaches_size = len(group) > 1 and max(f.live_bytes for f in group) >= SMALL_BYTES
     return too_dead or reaches_size or len(group) >= configs.cleantail_reclaim_min_merge_files
+
+
+def _may_wait(group: Sequence[DataFile], configs: KafkaConfigs) -> bool:
+    """Return whether a group can wait because it frees few bytes, and merges too few files."""
+    is_small = sum(file.size_bytes for file in group) < ALWAYS_MERGED_BYTES
+    is_asked = configs.cleantail_reclaim_deleted_ratio == 0
+    return is_small and not is_asked and len(group) < configs.cleantail_reclaim_min_merge_files
 
 
 def rewrite_batches(groups: Sequence[Group]) -> list[tuple[Group, ...]]:

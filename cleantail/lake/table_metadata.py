@@ -34,7 +34,7 @@ from cleantail.log.partition_state import PartitionState, ingested_files, states
 from cleantail.log.quarantine import NO_RELEASES, Releases, lifted
 from cleantail.log.segments import NO_TIMESTAMP_MS, DataFile, once
 from cleantail.log.source_position import ReadPosition, SourcePosition, read_position_of, with_source_ends
-from cleantail.rounds.commit_summaries import OPERATION, ROUNDS, Commit
+from cleantail.rounds.commit_summaries import OPERATION, RECLAIM, ROUNDS, Commit
 from cleantail.rounds.publications import LAST_COMPACTION_JSON, PROPERTY_COMPACTION, LastCompaction
 from cleantail.rounds.rewritten_history import (
     GoneCommits,
@@ -93,7 +93,8 @@ class TableFacts:
     """One moment of a topic table: snapshot, live data files, what arrived since each last round, state.
 
     `snapshot_id`: None for a table without data. `snapshots`: (id, Unix ms) of those that no other branch points to.
-    `position`: how far the topic was read at its source, None if no read has filled it.
+    `position`: how far the topic was read at its source, None if no read has filled it. `rewritten_ms`: Unix ms of the
+    last rewrite by a reclaim among the kept snapshots, None if there is none.
     """
 
     table: str
@@ -111,6 +112,7 @@ class TableFacts:
     may_delete_files: bool = True
     table_uuid: str = ""
     position: ReadPosition | None = None
+    rewritten_ms: int | None = None
 
     @property
     def source(self) -> SourcePosition | None:
@@ -178,7 +180,14 @@ def table_facts(
         may_delete_files=may_delete_files(table.properties),
         table_uuid=table_uuid,
         position=position,
+        rewritten_ms=max(_rewrites(table), default=None),
     )
+
+
+def _rewrites(table: Table) -> list[int]:
+    """Return the times of all kept commits in which a reclaim rewrote files."""
+    of_reclaims = (s for s in table.metadata.snapshots if s.summary and s.summary.get(OPERATION) == RECLAIM)
+    return [snapshot.timestamp_ms for snapshot in of_reclaims]
 
 
 def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) -> tuple[DataFile, ...]:

@@ -37,7 +37,7 @@ TABLE = {
     "cleantail.tombstone.lateness.ms": (0, 0, LONG_MAX),
     "cleantail.reclaim.deleted.ratio": (0.3, 0.0, 1.0),
     "cleantail.reclaim.min.merge.files": (8, 2, INT_MAX),
-    "cleantail.snapshot.retention.ms": (172_800_000, 0, LONG_MAX),
+    "cleantail.snapshot.retention.ms": (129_600_000, 0, LONG_MAX),
     "cleantail.orphan.retention.ms": (259_200_000, 0, LONG_MAX),
     "cleantail.ingested.retention.ms": (604_800_000, 0, LONG_MAX),
     "cleantail.evidence.retention.ms": (2_592_000_000, 0, LONG_MAX),

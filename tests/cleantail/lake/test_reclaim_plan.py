@@ -238,6 +238,33 @@ def test_before_its_first_round_no_file_of_a_log_is_rewritten():
     assert resolve_reclaim(facts(first), configs(cleantail_reclaim_min_merge_files=2), 0).groups == ()
 
 
+# ---- how often small files are rewritten
+
+KIB_127 = 127 * KIB
+
+
+@pytest.mark.parametrize(
+    ("rewritten_ms", "sizes", "changes", "groups"),
+    [
+        pytest.param(None, [KIB_127], {}, 1, id="never before"),
+        pytest.param(990, [KIB_127], {}, 1, id="a tenth of the retention ago"),
+        pytest.param(991, [KIB_127], {}, 0, id="less: waits"),
+        pytest.param(991, [128 * KIB], {}, 1, id="not small"),
+        pytest.param(991, [64 * KIB] * 2, {}, 1, id="not small together"),
+        pytest.param(991, [1] * 3, {"cleantail_reclaim_min_merge_files": 3}, 1, id="enough to merge"),
+        pytest.param(991, [KIB_127], {"cleantail_reclaim_deleted_ratio": 0.0}, 1, id="asked for"),
+    ],
+)
+def test_small_files_are_rewritten_for_their_deleted_share_once_in_a_tenth_of_the_retention(
+    rewritten_ms, sizes, changes, groups
+):
+    """Their bytes stay until the snapshots expire, and the commit of a rewrite takes more than it frees."""
+    files = [data_file(10 * n, 10 * n + 9, path=str(n), size_bytes=s, deleted_records=9) for n, s in enumerate(sizes)]
+    found = replace(facts(files, KNOWN), rewritten_ms=rewritten_ms)
+    plan = resolve_reclaim(found, configs(**{"cleantail_snapshot_retention_ms": 100} | changes), 1_000)
+    assert (len(plan.groups), plan.due) == (groups, groups > 0)
+
+
 # ---- branches of failed rounds
 
 
