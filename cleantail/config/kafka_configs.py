@@ -241,8 +241,8 @@ class KafkaConfigs(Configs):
     cleantail_reclaim_deleted_ratio: float = config(
         "cleantail.reclaim.deleted.ratio",
         0.3,
-        "A data file is rewritten when its deleted share is above this. Neighbours below 128 KiB together are rewritten "
-        "at most once in a tenth of cleantail.snapshot.retention.ms for that reason, unless this is 0.",
+        "A data file is rewritten when its deleted share is above this. Neighbours below 128 KiB together are "
+        "rewritten for it at most once in a tenth of cleantail.snapshot.retention.ms, unless this is 0.",
         low=0.0,
         high=1.0,
     )
