@@ -110,7 +110,6 @@ def _written(table: Table, rows: pa.Table) -> DataFile:
         schema_to_pyarrow,
     )
     from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
-    from pyiceberg.table.locations import load_location_provider
     from pyiceberg.typedef import Record
 
     schema, nothing = schema_to_pyarrow(table.schema()), pa.nulls(len(rows))
@@ -118,8 +117,8 @@ def _written(table: Table, rows: pa.Table) -> DataFile:
     full = pa.table({field.name: found.get(field.name, nothing).cast(field.type) for field in schema}, schema)
     bounded = [name for name in full.column_names if _longest_bytes(full[name]) <= BOUND_BYTES]
     metrics = {f"write.metadata.metrics.column.{name}": "none" for name in full.column_names if name not in bounded}
-    locations = load_location_provider(table.location(), table.properties)
-    output = table.io.new_output(locations.new_data_location(f"{uuid.uuid4()}.parquet"))
+    # not by PyIceberg's location provider: the table's properties may name a class for it
+    output = table.io.new_output(f"{table.location().rstrip('/')}/data/{uuid.uuid4()}.parquet")
     options = {"compression": "zstd", "store_schema": False, "use_dictionary": False, "write_statistics": bounded}
     with output.create() as stream, pq.ParquetWriter(stream, schema, **options) as writer:
         writer.write_table(full)
