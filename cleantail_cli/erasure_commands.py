@@ -198,7 +198,7 @@ def verify_certificate(call: Invocation, files: tuple[Path, ...], public_key: Pa
     pem, texts, contents = _read(public_key), [_read(file) for file in files], list[Mapping[str, Any]]()
     for file, text in zip(files, texts, strict=True):
         try:
-            contents.append(verified(text, pem))
+            contents.append(verified(text, pem, str(file)))
         except CertificateError as e:
             raise CertificateError(f"{file} is not a valid certificate: {e}") from None
     require_chain(texts, contents)

@@ -430,7 +430,7 @@ def _publish(
 ) -> int:
     """Commit the change to `main` and drop the branch in one transaction. Returns the new snapshot's id.
 
-    Appends and new equality deletes do not change the result: neither changes an existing file's own deletes.
+    Other writers may append files and equality deletes meanwhile. Neither changes the deletes of an existing file.
     Raises ConflictError if a data file with new deletes was rewritten or got other deletes, or if a replaced delete
     file was removed."""
 

@@ -36,7 +36,7 @@ from cleantail.human import counted
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_of_run, require_past
-from cleantail.lake.exchange import is_address, read_document, write_document
+from cleantail.lake.exchange import is_address, read_numbered, write_numbered
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
 from cleantail.log import round_state
@@ -121,10 +121,10 @@ class _Parser(argparse.ArgumentParser):
 def _argument(platform: Platform, argument: str) -> str:
     if not (argument.startswith("@") and is_address(argument)):
         return argument
-    text = read_document(platform, argument[1:])
-    if text is None:
-        raise CleantailError(f"{argument[1:]} does not exist: the job's arguments were not written, or were removed")
-    return text
+    document = read_numbered(platform, argument[1:])
+    if document is None or "argument" not in document:
+        raise CleantailError(f"{argument[1:]} has no argument of the job: it was not written, or was removed")
+    return str(document["argument"])
 
 
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
@@ -234,7 +234,7 @@ def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
         Path(arguments.result).write_text(json.dumps(result), encoding="utf-8")
         return
     platform = load_platform(arguments.config)
-    write_document(platform, arguments.result, json.dumps({"exit_code": code, "result": result}))
+    write_numbered(platform, arguments.result, {"exit_code": code, "result": result})
 
 
 def require_clock(platform: Platform, now_ms: int) -> None:

@@ -88,7 +88,7 @@ def fitting(table: Table, layout: Layout) -> Layout:
 
 
 def _kinds(schema: Schema) -> dict[str, str]:
-    """Return the type of each column, fields of structs included."""
+    """Return column -> type. A field of a struct is `struct.field`."""
     return {name: str(schema.find_field(name).field_type) for name in schema.column_names}
 
 

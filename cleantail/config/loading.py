@@ -27,7 +27,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from pydantic import Field
 
@@ -53,6 +53,7 @@ from cleantail.config.topic import Layers, Topic, TopicDefaults, default_table
 from cleantail.config.topic_group import GroupDefaults, TopicGroup, awaited_assets, group_problems, problems_in_group
 from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
+from cleantail.formats import FORMAT, FormatNumber
 
 logger = logging.getLogger("cleantail.config")
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
@@ -200,7 +201,7 @@ def _require_directory(config_dir: Path) -> None:
 class DefaultsFile(Model):
     """The whole config/defaults.yaml."""
 
-    format: Literal[1] = Field(default=1, description="Format of the configuration: this version reads 1.")
+    format: FormatNumber = Field(default=FORMAT, description="Format of the configuration: this version reads 1.")
     platform: PlatformSettings = Field(default=PlatformSettings(), description="The platform.")
     groups: GroupDefaults = Field(default=GroupDefaults(), description="What all groups of topics share.")
     topic: TopicDefaults = Field(default=TopicDefaults(), description="What all topics share.")

@@ -14,8 +14,7 @@ from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, mod
 
 from cleantail.config.config_model import Model, cross_field_error, matching
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.errors import TableError
-from cleantail.human import one_line
+from cleantail.formats import FORMAT, require_format
 
 PARTITION = "partition"
 OFFSET = "offset"
@@ -44,9 +43,7 @@ COLUMNS = {
 PROPERTY_TOPIC = "cleantail.topic"
 """Table property with the topic of a topic table. Cleantail changes no table without it."""
 PROPERTY_FORMAT = "cleantail.format"
-"""Property of a topic table and of the evidence: the number of the format of what Cleantail keeps there."""
-STATE_FORMAT = 1
-"""The format that this version reads and writes. A table without the number is of format 1."""
+"""Property of each table with data of Cleantail: the number of its format."""
 PROPERTY_SIDE_OF = "cleantail.side-of"
 """Table property of a side table with the topic that it belongs to."""
 LEDGER_SUFFIX = "_deleted_versions"
@@ -87,29 +84,25 @@ SMALL_METADATA = {
 """Table properties of metadata. Every commit writes a metadata file with all kept snapshots: gzip packs them to a
 tenth. A manifest is 9 KB even if it names one file, and every read of the table opens all of them: so each commit
 merges the small ones."""
-EARLIER_METADATA = {
+LARGE_METADATA = {
     "write.metadata.compression-codec": (None,),
     "write.metadata.previous-versions-max": ("100", "20"),
     "commit.manifest.min-count-to-merge": ("20",),
 }
-"""The values that earlier versions have set instead."""
+"""Values that a topic table of format 1 may have instead; None if it lacks the property. A reclaim replaces them."""
 
 
 def require_known_format(table: str, properties: Mapping[str, str | None]) -> None:
     """Raise TableError if a table has the number of a format that this version does not read."""
-    found = properties.get(PROPERTY_FORMAT)
-    if found not in (None, str(STATE_FORMAT)):
-        raise TableError(
-            f"table {table} has {PROPERTY_FORMAT}={one_line(str(found))}, and this version of Cleantail reads format "
-            f"{STATE_FORMAT}; nothing was changed. Install the version that wrote it, or a later one"
-        )
+    if (found := properties.get(PROPERTY_FORMAT)) is not None:
+        require_format(f"table {table}", PROPERTY_FORMAT, found, str(FORMAT))
 
 
 def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
     """Return the properties of a new topic table."""
     return {
         PROPERTY_TOPIC: topic,
-        PROPERTY_FORMAT: str(STATE_FORMAT),
+        PROPERTY_FORMAT: str(FORMAT),
         "format-version": "3",
         FILE_FORMAT: "parquet",
         "write.delete.mode": "merge-on-read",

@@ -37,6 +37,7 @@ from cleantail.erasure.requests import (
 )
 from cleantail.erasure.store import newest_certificate
 from cleantail.errors import CertificateError, CleantailError
+from cleantail.formats import FORMAT, require_format
 from cleantail.home.driver_process import CERTIFICATE_KEY
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.log.partition_state import ingested_files
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 
     from cleantail.erasure.store import ErasureStore
 
-FORMAT = 1
 _DOMAIN = b"cleantail certificate\n"
 """Precedes what is signed, so that a signature has no other meaning."""
 _HOW = "make one with: openssl genpkey -algorithm ed25519"
@@ -200,11 +200,11 @@ def signed(key: Ed25519PrivateKey, content: Mapping[str, Any]) -> str:
     return _text(content, key.sign(_signed_bytes(content)))
 
 
-def verified(data: bytes, public_key: bytes) -> Mapping[str, Any]:
+def verified(data: bytes, public_key: bytes, where: str = "the certificate") -> Mapping[str, Any]:
     """Return the content of a certificate if it is exactly what the owner of the key has signed.
 
-    `public_key`: PEM. Raises CertificateError if a byte was changed, or if it was signed with another key, and
-    CleantailError if the public key is not one."""
+    `public_key`: PEM. `where`: the file, for a message. Raises CertificateError if a byte was changed, or if it was
+    signed with another key, CleantailError if the public key is not one, and TableError for an unknown format."""
     from cryptography.exceptions import InvalidSignature
 
     key = _public_key(public_key)
@@ -226,8 +226,7 @@ def verified(data: bytes, public_key: bytes) -> Mapping[str, Any]:
         key.verify(signature, _signed_bytes(content))
     except InvalidSignature:
         raise CertificateError("it was changed: its signature is of another content") from None
-    if content.get("format") != FORMAT:
-        raise CleantailError("it is of another format: verify it with a later version of Cleantail")
+    require_format(where, "format", content.get("format"))
     found: Mapping[str, Any] = content
     return found
 

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import ERASED_KEYS, ERASURES, require_known_format
+from cleantail.config.topic_table import ERASED_KEYS, ERASURES
 from cleantail.erasure.erased_keys import MARK_BYTES, ErasedKeys, ErasureSecret
 from cleantail.erasure.requests import (
     APPROVED,
@@ -211,10 +211,7 @@ class ErasureStore:
 
     def _load(self, name: str) -> Table | None:
         full_name = f"{self._platform.catalog.namespace}.{name}"
-        table = load_any(kept_catalog(self._platform), full_name, self._platform)
-        if table is not None:
-            require_known_format(full_name, table.properties)
-        return table
+        return load_any(kept_catalog(self._platform), full_name, self._platform)
 
 
 def events_in(table: Table, topic: str | None = None) -> list[ErasureEvent]:

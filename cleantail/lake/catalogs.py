@@ -15,10 +15,11 @@ import re
 import threading
 import time
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 from weakref import WeakKeyDictionary
 
+from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import (
@@ -168,17 +169,19 @@ _DAMAGE = (
 def load_any(catalog: Catalog, name: str, platform: Platform) -> Table | None:
     """Return a table of any owner, or None if the catalog has no table of this name.
 
-    Raises TableError for damaged metadata, OutsideError if the catalog is out of reach.
+    Raises TableError for damaged metadata and for an unknown format, OutsideError if the catalog is out of reach.
     """
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
     try:
-        return catalog.load_table(name)
+        table = catalog.load_table(name)
     except (NoSuchTableError, NoSuchNamespaceError):
         return None
     except Exception as e:
         require_undamaged(name, e, lambda: metadata_locations(catalog, platform).get(name, ""))
         raise unreachable(platform, e) from None
+    require_known_format(name, table.properties)
+    return table
 
 
 def require_undamaged(name: str, error: Exception, file: Callable[[], str] = str) -> None:
@@ -248,9 +251,9 @@ def require_known_types(table: str, error: Exception) -> None:
 
 
 def _require_own_partitioning(table: Table, topic: Topic) -> None:
-    """Raise TableError if the partitioning of the topic's own table was changed.
+    """Raise TableError unless the topic's own table is partitioned by `partition` alone.
 
-    Its only partition field identifies the log of each file.
+    That field assigns each data file to one log.
     """
     schema = table.schema()
     fields = [(str(field.transform), schema.find_column_name(field.source_id)) for field in table.spec().fields]
@@ -266,11 +269,14 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
 def require_usable(topic: Topic) -> None:
     """Raise an error if a job could not work on the topic, before anything is read or changed.
 
-    OutsideError: the catalog is out of reach. TableError: the table is not the topic's, the evidence has an unknown
-    format, or a commit to an adopted table would delete metadata files that are not its own.
+    OutsideError: the catalog is out of reach. TableError: the table is not the topic's, the evidence or a side table
+    that the topic uses has an unknown format, or a commit to an adopted table would delete metadata files that are not
+    its own.
     """
     catalog = kept_catalog(topic.platform)
     require_known_evidence(catalog, topic.platform)
+    for suffix in _used_suffixes(topic.config):
+        load_any(catalog, f"{topic.table}{suffix}", topic.platform)
     table = load_table(catalog, topic)
     if table is not None:
         require_data_alone(topic.table, table.properties)
@@ -278,14 +284,22 @@ def require_usable(topic: Topic) -> None:
         require_safe_commits(table)
 
 
+def _used_suffixes(configs: KafkaConfigs) -> Iterator[str]:
+    """Yield the suffixes of the side tables that these configs let a run write to."""
+    if configs.cleantail_tombstone_lateness_ms:
+        yield LEDGER_SUFFIX
+    if configs.cleantail_keyless_policy == "quarantine":
+        yield KEYLESS_SUFFIX
+    if configs.cleantail_unholdable_policy == "quarantine":
+        yield UNHOLDABLE_SUFFIX
+
+
 def require_known_evidence(catalog: Catalog, platform: Platform) -> None:
     """Raise TableError if this version does not read the format of the evidence: a round would fail after its work."""
     if time.monotonic() - _evidence_known_s.get(catalog, float("-inf")) < STORES_LIVE_S:
         return
     name = f"{platform.catalog.namespace}.{EVIDENCE}"
-    evidence = load_any(catalog, name, platform)
-    if evidence is not None:
-        require_known_format(name, evidence.properties)
+    load_any(catalog, name, platform)
     _evidence_known_s[catalog] = time.monotonic()
 
 
@@ -362,5 +376,4 @@ def load_named(platform: Platform, name: str) -> Table:
     table = load_any(open_catalog(platform), name, platform)
     if table is None:
         raise TableError(f"catalog {platform.catalog.name} has no table {name}")
-    require_known_format(name, table.properties)
     return table

@@ -6,11 +6,13 @@ folder, so a retry reads the report of the previous driver. Documents hold numbe
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from cleantail.codec import digest_of
 from cleantail.config.platform import Platform
+from cleantail.formats import FORMAT, require_format
 from cleantail.lake.client_properties import pyiceberg_properties
 
 if TYPE_CHECKING:
@@ -49,6 +51,25 @@ def read_document(platform: Platform, address: str) -> str | None:
             return stream.read().decode()
     except FileNotFoundError:
         return None
+
+
+def write_numbered(platform: Platform, address: str, document: Mapping[str, Any]) -> None:
+    """Write a JSON document with the number of its format: Airflow and the driver may have different versions."""
+    write_document(platform, address, json.dumps({"format": FORMAT, **document}))
+
+
+def read_numbered(platform: Platform, address: str) -> dict[str, Any] | None:
+    """Return a document of write_numbered. None if it does not exist, or is not a whole JSON object.
+
+    Raises TableError for an unknown format."""
+    try:
+        document = json.loads(read_document(platform, address) or "")
+    except ValueError:
+        return None
+    if not isinstance(document, dict):
+        return None
+    require_format(address, "format", document.get("format"))
+    return document
 
 
 def remove_document(platform: Platform, address: str) -> None:

@@ -11,7 +11,8 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from cleantail.config.platform import Platform
-from cleantail.config.topic_table import FILE_FORMAT, PROPERTY_FORMAT, STATE_FORMAT
+from cleantail.config.topic_table import FILE_FORMAT, PROPERTY_FORMAT
+from cleantail.formats import FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.storage_locations import keep_first_metadata
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-FORMAT = {"format-version": "2"}
+FORMAT_VERSION = {"format-version": "2"}
 PROPERTIES = {
     FILE_FORMAT: "parquet",  # the only format that PyIceberg writes
     "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
@@ -34,7 +35,7 @@ PROPERTIES = {
     "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, at some milliseconds each
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
-    PROPERTY_FORMAT: str(STATE_FORMAT),
+    PROPERTY_FORMAT: str(FORMAT),
 }
 SNAPSHOTS_KEPT = 5
 
@@ -51,7 +52,8 @@ def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | N
 
         def create() -> Table:
             catalog.create_namespace_if_not_exists(namespace)
-            return catalog.create_table_if_not_exists(f"{namespace}.{name}", schema, properties=FORMAT | PROPERTIES)
+            properties = FORMAT_VERSION | PROPERTIES
+            return catalog.create_table_if_not_exists(f"{namespace}.{name}", schema, properties=properties)
 
         with exclusive(platform.home, "evidence"):  # PyIceberg fails if two create a namespace at the same time
             # a catalog may refuse either as existing, and not have it

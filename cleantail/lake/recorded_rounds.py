@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import EVIDENCE, require_known_format
+from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import kept_catalog, load_any, load_table, open_catalog, unreachable
 from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.table_metadata import ancestry
@@ -39,10 +39,7 @@ def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
     Raises TableError if its metadata is damaged, or if its format is unknown.
     """
     name = f"{platform.catalog.namespace}.{EVIDENCE}"
-    table = load_any(catalog, name, platform)
-    if table is not None:
-        require_known_format(name, table.properties)
-    return table
+    return load_any(catalog, name, platform)
 
 
 def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[str] = ("*",)) -> list[EvidenceRow]:

@@ -25,6 +25,7 @@ from pydantic import ConfigDict
 from cleantail.codec import Codec
 from cleantail.config.unholdable import ERASED, POLICY, TEXTS, Reason
 from cleantail.errors import TableError
+from cleantail.formats import FORMAT, FormatNumber
 from cleantail.human import counted, instant, one_line, whole_number
 
 PROPERTY_LEFT_OUT = "cleantail.unholdable"
@@ -40,10 +41,9 @@ PROPERTY_INGESTED = "cleantail.ingested."
 """Table property, followed by the SHA-256 of a source file: the table has that content, exactly once. Its value is when
 it was ingested (Unix ms), or UNTIMED."""
 UNTIMED = "1"
-"""Value of the marks of earlier versions."""
+"""The value of a mark without a time. The next ingestion replaces it by its own time."""
 PROPERTY_FORGOTTEN = "cleantail.files-forgotten"
 """Table property: the latest time of ingestion (Unix ms) among the marks that were removed."""
-STATE_VERSION: Literal[1] = 1
 _NO_MORE = ConfigDict(extra="forbid")
 CHECK_FAILED = "check failed"
 """The beginning of a quarantine's reason if a check failed. A rejection has another reason."""
@@ -255,7 +255,7 @@ class PartitionState:
 
         Unknown optional fields are left out.
         """
-        plain = _STATE_JSON.plain(_Written(**_fields(self), version=STATE_VERSION))
+        plain = _STATE_JSON.plain(_Written(**_fields(self), version=FORMAT))
         known = {"reconciled": self.reconciled, "rewritten": self.rewritten, "left_out": None}
         kept = {name: value for name, value in plain.items() if known.get(name, True)}
         return json.dumps(kept, sort_keys=True, separators=(",", ":"))
@@ -267,7 +267,7 @@ class _Written(PartitionState):
 
     horizons: tuple[Horizon, ...]
     quarantine: Quarantine | None
-    version: Literal[1]
+    version: FormatNumber
 
 
 _STATE_JSON: Codec[_Written] = Codec(_Written)
@@ -281,7 +281,7 @@ def parse_partition_state(text: str, where: str) -> PartitionState:
     try:
         return PartitionState(**_fields(_STATE_JSON.value(text, "it")))
     except TableError as e:
-        raise TableError(f"{where} is not a partition state of version {STATE_VERSION}: {e}") from None
+        raise TableError(f"{where} is not a partition state of version {FORMAT}: {e}") from None
 
 
 def _fields(state: PartitionState) -> dict[str, Any]:

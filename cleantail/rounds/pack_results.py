@@ -26,6 +26,7 @@ from pathlib import Path
 
 from cleantail.codec import Codec
 from cleantail.errors import TableError
+from cleantail.formats import FORMAT, FormatNumber
 from cleantail.home.home_folder import append_line
 from cleantail.human import counted
 from cleantail.rounds.stations import TOPIC_OUTCOME_JSON, TopicOutcome
@@ -54,6 +55,7 @@ class PackRequest:
     partition: int | None = None
     reconcile: bool = False
     outcomes: str = ""
+    format: FormatNumber = FORMAT
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,7 @@ class PackResult:
     ok: bool = True
     reason: str = ""
     topics: tuple[TopicOutcome, ...] = ()
+    format: FormatNumber = FORMAT
 
     @classmethod
     def of(cls, outcomes: Iterable[TopicOutcome]) -> PackResult:

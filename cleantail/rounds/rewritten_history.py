@@ -120,7 +120,9 @@ def may_be_rewritten(properties: Mapping[str, str]) -> bool:
 
 
 def lost_marks(properties: Mapping[str, str], history: MainHistory, table: str) -> Marks | None:
-    """Return the marks that others took out of the history; None if both hold. Raises TableError."""
+    """Return the marks whose snapshots others removed from the history of `main`. None if it still has both.
+
+    Raises TableError if the marks cannot be read."""
     marks = marks_of(properties, table, history.table_uuid)
     published, ingested = (
         mark if history.lost(mark, marks.table_uuid) else None for mark in (marks.published, marks.ingested)

@@ -619,9 +619,9 @@ def _stage_branch(
 def with_uncommitted(
     table: Committed, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
 ) -> Any:
-    """Return the table as stage_deletes would leave it, and commit nothing: only this process has the branch.
+    """Return the table with the branch that stage_deletes would commit. Here only this process has the branch.
 
-    Its manifests are written. Raises ConflictError."""
+    Its manifests are written. Raises ConflictError as stage_deletes does."""
     iceberg, jvm = table.load(), table.jvm
     try:
         transaction = asked_again(iceberg.newTransaction)

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
+from cleantail.config.topic_table import PROPERTY_FORMAT, require_known_format
 from cleantail.errors import ConflictError
 from cleantail.lake.metadata_guards import require_data_alone
 from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS
@@ -145,13 +146,14 @@ def asked_again(read: Callable[[], T]) -> T:
 def iceberg_table(spark: SparkSession, name: str) -> Any:
     """Return the Iceberg `Table` of that name.
 
-    Raises TableError if its properties name code, which Iceberg would load at a read or write: they may have changed
-    since the last check. Also raises it if a commit to an adopted table would delete metadata files outside its
-    location.
+    Raises TableError if its format is unknown, or if its properties name code, which Iceberg would load at a read or
+    write: they may have changed since the last check. Also raises it if a commit to an adopted table would delete
+    metadata files outside its location.
     """
     load = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")
     table = asked_again(lambda: load(spark._jsparkSession, name))
     properties = table.properties()
+    require_known_format(name, {PROPERTY_FORMAT: properties.get(PROPERTY_FORMAT)})
     if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
         log = [entry.file() for entry in each(table.operations().current().previousFiles())]
         require_inner_log(name, str(table.location()), [str(file) for file in log])

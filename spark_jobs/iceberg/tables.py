@@ -25,6 +25,7 @@ from cleantail.config.topic_table import (
     FILE_FORMAT,
     OFFSET,
     PARTITION,
+    PROPERTY_FORMAT,
     PROPERTY_SIDE_OF,
     SMALL_METADATA,
     TOMBSTONE,
@@ -32,6 +33,7 @@ from cleantail.config.topic_table import (
     table_properties,
 )
 from cleantail.errors import CleantailError, ConflictError, OutsideError, OvertakenError, TableError
+from cleantail.formats import FORMAT
 from cleantail.human import whole_number
 from cleantail.lake.catalogs import OWNERS, kept_catalog, load_table, require_ours
 from cleantail.lake.storage_locations import OwnFolders, keep_first_metadata
@@ -196,8 +198,10 @@ class TopicTable:
         self.load()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
-        """Create a side table if it does not exist. Raises TableError if it exists and is not the topic's."""
-        own = {PROPERTY_SIDE_OF: self.topic.topic, FILE_FORMAT: "parquet", **SMALL_METADATA}
+        """Create a side table if it does not exist. Raises TableError if it exists and is not the topic's, or has an
+        unknown format."""
+        number = {PROPERTY_FORMAT: str(FORMAT)}
+        own = {PROPERTY_SIDE_OF: self.topic.topic, FILE_FORMAT: "parquet", **number, **SMALL_METADATA}
         owned = ", ".join(f"'{key}'='{value}'" for key, value in own.items())
         statement = (
             f"CREATE TABLE IF NOT EXISTS {name} ({columns}) USING iceberg PARTITIONED BY (`{PARTITION}`) "

@@ -29,10 +29,10 @@ from typing import Any
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import (
-    EARLIER_METADATA,
     ERASED_KEYS,
     ERASURES,
     EVIDENCE,
+    LARGE_METADATA,
     PARTITION,
     SMALL_METADATA,
     quoted,
@@ -328,11 +328,11 @@ def _stored(table: TopicTable, at_ms: int) -> dict[str, str]:
 
 
 def _shrink_metadata(table: TopicTable) -> None:
-    """Give a topic table of an earlier version SMALL_METADATA, except for properties that a user has set."""
+    """Replace LARGE_METADATA of a topic table by SMALL_METADATA. Other values stay: a user has set them."""
     there = texts(table.load().properties())
-    earlier = [name for name, values in EARLIER_METADATA.items() if there.get(name) in values]
-    if table.topic.columns is None and earlier:
-        table.set_properties({name: SMALL_METADATA[name] for name in earlier})
+    large = [name for name, values in LARGE_METADATA.items() if there.get(name) in values]
+    if table.topic.columns is None and large:
+        table.set_properties({name: SMALL_METADATA[name] for name in large})
 
 
 @dataclass(frozen=True, slots=True)

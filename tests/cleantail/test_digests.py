@@ -1,4 +1,4 @@
-"""A short name for a list of values: no two lists share one, and it stays what earlier versions have written down."""
+"""A short name for a list of values: no two lists share one, and it stays the same, because stored names contain it."""
 
 from __future__ import annotations
 

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, ORDER, PARTITION, TIMESTAMP, VALUE
-from cleantail.errors import CleantailError, TableError
-from cleantail.lake.catalogs import load_table, open_catalog, require_undamaged
+from cleantail.errors import CleantailError
+from cleantail.lake.catalogs import load_any, load_table, open_catalog, require_undamaged
 from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.own_namespace import READER_JSON, property_of, registered, write_properties
 from cleantail.lake.records.log_records import log_records
@@ -133,17 +133,13 @@ def _arrivals(table: Table, snapshot_id: int | None) -> dict[str, int]:
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
     """Return the versions whose tombstones an expiry has removed, in force at `now_ms`: (partition, key) -> rank."""
-    from pyiceberg.exceptions import NoSuchTableError
     from pyiceberg.expressions import And, GreaterThan, In
 
     if not topic.config.cleantail_tombstone_lateness_ms:
         return {}
-    try:
-        ledger = catalog.load_table(f"{topic.table}{LEDGER_SUFFIX}")
-    except NoSuchTableError:
+    ledger = load_any(catalog, f"{topic.table}{LEDGER_SUFFIX}", topic.platform)
+    if ledger is None:
         return {}
-    except Exception as e:  # every error of the driver means the same to a user
-        raise TableError(f"table {topic.table}{LEDGER_SUFFIX} cannot be loaded: {type(e).__name__}") from None
     units = remembered_units(topic.config)
     in_force = And(In("strategy", units), GreaterThan("forget_at_ms", now_ms))
     ranks: dict[tuple[int, bytes], Rank] = {}

@@ -32,7 +32,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.driver_process import end_earlier, forget, note, note_of, of_driver
 from cleantail.home.process import log_line
-from cleantail.lake.exchange import folder_of, read_document, remove_document, write_document
+from cleantail.lake.exchange import folder_of, read_numbered, remove_document, write_numbered
 from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import ROUND_RESULT_JSON, RoundResult
 from cleantail.rounds.evidence_row import VARIABLES
@@ -156,14 +156,14 @@ class HandoverInStore(Handover):
     platform: Platform = field(kw_only=True)
 
     def write(self, address: str, text: str) -> None:
-        write_document(self.platform, address, text)
+        write_numbered(self.platform, address, {"argument": text})
 
     def clear(self) -> None:
         remove_document(self.platform, self.result)
 
     def report(self, job: str) -> EndedJob:
         try:
-            reported = json.loads(read_document(self.platform, self.result) or "")
+            reported = read_numbered(self.platform, self.result) or {}
             return EndedJob(job, dict(reported["result"]), int(reported["exit_code"]))
         except (ValueError, KeyError, TypeError):
             return EndedJob(job, {})

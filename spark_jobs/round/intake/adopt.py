@@ -13,8 +13,9 @@ from pyspark.sql import SparkSession
 
 from cleantail.adopt.adoption import version_after
 from cleantail.config.topic import Topic
-from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_TOPIC, RETRIES, STATE_FORMAT, require_known_format
+from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_TOPIC, RETRIES, require_known_format
 from cleantail.errors import CleantailError, TableError
+from cleantail.formats import FORMAT
 from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.commits import Load, java_message, send
 from spark_jobs.iceberg.delete_files import format_version
@@ -40,7 +41,7 @@ def _commit(load: Load, topic: Topic, upgrade: bool) -> bool:
     new_version = version_after(version, upgrade)
     properties = {
         PROPERTY_TOPIC: topic.topic,
-        PROPERTY_FORMAT: str(STATE_FORMAT),
+        PROPERTY_FORMAT: str(FORMAT),
         PROPERTY_COLUMNS: property_of_columns(topic.columns),
     }
     properties |= {"format-version": str(new_version)} if version < new_version else {}

@@ -23,7 +23,7 @@ from cleantail.erasure.certificate import (
 )
 from cleantail.erasure.requests import APPROVED, HIDDEN, LIFTED, PROVEN, REJECTED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
-from cleantail.errors import CertificateError, CleantailError
+from cleantail.errors import CertificateError, CleantailError, TableError
 from cleantail.home.driver_process import CERTIFICATE_KEY
 from tests.cleantail.erasure.test_store import DAY, NOW, secret
 
@@ -36,6 +36,14 @@ TEXT = signed(KEY, CONTENT).encode()
 
 def test_a_certificate_verifies_with_the_public_key_alone():
     assert verified(TEXT, PEM).items() >= CONTENT.items()
+
+
+@pytest.mark.parametrize("number", [2, True, "1", None])
+def test_a_certificate_of_an_unknown_format_is_refused_with_its_file_and_what_is_allowed(number):
+    text = signed(KEY, CONTENT | {"format": number}).encode()
+    shown = number if isinstance(number, str) else json.dumps(number)
+    with pytest.raises(TableError, match=rf"^a\.json has format={shown}: this version of Cleantail reads format 1; "):
+        verified(text, PEM, "a.json")
 
 
 def test_every_changed_byte_is_noticed():

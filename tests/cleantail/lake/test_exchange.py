@@ -3,7 +3,16 @@
 import pytest
 
 from cleantail.config.platform import Catalog, Platform
-from cleantail.lake.exchange import folder_of, is_address, read_document, remove_document, write_document
+from cleantail.errors import TableError
+from cleantail.lake.exchange import (
+    folder_of,
+    is_address,
+    read_document,
+    read_numbered,
+    remove_document,
+    write_document,
+    write_numbered,
+)
 
 
 @pytest.fixture
@@ -20,6 +29,24 @@ def test_a_document_is_written_over_read_and_removed(platform, tmp_path):
     for _ in range(2):
         remove_document(platform, address)
         assert read_document(platform, address) is None
+
+
+@pytest.mark.parametrize("number", ["2", "true", "1.0", "null"])
+def test_a_numbered_document_of_an_unknown_format_is_refused_by_name(platform, tmp_path, number):
+    address = f"file://{tmp_path}/exchange/a/result.json"
+    write_document(platform, address, f'{{"format": {number}, "exit_code": 0}}')
+    with pytest.raises(TableError, match=f"{address} has format={number}: this version of Cleantail reads format 1"):
+        read_numbered(platform, address)
+
+
+def test_a_numbered_document_is_read_if_it_is_whole(platform, tmp_path):
+    address = f"file://{tmp_path}/exchange/a/result.json"
+    assert read_numbered(platform, address) is None
+    write_numbered(platform, address, {"exit_code": 0})
+    assert read_numbered(platform, address) == {"format": 1, "exit_code": 0}
+    for cut in ('{"format": 1, "exi', "", "1"):
+        write_document(platform, address, cut)
+        assert read_numbered(platform, address) is None
 
 
 def test_every_task_has_a_folder_of_its_own_in_which_no_name_is_a_path():

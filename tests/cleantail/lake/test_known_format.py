@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from pyiceberg.schema import Schema
 from pyiceberg.types import NestedField, StringType
@@ -9,8 +11,9 @@ from pyiceberg.types import NestedField, StringType
 from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import table_properties
 from cleantail.errors import ConfigError, TableError
-from cleantail.lake.catalogs import require_usable
+from cleantail.lake.catalogs import require_usable, side_tables
 from cleantail.lake.recorded_rounds import load_evidence
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON
 from cleantail_cli import main
 
 COMMANDS = (
@@ -79,9 +82,44 @@ def test_a_table_that_is_named_is_refused_too(orders_table, project, capsys, com
     assert "table cleantail.orders has cleantail.format=2" in capsys.readouterr().err
 
 
-def test_a_configuration_of_an_unknown_format_is_refused_with_what_is_allowed(project):
-    (project / "config" / "defaults.yaml").write_text("format: 2\n")
-    with pytest.raises(ConfigError, match=r"(?s)defaults\.yaml.*format.*2.*1"):
+SIDE_TABLES = {
+    "_keyless": {"cleantail.keyless.policy": "quarantine"},
+    "_unholdable": {"cleantail.unholdable.policy": "quarantine"},
+    "_deleted_versions": {"cleantail.tombstone.lateness.ms": 1},
+}
+
+
+@pytest.mark.parametrize("suffix", SIDE_TABLES)
+def test_no_work_begins_if_the_format_of_a_side_table_that_the_topic_uses_is_unknown(orders_table, suffix):
+    orders_table.append((0, 0, 1, b"a", b"x"))
+    name, schema = f"cleantail.orders{suffix}", Schema(NestedField(1, "partition", StringType()))
+    own = {"cleantail.side-of": "orders", "cleantail.format": "2"}
+    orders_table.catalog.create_table(name, schema, properties=own)
+    topic = orders_table.topic
+    require_usable(topic)  # no run touches the table
+    config = topic.config.model_validate(topic.config.model_dump(by_alias=True) | SIDE_TABLES[suffix])
+    unknown = rf"table {name} has cleantail\.format=2: this version of Cleantail reads format 1; nothing was changed"
+    with pytest.raises(TableError, match=unknown):
+        require_usable(topic.model_copy(update={"config": config}))
+    with pytest.raises(TableError, match=unknown):
+        side_tables(topic)
+
+
+@pytest.mark.parametrize("codec", [PACK_REQUEST_JSON, PACK_RESULT_JSON], ids=["request", "result"])
+@pytest.mark.parametrize("number", ["2", "true", "1.0", '"1"'])
+def test_a_pack_of_an_unknown_format_is_refused_with_what_is_allowed(codec, number):
+    known = {"topics": [], "now_ms": 1}
+    refused = rf"format: {number} is not allowed: this version of Cleantail reads format 1; .*Install the version"
+    with pytest.raises(TableError, match=refused):
+        codec.value(json.dumps(known | {"format": json.loads(number)}), "--request")
+    assert codec.plain(codec.value(json.dumps(known | {"format": 1}), "--request"))["format"] == 1
+
+
+@pytest.mark.parametrize("number", ["2", "true", "1.0", "'1'"])
+def test_a_configuration_of_an_unknown_format_is_refused_with_what_is_allowed(project, number):
+    (project / "config" / "defaults.yaml").write_text(f"format: {number}\n")
+    text = number.replace("'", '"')
+    with pytest.raises(ConfigError, match=rf"defaults\.yaml:1: format: {text} is not allowed: .*format 1; .*Install"):
         load_platform(project / "config", {})
     (project / "config" / "defaults.yaml").write_text("format: 1\n")
     assert load_platform(project / "config", {}) is not None

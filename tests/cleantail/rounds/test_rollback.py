@@ -77,7 +77,7 @@ def test_what_else_could_be_undone_is_named_with_where_that_goes():
     [
         pytest.param(commit(5, "delete"), id="somebody else's delete"),
         pytest.param(commit(5, "overwrite"), id="somebody else's overwrite"),
-        pytest.param(commit(5, "delete", operation="compact", round="r5"), id="a round of an earlier version"),
+        pytest.param(commit(5, "delete", operation="compact", round="r5"), id="a round without a list of partitions"),
     ],
 )
 def test_no_round_is_promised_that_a_rollback_refuses(between):

@@ -313,8 +313,8 @@ def test_a_map_is_never_more_than_full_however_many_keys_there_were():
     [
         pytest.param([], [], id="nothing"),
         pytest.param(UNITS[1:], MEASURES[2:], id="only retention was due"),
-        pytest.param([replace(UNITS[0], map_slots=None)], MEASURES, id="compacted by an earlier version"),
-        pytest.param(UNITS, [LogMeasure(0, records_in=9)], id="checked by an earlier version"),
+        pytest.param([replace(UNITS[0], map_slots=None)], MEASURES, id="a round without slots of its map"),
+        pytest.param(UNITS, [LogMeasure(0, records_in=9)], id="a check with one measure"),
     ],
 )
 def test_what_was_no_compaction_or_did_not_tell_everything_leaves_the_last_one(units, measures):

@@ -20,7 +20,7 @@ def test_a_job_reads_its_argument_from_the_store_and_reports_there_with_its_exit
     assert run_station.main(["ingest", *every, "--file", str(file), *result]) == 0
     reported = json.loads((tmp_path / "exchange" / "result.json").read_text())
     assert reported["exit_code"] == 0 and reported["result"]["ok"]
-    (tmp_path / "exchange" / "argument-0.json").write_text("no unit")
+    (tmp_path / "exchange" / "argument-0.json").write_text('{"format": 1, "argument": "no unit"}')
     assert run_station.main(["compact", *every, "--unit", f"@{place}/argument-0.json", *result]) == 5
     reported = json.loads((tmp_path / "exchange" / "result.json").read_text())
     assert reported["exit_code"] == 5 and not reported["result"]["ok"]

@@ -127,6 +127,22 @@ def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names
     for table in tables:
         formats = spark.sql(f"SELECT DISTINCT file_format FROM {table}.all_data_files").collect()
         assert [row.file_format for row in formats] == ["PARQUET"], table
+        number = spark.sql(f"SHOW TBLPROPERTIES {table} ('cleantail.format')").first()
+        assert number is not None and number.value == "1", table
+
+
+def test_a_run_changes_nothing_if_the_format_of_a_side_table_is_unknown(workshop, spark):
+    topic = workshop.topic("new-side", {"cleantail.keyless.policy": "quarantine"})
+    for n in range(2):
+        lines = [record(4 * n + i, f"k{i}" if i else None, "v") for i in range(4)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
+        workshop.ok("compact", topic, "--force")
+    spark.sql("ALTER TABLE cleantail.cleantail.`new-side_keyless` SET TBLPROPERTIES ('cleantail.format'='2')")
+    refs = "SELECT name, snapshot_id FROM cleantail.cleantail.`new-side`.refs"
+    before = spark.sql(refs).collect()
+    code, _, err = workshop.run("compact", topic, "--force")
+    assert code == 2 and "new-side_keyless has cleantail.format=2: this version of Cleantail reads format 1" in err
+    assert spark.sql(refs).collect() == before
 
 
 OTHERS = {

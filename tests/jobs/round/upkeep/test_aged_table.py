@@ -1,4 +1,4 @@
-"""A table that grew under an early version shrinks by plain runs (commit 9eee2be0 wrote such tables)."""
+"""A table of format 1 with many snapshots, marks without a time and large metadata shrinks by plain runs."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ def run(workshop, topic, now_ms):
 
 def grown(table, runs):
     """Add the commits of so many runs: a file and its mark, a branch that was dropped, and a publication, each with a
-    summary of its round. One transaction makes all of them, and the metadata are those of the early version, whose
-    appends merged manifests as soon as there were 20."""
+    summary of its round. One transaction makes all of them. The metadata are large (LARGE_METADATA): appends have merged
+    manifests only if there were 20."""
     target, iceberg = file_target(table, Denylist(None)), table.load()
     prefix, written = log_path(table).format(0), []
     for n in range(runs):
@@ -117,7 +117,7 @@ def test_a_table_of_many_runs_of_an_early_version_shrinks_by_plain_runs(workshop
     first = run(workshop, topic, now_ms)  # compacts, rewrites and expires
     assert first["compacted"]["published"] == [0] and first["reclaimed"]["expired_snapshots"] > 3 * runs
     landed(workshop, topic, range(1_010, 1_013), now_ms)
-    run(workshop, topic, now_ms + 8 * DAY_MS)  # the marks of the early version have no time: they end a week later
+    run(workshop, topic, now_ms + 8 * DAY_MS)  # the marks have no time: they end a week after the first run
     landed(workshop, topic, range(1_020, 1_023), now_ms)
     run(workshop, topic, now_ms + 16 * DAY_MS)
     metadata_bytes, properties, snapshots, files = sizes(workshop, table)
