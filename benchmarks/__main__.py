@@ -1,4 +1,4 @@
-"""`python -m benchmarks`: see the package. Exit codes: 0 measured, 1 something did not do its work."""
+"""`python -m benchmarks`: see the package. Exit codes: 0 all benchmarks succeeded, 1 a measured program failed."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ MODULES = {
         "age",
     ),
 }
-"""Package -> its modules that are benchmarks: each has a function `run`."""
+"""Package -> its modules that are benchmarks. Each has a function `run`."""
 PACKAGES = {name: package for package, names in MODULES.items() for name in names}
 NAMES = tuple(PACKAGES)
 RECORDS, REPETITIONS, TOPICS, RUNS, MINUTES = 10_000_000, 3, 200, 200, 15
@@ -52,7 +52,7 @@ FOLDER = "cleantail-bench"
 def main(argv: list[str]) -> int:
     arguments = _parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
-    # both are found by CLEANTAIL_HOME, which is the lake's from here on
+    # CLEANTAIL_HOME locates both; from here on it is the lake's
     os.environ["CLEANTAIL_KAFKA_JARS"] = str(kafka_jars(os.environ))
     os.environ["CLEANTAIL_JARS"] = str(spark_jars())
     with _directory(arguments.work) as directory:
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 def _run_one(console: Console, name: str, options: Options, results: Path) -> None:
     say(f"benchmark {name}")
-    # imported when it is its turn: one that needs a package too many does not stop the others
+    # imported in its turn: a missing package of one benchmark does not stop the others
     run: Callable[[Options], Table] = import_module(f"benchmarks.{PACKAGES[name]}.{name}").run
     table = run(options)
     print_table(console, table)
@@ -104,7 +104,7 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
 @contextmanager
 def _directory(work: Path | None) -> Iterator[Path]:
     if work is not None:
-        folder = work.absolute() / FOLDER  # what is in it may be deleted, which holds for nothing beside it
+        folder = work.absolute() / FOLDER  # only the content of this folder may be deleted
         folder.mkdir(parents=True, exist_ok=True)
         yield folder
         return

@@ -1,1 +1,1 @@
-"""What every benchmark needs: data sets and tables, a process of its own, and the report of what was measured."""
+"""Shared parts of the benchmarks: data sets, tables, fresh processes, and reports."""

@@ -3,8 +3,8 @@
     shape = Shape(records=10_000_000, update_share=0.2)     # steady state: 80 % clean, 20 % dirty
     built = build(lake, shape)
 
-Values do not compress and keys are in no order, as in a log that has lived. A data set is the same whenever and
-wherever it is made, and is made once for a directory.
+Values do not compress and keys are in no order, as in an old log. A data set of a shape has the same records on each
+machine. It is made once for each directory.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ BASE_TAG = "bench_base"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """Describes a data set in a lake: what every repetition goes back to."""
+    """A data set in a lake: its snapshot and state, which every repetition restores."""
 
     topic: str
     base_snapshot_id: int
@@ -44,9 +44,8 @@ class Built:
 
 
 def build(lake: Lake, shape: Shape) -> Built:
-    """Return the data set, made where the lake does not have it. It starts Spark, so it is called in a process of its
-    own."""
-    # 1. it is there already
+    """Return the data set. Make it if the lake lacks it. Starts Spark, so call it in a fresh process."""
+    # 1. it exists
     note = lake.directory / f"{shape.topic}.json"
     if note.exists():
         return Built(**json.loads(note.read_text()))
@@ -55,9 +54,9 @@ def build(lake: Lake, shape: Shape) -> Built:
     fill(table, shape, 0, shape.keys_per_log)
     clean_sequence_number = int(table.load().currentSnapshot().sequenceNumber())
     fill(table, shape, shape.keys_per_log, shape.per_log)
-    # 3. what every repetition goes back to
+    # 3. the state that every repetition restores
     base = table.load().currentSnapshot()
-    # a tag keeps the files from whatever expires snapshots
+    # a tag protects the files from any expiry of snapshots
     table.load().manageSnapshots().createTag(BASE_TAG, base.snapshotId()).commit()
     built = Built(
         shape.topic, int(base.snapshotId()), clean_sequence_number, int(base.summary().get("total-files-size"))
@@ -67,7 +66,7 @@ def build(lake: Lake, shape: Shape) -> Built:
 
 
 def reset(table: TopicTable, shape: Shape, built: Built) -> None:
-    """Make the table as before any round: its snapshot and its state."""
+    """Restore the table's snapshot and state from before any round."""
     table.load().manageSnapshots().setCurrentSnapshot(built.base_snapshot_id).commit()
     table.set_properties(_states(shape, built) | _marks(table, shape, built))
 
@@ -88,13 +87,13 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
     if not shape.first_clean:
         end = shape.first_dirty_offset
         horizons, sequence_number = (Horizon(end, HORIZON_MS),), built.known_sequence_number
-        # proven by the round that cleaned it: a proof from nothing is for every seventh day
+        # the round that cleaned it proved it: a full proof runs only every seventh day
         state = PartitionState(end, 0, end, horizons, sequence_number, proven_ms=NOW_MS)
     return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
 
 
 def fill(table: TopicTable, shape: Shape, first: int, end: int) -> None:
-    """Append offsets `[first, end)` of every log in one commit, as an ingestion writes them."""
+    """Append offsets `[first, end)` of every log in one commit, in files like those of an ingestion."""
     from spark_jobs.iceberg.commits import append_files
     from spark_jobs.iceberg.iceberg_reads import added_by
     from spark_jobs.iceberg.tables import branch_name
@@ -154,13 +153,13 @@ SINK_SCHEMA = (
 
 
 def dropped(table: TopicTable) -> TopicTable:
-    """Drop the table with its files, if it is there, and return what names it."""
+    """Drop the table with its files if it exists. Return its full name."""
     table.spark.sql(f"DROP TABLE IF EXISTS {table.name} PURGE")
     return table
 
 
 def empty_table(lake: Lake, shape: Shape) -> TopicTable:
-    """Return the data set's table without a record: a topic's own, or one that a sink has made and that is adopted."""
+    """Return an empty table for the data set: a topic's own, or an adopted one with the columns of a sink."""
     if shape.layout == OWN:
         lake.write_topic(shape.topic, shape.config)
         table = lake.table(shape.topic)
@@ -199,6 +198,6 @@ def _adopted(lake: Lake, shape: Shape) -> TopicTable:
 
 
 def forget(lake: Lake, shape: Shape) -> None:
-    """Delete the data set's files, and the note that it was made."""
+    """Delete the data set's files, and the note about them."""
     dropped(lake.table(shape.topic))
     (lake.directory / f"{shape.topic}.json").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""A piece of work in a process of its own, which starts with nothing and leaves nothing: no JVM, no cached file."""
+"""Run a piece of work in a fresh process, without a JVM and without caches of other work."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ R = TypeVar("R")
 
 
 class BenchmarkError(Exception):
-    """Is raised where something that was measured did not do the work that it was measured for."""
+    """A measured program did not do its work."""
 
 
 def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -32,8 +32,7 @@ def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 def _result_or_error(
     work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[object, str]:
-    """Return (result, "") or (None, text of the error): errors of the JVM cannot be pickled, so they travel as
-    text."""
+    """Return (result, ""), or (None, text of the error): errors of the JVM cannot be pickled."""
     try:
         return work(*args, **kwargs), ""
     except Exception:
@@ -41,7 +40,7 @@ def _result_or_error(
 
 
 class Stopwatch:
-    """Keeps the seconds of each block, by name, in the order of running."""
+    """Measures the seconds of named blocks, in the order in which they run."""
 
     def __init__(self) -> None:
         self.seconds: dict[str, list[float]] = {}
@@ -54,12 +53,11 @@ class Stopwatch:
 
 
 def say(text: str) -> None:
-    """Print to stderr where a long run is."""
+    """Print the progress of a long run to stderr."""
     print(f"  {time.strftime('%H:%M:%S')}  {text}", file=sys.stderr, flush=True)
 
 
 def require_records(count: int, expected: int, what: str) -> None:
-    """Raise BenchmarkError if there are not as many records as expected: work that is not done right has no
-    time."""
+    """Raise BenchmarkError if the number of records is not the expected one: the time of wrong work is not reported."""
     if count != expected:
         raise BenchmarkError(f"{what} left {count:,} records, and should have left {expected:,}")

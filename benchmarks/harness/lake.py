@@ -27,24 +27,24 @@ PLAIN = {
     "spark.sql.adaptive.coalescePartitions.parallelismFirst": "true",
     "spark.sql.optimizer.dynamicPartitionPruning.enabled": "true",
 }
-"""Spark's own defaults where Cleantail has others: other people's jobs run with these."""
+"""Spark's own defaults for settings that Cleantail changes, for jobs of other systems."""
 
 CLUSTER = {"spark.executor.memory": "1g", "spark.executor.cores": 1, "spark.pyspark.python": sys.executable}
 """Executors of one core, whose Python is this one."""
 
 
 def spark_jars() -> Path:
-    """Return CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    """Return CLEANTAIL_JARS, else `jars` under CLEANTAIL_HOME (default: .cleantail next to this package)."""
     home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(os.environ.get("CLEANTAIL_JARS") or home / "jars").absolute()
 
 
 @dataclass(frozen=True, slots=True)
 class Lake:
-    """Describes the benchmarks' own catalog, warehouse and configuration. `plain` takes Spark's defaults in place of
-    Cleantail's. `cluster`: the address of a Spark master, in place of a local one.
+    """The benchmarks' own catalog, warehouse and configuration.
 
-    It is sent to other processes as it is, so it is small.
+    `plain`: use Spark's defaults instead of Cleantail's. `cluster`: the address of a Spark master, instead of a local
+    one. The object is pickled for each fresh process, so it is small.
     """
 
     directory: Path

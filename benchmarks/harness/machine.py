@@ -1,4 +1,4 @@
-"""Facts of the machine and versions of what was measured: without them a figure means nothing. No paths, no names."""
+"""Facts about the machine, and versions of the measured programs, for the report. Without paths and host names."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ KAFKA = re.compile(r"kafka_2\.13-([\w.]+)\.jar")
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0))
 
 
 def machine() -> dict[str, str]:
-    """Return cores, processor, memory and operating system, in words."""
+    """Return cores, processor, memory and operating system as text."""
     memory_kib = int(_field("/proc/meminfo", "MemTotal").split()[0] or 0)
     return {
         "cores": str(cores()),
@@ -35,7 +35,7 @@ def machine() -> dict[str, str]:
 
 
 def versions() -> dict[str, str]:
-    """Return the versions of everything that takes part, and the commit of Cleantail."""
+    """Return the versions of the measured programs and their libraries, and the commit of Cleantail."""
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "Cleantail": _output_of(["git", "-C", str(ROOT), "describe", "--always", "--dirty"]),
@@ -55,7 +55,7 @@ def jar_version(directory: Path, name: re.Pattern[str]) -> str:
 
 
 def _java() -> str:
-    """Return the quoted part of `openjdk version "17.0.13" 2024-10-15`, which java says on stderr."""
+    """Return the quoted part of `openjdk version "17.0.13" 2024-10-15`, which java prints to stderr."""
     quoted = re.search(r'"([^"]+)"', _output_of(["java", "-version"]))
     return quoted[1] if quoted else UNKNOWN
 

@@ -1,4 +1,4 @@
-"""What the command line asks of a run of the benchmarks."""
+"""The options of a run of the benchmarks, from the command line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from benchmarks.harness.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Describes what is measured. With `keep` the data sets stay in the lake's directory for the next run. `topics` is
-    for many_topics and page, `runs` and the `minutes` between them for age."""
+    """What to measure. `keep`: the data sets stay in the lake's directory for the next run. `topics`: for many_topics
+    and page. `runs`, and the `minutes` between them: for age."""
 
     lake: Lake
     records: int
@@ -24,7 +24,7 @@ class Options:
     keep: bool
 
     def forget(self, shape: Shape) -> None:
-        """Delete the data set, unless it is to be kept."""
+        """Delete the data set, unless `keep` is set."""
         if not self.keep:
             in_fresh_process(forget, self.lake, shape)
 

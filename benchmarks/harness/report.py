@@ -1,4 +1,4 @@
-"""A benchmark's table: medians and ratios, printed and written with the machine and the versions they are of."""
+"""A benchmark's table of medians and ratios, printed and written with the machine and the versions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Describes a column. `kind` says how a value is written: text, count, seconds, ratio, percent (of 1), bytes or
+    """A column. `kind` is the form of its values: text, count, seconds, ratio, percent (of 1), bytes or
     rate (bytes/s)."""
 
     name: str
@@ -31,7 +31,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Describes the result of one benchmark. Every row has one value for each column; None is shown as a dash."""
+    """The result of one benchmark. Every row has one value for each column; None is shown as a dash."""
 
     name: str
     title: str
@@ -47,8 +47,8 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Describes the seconds of the same work, repetition by repetition, in one process. The first one is cold: JIT,
-    class loading."""
+    """Seconds of repetitions of the same work in one process. The first one is cold: it includes JIT and class
+    loading."""
 
     seconds: tuple[float, ...]
 
@@ -62,7 +62,7 @@ class Times:
 
     @property
     def warm(self) -> float:
-        """Return the median of the repetitions after the first; of a single one, that one."""
+        """Return the median of the repetitions after the first. If there is only one, return it."""
         return median(self.seconds[1:] or self.seconds)
 
     @property
@@ -72,7 +72,7 @@ class Times:
         return f"{min(warm):.2f} to {max(warm):.2f}"
 
     def __add__(self, other: Times) -> Times:
-        """Add repetition by repetition, so that the median of a sum is one of sums."""
+        """Add the seconds of each repetition: the median is then a median of sums."""
         return Times(tuple(a + b for a, b in zip(self.seconds, other.seconds, strict=True)))
 
 
@@ -84,12 +84,12 @@ def median(values: Sequence[float]) -> float:
 
 
 def ratio(value: float, base: float) -> float | None:
-    """Return how many times `base` a value is; None if there is nothing to divide by."""
+    """Return value / base. None if `base` is zero or missing."""
     return value / base if base else None
 
 
 def shown(value: Value, kind: str) -> str:
-    """Return a value as its kind is written."""
+    """Return a value in the form of its kind."""
     if value is None:
         return NOTHING
     if isinstance(value, str):
@@ -109,7 +109,7 @@ def _size(size: float) -> str:
 
 
 def row_text(columns: Sequence[Column], row: Sequence[Value]) -> str:
-    """Return a row in one line, for a measurement that is still under way."""
+    """Return a row in one line, to show while others are still measured."""
     return ", ".join(f"{c.name} {shown(value, c.kind)}" for c, value in zip(columns, row, strict=True))
 
 
@@ -139,7 +139,7 @@ def _line(cells: Sequence[str]) -> str:
 
 
 def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
-    """Return the table for machines: values as measured, by column name."""
+    """Return the table as JSON: column name -> unrounded value."""
     names = [column.name for column in table.columns]
     rows = [dict(zip(names, row, strict=True)) for row in table.rows]
     kinds = {column.name: column.kind for column in table.columns}
@@ -154,7 +154,7 @@ def as_json(table: Table, environment: Mapping[str, str]) -> dict[str, Any]:
 
 
 def write_results(table: Table, directory: Path = RESULTS) -> list[Path]:
-    """Write `NAME.md` and `NAME.json`, in place of older ones. Returns both files."""
+    """Write `NAME.md` and `NAME.json`, and replace older ones. Return both paths."""
     environment = machine() | versions()
     directory.mkdir(parents=True, exist_ok=True)
     page, data = directory / f"{table.name}.md", directory / f"{table.name}.json"

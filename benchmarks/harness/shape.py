@@ -1,4 +1,4 @@
-"""The shape of a data set: how many records it has, which of them are updates, and of which key each is.
+"""The shape of a data set: the number of its records, the share of updates, and the key of each record.
 
 shape = Shape(records=10_000_000, update_share=0.2)     # steady state: 80 % clean, 20 % dirty
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CLEAN_STEP, UPDATE_STEP = 2_246_822_519, 2_654_435_761
-"""Primes above any number of keys: multiples of one, modulo the keys, meet every key once before any twice."""
+"""Primes above any number of keys. Multiples of such a prime, modulo the number of keys, reach each key once before
+they repeat one."""
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 NOW_MS = 1_790_000_000_000
-"""The clock of every round: long after the records, before the horizons."""
+"""The clock of every round (Unix ms): long after the records, and before the horizons."""
 HORIZON_MS = 1_800_000_000_000
 """The horizon of every tombstone: after the clock of every round."""
 KEY_DIGITS = 12
 VALUE_BYTES = 256
 TOPIC_CONFIG = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.0001, "cleantail.reclaim.deleted.ratio": 0.05}
-"""No segment stays active, every share of updates is enough for a round, every deletion for a reclaim."""
+"""No segment stays active. Any share of updates starts a round, and any deletion starts a reclaim."""
 OWN, REDPANDA_2, REDPANDA_3 = "own", "redpanda2", "redpanda3"
 """Layouts of a table: Cleantail's own, and that of Redpanda's Iceberg topics in format version 2 or 3."""
 NUMBERS, UUIDS = "numbers", "uuids"
@@ -29,10 +30,10 @@ VERSION_HEADER = "version"
 class Shape:
     """Records over all logs, and which share of them are updates: the second record of their key, at the log's end.
 
-    `first_clean`: no round has been there yet, so everything is dirty; else the updates are what is dirty.
-    `tombstone_share`: of all records, those without a value. `layout`: of the table, OWN or that of a sink (REDPANDA).
-    `keys`: NUMBERS or UUIDS. `zipf`: updates choose their key by Zipf's law, and may meet one key many times. `files`:
-    about how many data files there are, 0 for files of the usual size.
+    `first_clean`: no round has cleaned the log, so all records are dirty. Otherwise only the updates are.
+    `tombstone_share`: the share of records without a value. `layout` of the table: OWN, or that of a sink (REDPANDA).
+    `keys`: NUMBERS or UUIDS. `zipf`: updates choose their key by Zipf's law, so a key may have many of them. `files`:
+    the approximate number of data files, 0 for files of the usual size.
     """
 
     records: int
@@ -63,7 +64,7 @@ class Shape:
 
     @property
     def keys_per_log(self) -> int:
-        """Return how many keys a log has, which is also the offset of its first update."""
+        """Return the number of keys of a log. It is also the offset of the first update."""
         return self.per_log - self.updates_per_log
 
     @property
@@ -72,12 +73,12 @@ class Shape:
 
     @property
     def total(self) -> int:
-        """Return how many records are made: the same whole number in every log."""
+        """Return the number of records over all logs. Each log has the same number."""
         return self.per_log * self.partitions
 
     @property
     def survivors(self) -> int:
-        """Return how many records a round has to leave: one for each key."""
+        """Return the number of records that a round leaves: one for each key."""
         return self.keys_per_log * self.partitions
 
     @property
@@ -97,7 +98,7 @@ class Shape:
         return f"{what}, {self.total:,} records in {self.partitions} logs, {self.update_share:.4g} updates{tombstones}"
 
     def key_number(self, offset: int) -> int:
-        """Return the key of the record at an offset, as `key_expression` has it."""
+        """Return the key of the record at an offset, equal to the result of `key_expression`."""
         step = CLEAN_STEP if offset < self.keys_per_log else UPDATE_STEP
         return offset * step % self.keys_per_log
 
@@ -108,7 +109,8 @@ class Shape:
         return f"id * {step}L % {self.keys_per_log}L"
 
     def _zipf_expression(self) -> str:
-        """Return SQL of a key by Zipf's law: the inverse of its distribution, taken as continuous, of a hash."""
+        """Return SQL that chooses a key by Zipf's law: the inverse of the continuous distribution, applied to a
+        hash."""
         rest = 1 - ZIPF_S
         share = "(pmod(xxhash64(id), 1000000007) / 1000000007.0D)"
         power = f"power(1 + {share} * ({self.keys_per_log**rest!r}D - 1), {1 / rest!r}D)"

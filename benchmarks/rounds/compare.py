@@ -1,4 +1,4 @@
-"""A round against everything else that could do its work, on the same records."""
+"""A round, and other programs that do the same work, on the same records."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ NOTES = (
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Describes one system on one data set."""
+    """One system on one data set."""
 
     shape: Shape
     system: str
@@ -62,7 +62,7 @@ def compared(name: str, shape: Shape, options: Options) -> Table:
 
 
 def _measured(options: Options, shape: Shape) -> Iterator[Measured]:
-    """Yield Cleantail's steps and their sums first, then the others, each in a process of its own."""
+    """Yield Cleantail's steps and their sums first, then the other systems. Each runs in a fresh process."""
     lake, times = options.lake, options.repetitions
     seconds = measured_round(lake, shape, times).seconds
     scan, parts = seconds[steps.SCAN], {name: seconds[name] for name in (steps.ROUND, steps.CHECK, steps.PUBLISH)}

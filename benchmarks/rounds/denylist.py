@@ -1,4 +1,4 @@
-"""What a topic's denylist of erased keys costs an ingestion: without an entry, and with a million."""
+"""The cost of a topic's denylist of erased keys for an ingestion: without an entry, and with a million."""
 
 from __future__ import annotations
 

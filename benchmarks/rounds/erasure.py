@@ -1,4 +1,5 @@
-"""Erasing keys with a proof, against Spark's own four steps without one: DELETE, rewrite, expire, remove orphans."""
+"""The erasure of keys with a proof, compared with Spark's four steps without a proof: DELETE, rewrite, expire, remove
+orphans."""
 
 from __future__ import annotations
 
@@ -27,14 +28,14 @@ SPARK, OURS = "DELETE, rewrite_data_files, expire_snapshots, remove_orphan_files
 WHOLE, HIDING, REWRITING, REMOVING, PROVING = "whole", "hiding", "rewriting", "removing", "proving"
 SCATTERED, CLUSTERED = "every file", "one file of each log"
 FILE_RECORDS = 100_000
-"""About how many records a file has."""
+"""Approximate number of records in a file."""
 STEPS = {
     "searching for the keys": HIDING,
     "rewriting files": REWRITING,
     "removing files": REMOVING,
     "searching again": PROVING,
 }
-"""Step that an erasure names -> the part of its time that begins with it."""
+"""Step of an erasure -> the part of the time that begins with it."""
 COLUMNS = (
     Column("records", "count"),
     Column("the keys are in", "text"),
@@ -63,8 +64,8 @@ class Case:
     keys_in: str
 
     def keys(self) -> Iterator[bytes]:
-        """Yield the keys to erase, each one once. Those of a cluster have no update, and are in the first file of
-        each log."""
+        """Yield the keys to erase, each one once. Clustered keys have no update, and are in the first file of each
+        log."""
         numbers: Iterator[int] = iter(range(self.shape.keys_per_log))
         if self.keys_in == CLUSTERED:
             all_keys, updates = self.shape.keys_per_log, range(self.shape.keys_per_log, self.shape.per_log)
@@ -114,12 +115,12 @@ def _built(lake: Lake, shape: Shape) -> None:
     reset(table, shape, built)
     tags = table.load().refs().keys()
     if BASE_TAG in tags:
-        table.load().manageSnapshots().removeTag(BASE_TAG).commit()  # it would keep the old files
+        table.load().manageSnapshots().removeTag(BASE_TAG).commit()  # a snapshot would keep the old files
 
 
 @contextmanager
 def _as_before(lake: Lake) -> Iterator[None]:
-    """Put the lake's home back afterwards. Files of tables never change, so links to them are copies."""
+    """Restore the lake's home after the block. Files of tables never change, so hard links serve as copies."""
     kept = lake.directory / "kept"
     shutil.rmtree(kept, ignore_errors=True)
     shutil.copytree(lake.home, kept, copy_function=_linked)
@@ -136,13 +137,13 @@ def _linked(source: str, target: str) -> None:
 
 
 Part = Callable[[str], None]
-"""Ends the part of the work that is measured, and begins the next."""
+"""End the measured part of the work, and begin the next."""
 
 
 def measure_erasure(
     lake: Lake, case: Case, repetitions: int, what: str, way: Callable[[TopicTable, list[bytes], Part], None]
 ) -> dict[str, Times]:
-    """Measure one way, once cold and `repetitions` times warm. Returns its times, whole and by part."""
+    """Measure one way: one cold repetition, and `repetitions` warm ones. Return the whole times, and those by part."""
     table, keys, watch = lake.table(case.shape.topic), case.keys(), Stopwatch()
     parts: list[dict[str, float]] = []
     for number in range(repetitions + 1):
@@ -184,7 +185,7 @@ def _by_spark(table: TopicTable, keys: list[bytes], part: Part) -> None:
     spark.sql(
         f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '{now}', retain_last => 1)"
     ).collect()
-    # Iceberg allows no time within a day: it lists and compares all the same
+    # Iceberg refuses a time within the last day; with this one it lists and compares the same files
     spark.sql(f"CALL {catalog}.system.remove_orphan_files(table => '{name}')").collect()
 
 

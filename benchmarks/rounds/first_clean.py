@@ -1,4 +1,4 @@
-"""The systems of `compare` on a log that was never cleaned: everything is dirty, half of the records are updates."""
+"""The systems of `compare` on a log that was never cleaned: all records are dirty, and half of them are updates."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from benchmarks.systems import cleantail_round as steps
 from benchmarks.systems.cleantail_round import CleantailRound, measured_round
 
 SIZES = (0.1, 0.3, 1.0, 3.0)
-"""Sizes as shares of the records that the command line asks for: 1, 3, 10 and 30 million by default."""
+"""Sizes as shares of `--records`: 1, 3, 10 and 30 million by default."""
 SHARE = 0.2
 SHARES = (0.001, 0.01, 0.1, 0.5)
 SMALLEST_SHARE = 0.001

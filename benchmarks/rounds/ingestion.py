@@ -1,4 +1,4 @@
-"""Speed of ingestion: from a broker, compared with a bare consumer; from lines, compared with a bare parser."""
+"""Speed of ingestion: from a broker, compared with a bare consumer, and from lines, compared with a bare parser."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ NOTES = (
 
 
 def shapes(records: int) -> list[Shape]:
-    """Return what is measured: as many records as the command line says, and ten times as many."""
+    """Return the shapes to measure: `--records`, and ten times as many."""
     base = Shape(records, SHARE, value_bytes=VALUE_BYTES)
     return [base, replace(base, records=TIMES * records), replace(base, records=TIMES * records, partitions=1)]
 

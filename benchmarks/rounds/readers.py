@@ -1,4 +1,4 @@
-"""What the comparison of Spark's Iceberg reader and Cleantail's costs a round, and what a full proof takes."""
+"""The cost of comparing Spark's Iceberg reader with Cleantail's in a round, and of a full proof."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A scan of a compacted topic, whose superseded records are hidden, against the same records rewritten clean."""
+"""A scan of a compacted topic with hidden records, compared with a scan of the same records after a rewrite."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ COLUMNS = (
     Column("to rewritten", "ratio"),
 )
 HIDDEN = (0.05, 0.1, 0.2)
-"""Shares of hidden records. A reclaim rewrites what is above cleantail.reclaim.deleted.ratio, which is 0.3 by
-default."""
+"""Shares of hidden records. A reclaim rewrites files with a share above cleantail.reclaim.deleted.ratio (default:
+0.3)."""
 ScanTimes = dict[tuple[str, str], Times]
 
 
 def run(options: Options) -> Table:
-    """Measure after steady rounds that hide a part of the records, and after a first clean, which leaves half of
+    """Measure after rounds of a steady state, which hide some records, and after a first clean, which leaves half of
     them."""
     rows: list[tuple[Value, ...]] = []
     steady = [Shape(options.records, share) for share in HIDDEN]
@@ -50,7 +50,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
-    """Return the seconds by reader and state, once cold and `repetitions` times warm."""
+    """Return the seconds by reader and state: one cold repetition, and `repetitions` warm ones."""
     from spark_jobs.round.reclaim import reclaim_topic
 
     # 1. three states of one table
@@ -60,7 +60,7 @@ def measure_reading(lake: Lake, shape: Shape, repetitions: int) -> ScanTimes:
     reclaim_topic(table, int(time.time() * 1000))
     require_records(live_records(lake, shape.topic), shape.survivors, "reclaim")
     states[CLEAN] = _head(table)
-    # 2. each reader reads each of them
+    # 2. a scan of each state by each reader
     for number in range(repetitions + 1):
         say(f"reading, {number} of {repetitions}: {shape.text}")
         for state, snapshot_id in states.items():

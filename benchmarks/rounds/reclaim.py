@@ -1,4 +1,4 @@
-"""Reclaim's rewriting, against Iceberg's own by Spark and against plain copies of the same files."""
+"""The rewrite of a reclaim, compared with Iceberg's own procedure and with plain copies of the same files."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def run(options: Options) -> Table:
 
 
 def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
-    """Measure the copies, Iceberg's procedure and reclaim, once cold and `repetitions` times warm."""
+    """Measure the copies, Iceberg's procedure and reclaim: one cold repetition, and `repetitions` warm ones."""
     from spark_jobs.round.reclaim import reclaim_topic
 
     # 1. a compacted table
@@ -66,7 +66,7 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
     compact_once(lake, table, shape, built)
     compacted, states = _head(table), _states(table)
     files = _files_with_deletions(table)
-    # 2. each of them in turn, and the table put back
+    # 2. each of them in turn; the table is restored after each
     for number in range(repetitions + 1):
         say(f"reclaim, {number} of {repetitions}: {shape.text}")
         _copies(lake, table, files, watch)
@@ -85,7 +85,7 @@ def measure_reclaim(lake: Lake, shape: Shape, repetitions: int) -> Rewriting:
 
 
 def _files_with_deletions(table: TopicTable) -> list[str]:
-    """Return the paths of the data files that hold hidden records: what both ways rewrite."""
+    """Return the paths of the data files with hidden records. Reclaim and the procedure rewrite these."""
     rows = table.spark.sql(f"SELECT DISTINCT referenced_data_file AS f FROM {table.name}.delete_files").collect()
     return sorted(row.f.removeprefix("file:") for row in rows)
 
@@ -101,7 +101,7 @@ def _copies(lake: Lake, table: TopicTable, files: list[str], watch: Stopwatch) -
 
 
 def _iceberg_rewrites(table: TopicTable) -> int:
-    """Rewrite the files with hidden records by Iceberg's procedure. Returns how many it has rewritten."""
+    """Rewrite the files with hidden records by Iceberg's procedure. Return the number of rewritten files."""
     catalog = table.name.split(".", 1)[0]
     options = "map('delete-file-threshold', '1', 'min-file-size-bytes', '0', 'max-file-size-bytes', '99999999999')"
     call = f"CALL {catalog}.system.rewrite_data_files(table => '{table.name}', options => {options})"
@@ -109,7 +109,7 @@ def _iceberg_rewrites(table: TopicTable) -> int:
 
 
 def _put_back(table: TopicTable, snapshot_id: int, states: dict[str, str]) -> None:
-    """Make the snapshot the current one again, with what the table's properties said then."""
+    """Make the snapshot the current one again, and restore the table's properties of that time."""
     table.load().manageSnapshots().setCurrentSnapshot(snapshot_id).commit()
     table.set_properties(states)
 

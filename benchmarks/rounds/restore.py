@@ -1,7 +1,7 @@
 """Restore into Kafka, against a bare confluent-kafka producer of the same records: same broker, same cores.
 
-1. The bare producer is one process a core. Each has the records of its partitions as Python's values before the clock
-   starts, produces them in a loop with the producer's settings of a restore, and flushes.
+1. The bare producer has one process for each core. Before the clock starts, each process has the records of its
+   partitions in memory. It produces them in a loop, with a restore's settings of the producer, and flushes.
 2. A restore reads them from the table's files, in Spark's tasks, writes them, and reads them back.
 3. Every repetition has a topic of its own, which is counted by its ends and then deleted.
 """
@@ -69,7 +69,7 @@ def run(options: Options) -> Table:
 
 
 def measure_restore(lake: Lake, shape: Shape, repetitions: int) -> Restored:
-    """Measure producer and restore in turn, once cold and `repetitions` times warm."""
+    """Measure producer and restore in turn: one cold repetition, and `repetitions` warm ones."""
     build(lake, shape)
     files, watch = data_files(lake, shape), Stopwatch()
     directory = lake.directory / "kafka"
@@ -112,7 +112,7 @@ def _bare_seconds(lake: Lake, address: str, topic: str, shape: Shape, files: Seq
 
 
 def _produce(barrier: Any, address: str, topic: str, partitions: Sequence[int], files: Sequence[str]) -> None:
-    """Produces the records of these partitions, which are in memory before the others begin as well."""
+    """Produce the records of these partitions. All processes have theirs in memory before any of them begins."""
     from confluent_kafka import Producer
 
     from cleantail.kafka.target_client import producer

@@ -1,4 +1,4 @@
-"""Cleantail's own round, step by step, compared with a plain scan of the key columns: the floor."""
+"""Cleantail's own round, step by step, and a plain scan of the key columns as the minimum."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SCAN, EVALUATE, ROUND, CHECK, PUBLISH, PROOF = "scan", "evaluate", "round", "che
 
 @dataclass(frozen=True, slots=True)
 class CleantailRound:
-    """Describes seconds by step, and what the last repetition cost in bytes."""
+    """Seconds by step, and the bytes of the last repetition."""
 
     seconds: dict[str, Times]
     round_costs: Costs
@@ -34,15 +34,15 @@ class CleantailRound:
 
 
 def measured_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
-    """Make the data set where it is missing, and measure its round in another process: what makes it takes memory."""
+    """Make the data set if it is missing. Measure its round in another process, because making it takes memory."""
     in_fresh_process(build, lake, shape)
     return in_fresh_process(measure_round, lake, shape, repetitions)
 
 
 def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
-    """Measure scan, evaluate, round, check and publish, once cold and `repetitions` times warm.
+    """Measure scan, evaluate, round, check and publish: one cold repetition, and `repetitions` warm ones.
 
-    Great Expectations is imported before: what starting costs is measured by the benchmark `startup`.
+    Great Expectations is imported before: the benchmark `startup` measures the start.
     """
     import great_expectations  # noqa: F401
 
@@ -74,7 +74,7 @@ def compact_once(lake: Lake, table: TopicTable, shape: Shape, built: Built) -> N
 
 
 def live_records(lake: Lake, topic: str) -> int:
-    """Return how many records a reader sees, from metadata."""
+    """Return the number of records that a reader sees, from metadata."""
     from cleantail.lake.evaluate import read_facts
 
     facts = read_facts(lake.topic(topic))
@@ -87,12 +87,12 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
     from spark_jobs.round.make import compact_unit
     from spark_jobs.round.publish import publish_round
 
-    # 1. the floor: a scan of the keys
+    # 1. the minimum: a scan of the keys
     platform = lake.platform
     with watch(SCAN):
         scan_keys(table)
     _require_unique_tail(table, platform, watch)
-    # 2. the plan, which has to be of what the shape says
+    # 2. the plan, which must have the logs and offsets of the shape
     with watch(EVALUATE):
         plan = evaluate_topic(table.topic, now_ms=NOW_MS, force=True)
     _require_span(shape, plan)
@@ -129,15 +129,14 @@ def _require_unique_tail(table: TopicTable, platform: Platform, watch: Stopwatch
 
 
 def scan_keys(table: TopicTable) -> None:
-    """Read the least that has to be read to know which records are superseded."""
+    """Read only the columns that decide which records are superseded."""
     columns = table.topic.columns
     key, offset = (columns.of(KEY)[0], columns.partition_and_offset[1]) if columns else (KEY, OFFSET)
     table.spark.table(table.name).selectExpr(f"sum(length({quoted(key)}))", f"sum({quoted(offset)})").collect()
 
 
 def _require_span(shape: Shape, plan: Any) -> None:
-    """Raise BenchmarkError unless the plan is of what the shape says: all logs, from the first dirty offset to the
-    end."""
+    """Raise BenchmarkError unless the plan has all logs of the shape, from the first dirty offset to the end."""
     spans = sorted((w.partition, w.first_dirty_offset, w.end_offset) for u in plan.units for w in u.partitions)
     expected = [(p, shape.first_dirty_offset, shape.per_log) for p in range(shape.partitions)]
     if spans != expected:

@@ -26,9 +26,9 @@ PLANS = {
 
 
 def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
-    """Return the seconds of one plan, once cold and `repetitions` times warm. The data set must have been built.
+    """Return the seconds of one plan: one cold repetition, and `repetitions` warm ones. The data set must exist.
 
-    One file for each log, with no order asked for within it, is the least that could replace the files.
+    It writes one file for each log, without an order: the least work that could replace the files.
     """
     import duckdb
 
@@ -39,7 +39,7 @@ def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Tim
     connection.execute(f"SET temp_directory = '{lake.directory / 'duck-spill'}'")
     connection.execute("SET preserve_insertion_order = false")
     connection.execute(f"CREATE VIEW records AS SELECT * FROM read_parquet({data_files(lake, shape)!r})")
-    # 2. the plan, again and again
+    # 2. the repetitions of the plan
     for number in range(repetitions + 1):
         say(f"DuckDB's {plan}, {number} of {repetitions}: {shape.text}")
         shutil.rmtree(out, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""A topic of a broker, read by Cleantail and by consumers that do nothing with what they get."""
+"""A topic of a broker, read by Cleantail and by consumers that drop the records."""
 
 from __future__ import annotations
 
@@ -42,14 +42,15 @@ def fill_topic(address: str, records: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Seconds of an ingestion, and the most memory that its processes had: None of what is bare."""
+    """Seconds of an ingestion, and the peak memory of its processes. The memory is None for a bare consumer or
+    parser."""
 
     times: Times
     peak_memory_bytes: int | None = None
 
 
 def measure_consumer(address: str, records: int, processes: int, repetitions: int) -> Measured:
-    """Measure how long so many processes take to consume all partitions, each its part of them."""
+    """Measure the seconds in which this number of processes consumes all partitions, each a part of them."""
     seconds = []
     for number in range(repetitions + 1):
         say(f"bare consumer, {number} of {repetitions}")
@@ -75,7 +76,7 @@ def _consumed(address: str, records: int, processes: int) -> float:
 
 
 def _consume(address: str, partitions: tuple[int, ...], barrier: Barrier, counts: multiprocessing.Queue[int]) -> None:
-    """Count the records of the partitions, and look at none of them."""
+    """Count the records of the partitions without reading their content."""
     from confluent_kafka import Consumer, TopicPartition
 
     consumer = Consumer({"bootstrap.servers": address, "group.id": "bench", "enable.auto.commit": False})

@@ -26,7 +26,8 @@ WRITTEN = 10_000
 
 
 def write_lines(file: Path, lines: int) -> None:
-    """Write so many lines as kcat does, of the partitions in turn; a value is 256 characters of two digests."""
+    """Write this number of lines in kcat's form, from the partitions in turn. A value is 256 characters of two
+    digests."""
     with file.open("w") as stream:
         for first in range(0, lines, WRITTEN):
             stream.writelines(_lines(first, min(first + WRITTEN, lines)))
@@ -43,7 +44,7 @@ def _lines(first: int, end: int) -> Iterator[str]:
 
 
 def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> Measured:
-    """Measure how long so many processes take to parse all lines, each its part of the file."""
+    """Measure the seconds in which this number of processes parses all lines, each a part of the file."""
     size = os.path.getsize(file)
     cuts = [size * number // processes for number in range(processes + 1)]
     seconds = []
@@ -58,7 +59,7 @@ def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> 
 
 
 def _parsed(file: Path, start: int, end: int) -> int:
-    """Parses the lines that begin in bytes [start, end), and keeps none of them."""
+    """Parse the lines that begin in bytes [start, end), and drop them."""
     count = 0
     with file.open("rb") as stream:
         if start:
@@ -72,9 +73,9 @@ def _parsed(file: Path, start: int, end: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A topic's denylist of so many keys, none of which is in the lines. `grows`: another key is added before each
-    ingestion, which reads and sends it. `first`: each ingestion reads and sends all of them, as the first one of an
-    application does."""
+    """A topic's denylist with this number of keys. The lines have none of them. `grows`: another key is added before
+    each ingestion, which reads and sends only that one. `first`: each ingestion reads and sends all keys, like the
+    first one of an application."""
 
     keys: int
     grows: bool = False
@@ -83,7 +84,7 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Ingested(Measured):
-    """`cpu`: the processor's seconds of all processes. `denylist`: how long it takes to read the topic's denylist, a
+    """`cpu`: the processor's seconds of all processes. `denylist`: seconds in which the topic's denylist is read, a
     part of the times."""
 
     cpu: Times = Times(())
@@ -93,7 +94,8 @@ class Ingested(Measured):
 def measure_lines(
     lake: Lake, file: Path, lines: int, repetitions: int, erased: Mapping[str, Denied]
 ) -> Mapping[str, Ingested]:
-    """Measure ingesting the file into new tables, in turn. Its digest is taken each time: it is a new file.
+    """Measure the ingestion of the file into new tables, in turn. Each ingestion computes its digest, as for a new
+    file.
 
     `erased`: name of a row -> the denylist of its topic."""
     from cleantail.erasure.store import ErasureStore
@@ -115,7 +117,7 @@ def measure_lines(
                 _erase(lake, topic, [erased[name].keys + number])
             if erased[name].first:
                 sent_denylists._kept.pop((spark.sparkContext.applicationId, topic), None)
-            os.utime(file)  # so that its digest is not remembered
+            os.utime(file)  # so that its digest is not cached
             before = meter.cpu_seconds()
             with whole(name):
                 result = ingest_files(spark, lake.topic(topic), [file], "text", lambda _: None, any_topic=True)

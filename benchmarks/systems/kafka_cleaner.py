@@ -2,8 +2,9 @@
 
 1. Every repetition has a topic of its own, filled as the shape says: the clean part is produced, rolled and cleaned,
    and the updates are produced and rolled.
-2. Then the cleaner is let go. What is timed is from there until every log's checkpoint is at its active segment.
-3. The broker lives through all repetitions, as brokers do.
+2. Then the ratio is lowered, and the cleaner starts. The time from there until every log's checkpoint is at its active
+   segment is measured.
+3. The broker runs through all repetitions.
 """
 
 from __future__ import annotations
@@ -52,8 +53,7 @@ Sent = tuple[int, bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class CleaningReport:
-    """Describes one cleaning of one log, as the broker's log reports it: its own seconds, and the messages that it
-    left."""
+    """One cleaning of one log in the broker's own log: seconds, and messages that it left."""
 
     partition: int
     seconds: float
@@ -62,15 +62,14 @@ class CleaningReport:
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """Describes the seconds by the wall clock, and the cleaner's own seconds summed over the logs, for each
-    repetition."""
+    """Seconds by the wall clock, and the cleaner's own seconds summed over the logs, for each repetition."""
 
     wall: Times
     cleaner: Times
 
 
 def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
-    """Measure the cleaner once cold and `repetitions` times warm. The data set must have been built."""
+    """Measure the cleaner: one cold repetition, and `repetitions` warm ones. The data set must exist."""
     # 1. a broker with a directory of its own
     files = data_files(lake, shape)
     directory = lake.directory / "kafka"
@@ -94,14 +93,14 @@ def measure_cleaner(lake: Lake, shape: Shape, repetitions: int) -> Cleaned:
 
 
 class Repetition:
-    """Takes one topic from its creation until it is clean."""
+    """One topic from its creation until it is clean."""
 
     def __init__(self, broker: Broker, client: KafkaClient, shape: Shape, topic: str) -> None:
         self._broker, self._client, self._shape, self.topic = broker, client, shape, topic
         self._rolls = 0
 
     def fill(self, files: list[str]) -> None:
-        """Produces the records of the table; of a steady state, the clean part is cleaned first."""
+        """Produce the records of the table. In a steady state, the clean part is cleaned first."""
         configs = {
             "cleanup.policy": "compact",
             "message.timestamp.after.max.ms": (1 << 63) - 1,
@@ -115,7 +114,7 @@ class Repetition:
             self._roll()
             self.clean()
             self._client.alter(self.topic, HELD_BACK)
-            time.sleep(1)  # a cleaner that was about to look still had the old ratio
+            time.sleep(1)  # the cleaner may just have read the old ratio
         self._produce(files, split, self._shape.per_log)
         self._roll()
 
@@ -135,7 +134,7 @@ class Repetition:
         return seconds, self._checked_reports(before)
 
     def _checked_reports(self, before: int) -> list[CleaningReport]:
-        """Return the broker's reports of this cleaning, checked once the clean part and the updates are there."""
+        """Return the broker's reports of this cleaning. Wait for those of the clean part and of the updates."""
         time.sleep(1)
         reports = self._reports()[before:]
         if self._rolls == self._rolls_of_all:
@@ -154,14 +153,14 @@ class Repetition:
         return [CleaningReport(int(m[1]), _number(m[5]), int(_number(m[6]))) for m in matches if m[0] == self.topic]
 
     def _produce(self, files: list[str], first: int, end: int) -> None:
-        """Produces the records of offsets `[first, end)`, each to its log, in order."""
+        """Produce the records of offsets `[first, end)`, each to its log, in order."""
         producer = _producer(self._broker.address)
         for partition, batch in _batches(files, first, end):
             _send(producer, self.topic, partition, batch)
         _flush(producer)
 
     def _roll(self) -> None:
-        """Produces one more record for each log, so late that it begins a segment, which is then the active one."""
+        """Produce one more record for each log, with a timestamp so late that it begins a new active segment."""
         producer, self._rolls = _producer(self._broker.address), self._rolls + 1
         record = (NOW_MS + self._rolls * ROLL_MS, f"roll-{self._rolls}".encode(), b"")
         for partition in range(self._shape.partitions):
@@ -188,7 +187,7 @@ def _batches(files: list[str], first: int, end: int) -> Iterator[tuple[int, list
 
 
 def _send(producer: Any, topic: str, partition: int, batch: list[Sent]) -> None:
-    """Produces a batch. The queue holds many batches: waiting until half of it is free is enough."""
+    """Produce a batch. If the queue is full, wait until half of it is free: it holds many batches."""
     while len(producer) > QUEUE // 2:
         producer.poll(0.05)
     for timestamp_ms, key, value in batch:

@@ -1,7 +1,7 @@
 """What Spark alone can do: rewrite the table by a window, or delete and merge by Iceberg's own statements.
 
-It has Spark's default settings and twice Cleantail's memory. None of the three checks anything, keeps a checkpoint or
-knows a horizon; all leave the same records.
+It has Spark's default settings and twice Cleantail's memory. The three have no checks, no checkpoint and no horizons.
+All leave the same records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DELETE, MERGE, REWRITE = "delete", "merge", "rewrite"
 
 
 def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, statement: str) -> Times:
-    """Return the seconds of one of the three, once cold and `repetitions` times warm."""
+    """Return the seconds of one of the three: one cold repetition, and `repetitions` warm ones."""
     build(lake, shape)
     table, watch, work = (
         lake.table(shape.topic),
@@ -42,8 +42,8 @@ def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, statement: str) 
 
 
 def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """Do the usual nightly job: the last record of each key by a window, into a table of the same layout. Returns the
-    records left."""
+    """Do the usual nightly job: write the last record of each key, by a window, to a table of the same layout. Return
+    the number of records that are left."""
     lake.write_topic(TARGET, {})
     target = lake.table(TARGET)
     dropped(target)
@@ -57,14 +57,14 @@ def _rewrite(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _delete(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """Write deletion vectors, as Cleantail does, by the plan that Spark chooses. Returns the records left."""
+    """Write deletion vectors, as Cleantail does, by the plan that Spark chooses. Return the number of records left."""
     later = f"SELECT 1 FROM {table.name} u WHERE u.`partition` = t.`partition` AND u.`key` = t.`key`"
     statement = "DELETE FROM {at} AS t WHERE EXISTS (" + later + " AND u.`offset` > t.`offset`)"
     return _on_branch(table, watch, DELETE, statement.format)
 
 
 def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
-    """Merges with the winners as the source, so that a record meets at most one. Returns the records left."""
+    """Merge with the winners as the source, so that a record matches at most one. Return the number of records left."""
     keys = f"SELECT `partition`, `key`, max(`offset`) AS last FROM {table.name} GROUP BY `partition`, `key`"
     superseded = "m.`partition` = t.`partition` AND m.`key` = t.`key` AND m.last > t.`offset`"
     statement = "MERGE INTO {at} AS t USING (" + keys + ") AS m ON " + superseded + " WHEN MATCHED THEN DELETE"
@@ -72,8 +72,8 @@ def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _on_branch(table: TopicTable, watch: Stopwatch, name: str, statement: Callable[..., str]) -> int:
-    """Run the statement on a branch at the table's head, drop the branch, and return the records that were left on
-    it."""
+    """Run the statement on a branch at the table's head, and drop the branch. Return the number of records that it
+    had."""
     table.create_branch(BRANCH, int(table.load().currentSnapshot().snapshotId()))
     with watch(name):
         table.spark.sql(statement(at=f"{table.name}.branch_{BRANCH}"))

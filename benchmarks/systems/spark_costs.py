@@ -1,6 +1,6 @@
-"""What a round read, shuffled and spilled, how much memory it had, and which files are new on disk.
+"""Costs of a round: bytes that it read, shuffled and spilled, its memory, and its new files.
 
-The JVM, its Python workers and this process are looked at together: the workers read keys (spark_jobs.engine).
+They are summed over the JVM, its Python workers and this process, because the workers read keys (spark_jobs.engine).
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Describes bytes over all stages, and those that this process read. `spilled` went to disk because memory was
-    short."""
+    """Bytes over all stages, and those that this process read. `spilled`: written to disk for lack of memory."""
 
     read: int = 0
     shuffled: int = 0
@@ -46,15 +45,15 @@ class Meter:
         return costs
 
     def peak_memory_bytes(self) -> int:
-        """Return VmHWM of the JVM, its Python workers and this process, over everything that they did, added up."""
+        """Return the sum of VmHWM (peak memory) of the JVM, its Python workers and this process, since their start."""
         return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in self._processes())
 
     def cpu_seconds(self) -> float:
-        """Return the processor's time of all of them so far. It depends less on what else runs than seconds do."""
+        """Return the processor time of all of them so far. Other load on the machine affects it less than seconds."""
         return sum(map(_cpu_seconds, self._processes()))
 
     def _processes(self) -> list[int]:
-        """Return this process, the JVM, and what has come of the JVM: the daemon of its Python workers, and these."""
+        """Return this process, the JVM, the daemon of its Python workers, and the workers."""
         parents = {int(file.parent.name): _number(str(file), "PPid") for file in Path("/proc").glob("[0-9]*/status")}
         jvm = int(self._spark._jvm.java.lang.ProcessHandle.current().pid())
         family = {jvm}
@@ -63,7 +62,7 @@ class Meter:
         return [os.getpid(), jvm, *(family - {jvm})]
 
     def _workers(self) -> list[int]:
-        """Return Python's workers, without the JVM: Spark's stages count what the JVM reads."""
+        """Return the Python workers, without the JVM: Spark's stages count the JVM's reads."""
         return self._processes()[2:]
 
     def _total(self) -> Costs:
@@ -85,7 +84,7 @@ class Meter:
 
 @dataclass(frozen=True, slots=True)
 class NewFiles:
-    """Describes bytes of files under a table's directory: data and deletion vectors, and Iceberg's metadata."""
+    """Bytes of files under a table's directory: data and deletion vectors, and Iceberg's metadata."""
 
     data: int
     metadata: int
@@ -96,13 +95,13 @@ class NewFiles:
         return cls(_bytes_under(root / "data"), _bytes_under(root / "metadata"))
 
     def now(self, table: TopicTable) -> NewFiles:
-        """Return the bytes that have come since."""
+        """Return the bytes that were written since then."""
         after = NewFiles.before(table)
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
 
 
 def _cpu_seconds(pid: int) -> float:
-    """Return seconds of a process, and of its children that ended; 0 if there is no such process."""
+    """Return processor seconds of a process and of its ended children. 0 if there is no such process."""
     try:
         numbers = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11:15]
     except OSError:
@@ -115,7 +114,7 @@ def _bytes_read(pid: int) -> int:
 
 
 def _number(file: str, name: str) -> int:
-    """Return the number in a line `name: number` of a file under /proc; 0 if there is none, or no such process."""
+    """Return the number in a line `name: number` of a file under /proc. 0 if the line or the process does not exist."""
     try:
         match = re.search(rf"^{name}:\s+(\d+)", Path(file).read_text(), re.MULTILINE)
     except OSError:

@@ -1,4 +1,4 @@
-"""What a run of one small topic costs as the topic grows old: 60 records a run, by a simulated clock."""
+"""The cost of a run of one small topic as the topic grows old: 60 records a run, by a simulated clock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cleantail.rounds.stations import TopicOutcome
 
 TOPIC, RECORDS, KEYS, MINUTE_MS = "bench_age", 60, 40, 60_000
-"""A run has a file of so many records, in one partition. The next run is some minutes later."""
+"""Records in the file of a run, in one partition."""
 POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 """Each run compacts what it has ingested. All other configs have their defaults."""
 PART, PARTS, TOLD = 100, 5, 20
@@ -95,7 +95,7 @@ def _version(platform: Platform, name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Age:
-    """What there was after a run, its seconds, and its commits by station.
+    """The sizes after a run, its seconds, and its commits by station.
 
     `of_folders`: number and bytes of the files of the table, of the evidence, and of the home without the warehouse."""
 
@@ -171,7 +171,7 @@ def _aged(lake: Lake, platform: Platform, number: int) -> Age:
     landed.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(number, now_ms)))
     topic = lake.topic(TOPIC).on(platform)
     commits = Commits(platform, topic.table)
-    commits.begins(EVALUATE)  # what is there counts for no station of this run
+    commits.begins(EVALUATE)  # present commits count for no station of this run
     commits.of_table.clear()
     commits.of_evidence.clear()
     began, commits.lost_s = time.perf_counter(), 0.0
@@ -195,8 +195,8 @@ def _age(lake: Lake, platform: Platform, number: int, seconds: float, commits: C
 
 
 def _date(lake: Lake, platform: Platform, tables: Iterable[str], now_ms: int) -> None:
-    """Date what the run has made by the simulated clock: the snapshots in the tables' current metadata files, and all
-    files."""
+    """Set the times of what the run has written to the simulated clock: of snapshots in the tables' current metadata
+    files, and of all files."""
     from cleantail.lake.catalogs import kept_catalog
 
     for table in tables:

@@ -1,4 +1,4 @@
-"""Commands as a person or a scheduler starts them: a fresh Python each, timed from outside."""
+"""Run commands in a fresh Python each, as a person or a scheduler does, and time them from outside."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NOTHING: dict[str, str] = {}
 
 
 def timed(lake: Lake, arguments: Sequence[str], extra_environment: Mapping[str, str] = NOTHING) -> float:
-    """Return the seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError when it fails."""
+    """Return the seconds of `python ARGUMENTS` on the lake, from start to end. Raises BenchmarkError if it fails."""
     environment = {
         **os.environ,
         "CLEANTAIL_HOME": str(lake.home),
@@ -43,7 +43,7 @@ def cleantail(lake: Lake, *arguments: str, config: Path | None = None, before: s
 
 
 def saved(lake: Lake) -> Callable[[], None]:
-    """Return a function that makes the lake as it is now, at the same path: Iceberg's paths are absolute."""
+    """Return a function that restores the lake's present content at the same path. Iceberg's paths are absolute."""
     kept = lake.directory / "saved"
     shutil.copytree(lake.home, kept)
 
@@ -55,7 +55,7 @@ def saved(lake: Lake) -> Callable[[], None]:
 
 
 def _linked(source: str, target: str) -> None:
-    """Copy a file; data files, which nothing changes, have a second name instead."""
+    """Copy a file. A data file gets a hard link instead, because it never changes."""
     if source.endswith(".parquet"):
         os.link(source, target)
     else:

@@ -1,4 +1,4 @@
-"""Parses the DAG files as Airflow's dag-processor does, and writes down how long that took: `... RESULT`."""
+"""Parse the DAG files as Airflow's dag-processor does, and write the seconds to the file RESULT."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from differential.broker import ROOT
 
 
 def main(argv: list[str]) -> int:
-    """Parses the DAG files. The exit code is 1 if the DAGs are not one for each topic, and the doctor's."""
+    """Parse the DAG files. Return the exit code: 1 unless there is one DAG for each topic, and the doctor's."""
     os.environ |= {
         "AIRFLOW__CORE__DAGS_FOLDER": str(ROOT / "dags"),
         "AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"),

@@ -27,7 +27,7 @@ def run(options: Options) -> Table:
     lake = replace(options.lake, directory=options.lake.directory / f"evaluation_{options.topics}")
     names = [f"topic_{number:04d}" for number in range(options.topics)]
     in_fresh_process(make_small_tables, lake, names)
-    # 2. two fresh processes for each repetition, the second of which finds what the first has kept
+    # 2. two fresh processes for each repetition: the second one reads the cache of the first
     seen, after = [], []
     for number in range(options.repetitions):
         say(f"evaluation {number + 1} of {options.repetitions}")

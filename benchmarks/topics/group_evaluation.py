@@ -1,4 +1,4 @@
-"""The evaluation of a group's topics by itself, as the task `evaluate` makes it: what is new, and what is due."""
+"""The evaluation of a group's topics alone, as in the task `evaluate`: new input, and due work."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from cleantail.rounds.run_plan import NewInput, due_topic
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """Describes two evaluations of all topics in one fresh process. `peak_mib`: the most memory that it has held, and
-    `begun_mib` that before the first topic."""
+    """Two evaluations of all topics in one fresh process. `peak_mib`: its peak memory. `begun_mib`: its memory before
+    the first topic."""
 
     cold_s: float
     warm_s: float
@@ -29,7 +29,7 @@ class Evaluated:
 
 
 def evaluate_twice(lake: Lake) -> Evaluated:
-    """Evaluate all topics of the lake's configuration, and again. To be called in a fresh process."""
+    """Evaluate all topics of the lake's configuration twice. Call it in a fresh process."""
     os.environ["CLEANTAIL_HOME"] = str(lake.home)
     begun = _peak_mib()
     times = []
@@ -41,7 +41,7 @@ def evaluate_twice(lake: Lake) -> Evaluated:
 
 
 def _evaluate(lake: Lake) -> int:
-    """Return how many topics are due. Of none more is kept than what packing needs, which is next to nothing."""
+    """Return the number of due topics. Keep only the few facts that packing needs."""
     platform, now_ms, due = load_platform(lake.config), int(time.time() * 1000), 0
     kept = KeptFacts(platform)
     for _, topic in scan_topics(lake.config):

@@ -60,7 +60,7 @@ def run(options: Options) -> Table:
         whole, packs = _run(api, ALONE, "second")
         rows.append(("whole run: one topic in a group of its own", 1, whole, whole))
         rows.append(("its pack: one topic in a group of its own", 1, packs, packs))
-        # 3. Airflow while nothing is due
+        # 3. an idle Airflow
         time.sleep(SETTLED_AFTER_S)
         share = idle_share(lake)
     rows.append((f"Airflow idle: {share:.1%} of a core", len(names) + 1, None, None))
@@ -83,7 +83,7 @@ def _evaluation(lake: Lake) -> list[tuple[Value, ...]]:
 
 
 def _write(lake: Lake, names: list[str]) -> None:
-    """Write the configuration: nothing runs but what is triggered."""
+    """Write the configuration. Without schedules, only triggered runs take place."""
     for folder in ("topics", "groups"):
         (lake.config / folder).mkdir(parents=True)
     spark = {"master": f"local[{lake.cores}]"}
@@ -103,7 +103,7 @@ def _folder(name: str) -> str:
 
 
 def _land(lake: Lake, names: list[str], number: int) -> None:
-    """Land a file for each topic; every key occurs twice or thrice in it."""
+    """Write a file for each topic into the landing folder. Every key occurs twice or three times in it."""
     for name in names:
         folder = lake.home / "landing" / name
         folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _land(lake: Lake, names: list[str], number: int) -> None:
 
 
 def line(partition: int, offset: int) -> Mapping[str, Any]:
-    """Return a record as the files have it: every key occurs twice or thrice in a file."""
+    """Return a record of a file. Every key occurs twice or three times in a file."""
     payload = None if offset % 20 == 19 else f"value {offset}"
     ts = FIRST_TIMESTAMP_MS + offset
     return {"partition": partition, "offset": offset, "ts": ts, "key": f"k{offset * 7 % KEYS}", "payload": payload}

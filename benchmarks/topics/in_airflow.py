@@ -1,4 +1,4 @@
-"""A whole DAG run of a small topic under a real Airflow, and what that Airflow costs while nothing is to do."""
+"""A whole DAG run of a small topic under a real Airflow, and the cost of that Airflow while it is idle."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ NOTES = (
 )
 RUN_WITHIN_S, SETTLED_AFTER_S, IDLE_S = 300, 60, 60
 STATE = ("catalog.db", "warehouse")
-"""What a run changes under CLEANTAIL_HOME, apart from Airflow's own files."""
+"""The parts of CLEANTAIL_HOME that a run changes, without Airflow's own files."""
 
 
 def run(options: Options) -> Table:
-    # 1. a lake of its own, kept to go back to
+    # 1. a lake, and a copy to restore
     lake = replace(options.lake, directory=options.lake.directory / "in_airflow")
     shutil.rmtree(lake.directory, ignore_errors=True)
     lake.directory.mkdir()
@@ -78,8 +78,8 @@ def run(options: Options) -> Table:
 
 
 def _keep(source: Path, target: Path) -> None:
-    """Copy the table at `source` to `target`. Each copy lies at the same absolute path every time: Iceberg's paths
-    are absolute."""
+    """Copy the table at `source` to `target`. Iceberg's paths are absolute, so a table is used only at its first
+    path."""
     target.mkdir(exist_ok=True)
     for name in STATE:
         if (target / name).is_dir():
@@ -89,7 +89,7 @@ def _keep(source: Path, target: Path) -> None:
 
 
 def _with_schedule(lake: Lake, name: str = SMALL.topic) -> None:
-    """Make a topic run by hand only: nothing runs but what is measured."""
+    """Remove the topic's schedule, so that only the measured runs take place."""
     file = lake.config / "topics" / f"{name}.yaml"
     file.write_text(json.dumps(json.loads(file.read_text()) | {"schedule": None}))
 
@@ -106,7 +106,7 @@ def airflow(lake: Lake) -> Iterator[AirflowApi]:
 
 
 def _command(lake: Lake, *arguments: str) -> None:
-    """Run bin/cleantail-airflow on the lake, with nothing of the caller's own Airflow."""
+    """Run bin/cleantail-airflow on the lake, without the caller's variables of Airflow."""
     environment = {k: v for k, v in os.environ.items() if not k.startswith(("AIRFLOW_", "CLEANTAIL_"))}
     folders = {"HOME": lake.home, "CONFIG": lake.config, "JARS": spark_jars()}
     environment = environment | {f"CLEANTAIL_{name}": str(folder) for name, folder in folders.items()}
@@ -144,7 +144,7 @@ def span(timed: dict[str, Any]) -> tuple[float, float]:
 
 
 def _require_all(spans: dict[str, tuple[float, float]]) -> None:
-    """Raise BenchmarkError: a run that published nothing has no time."""
+    """Raise BenchmarkError if the run published nothing: its time would not be that of a round."""
     if not any(name.startswith("publish") for name in spans):
         raise BenchmarkError(f"nothing was published; what ran: {sorted(spans)}")
 
@@ -161,7 +161,7 @@ def _rows(runs: list[dict[str, tuple[float, float]]]) -> list[tuple[Value, ...]]
 
 
 def idle_share(lake: Lake) -> float:
-    """Return the processor seconds that Airflow's processes take in a second."""
+    """Return the processor seconds that Airflow's processes use in one second."""
     leader = psutil.Process(json.loads((lake.home / "airflow" / "up.json").read_text())["pid"])
     before, began = _processor_seconds(leader), time.monotonic()
     time.sleep(IDLE_S)
@@ -169,9 +169,9 @@ def idle_share(lake: Lake) -> float:
 
 
 def _processor_seconds(leader: psutil.Process) -> float:
-    """Return the processor seconds of a process and all its descendants, those that have ended included."""
+    """Return the processor seconds of a process and all its descendants, including those that have ended."""
     total = 0.0
     for process in (leader, *leader.children(recursive=True)):
-        with suppress(psutil.Error):  # it has ended meanwhile; its parent has its seconds
+        with suppress(psutil.Error):  # it has ended meanwhile, and its parent's seconds include its own
             total += sum(process.cpu_times()[:4])
     return total

@@ -52,7 +52,7 @@ def run(options: Options) -> Table:
 
 
 def make_topics(lake: Lake, names: list[str]) -> None:
-    """Make a table for each topic, with a few records in every partition; what is there already stays."""
+    """Make a table with a few records in every partition for each topic that has none."""
     for number, name in enumerate(names):
         lake.write_topic(name, TOPIC_CONFIG)
         table = lake.table(name)
@@ -86,7 +86,7 @@ def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]
 
 
 def _parse(lake: Lake, config: Path) -> tuple[float, float]:
-    """Return the seconds of the process, and of the parse in it."""
+    """Return the seconds of the process, and those of the parse in it."""
     result, home = lake.directory / "parse.json", lake.directory / "airflow"
     home.mkdir(exist_ok=True)
     environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
@@ -105,7 +105,7 @@ def _pages(lake: Lake, config: Path) -> dict[str, float]:
 
 
 def _row(name: str, options: Options, work: Callable[[Path], float], config_of_one: Path) -> tuple[Value, ...]:
-    """Return the row of one work. Both configurations are measured in turn, so that a busy moment of the machine meets
+    """Return the row of one work. Both configurations are measured in turn, so that other load on the machine affects
     both."""
     many = options.lake.directory / f"many_{options.topics}" / "config"
     pairs = [(work(config_of_one), work(many)) for _ in range(options.repetitions + 1)]

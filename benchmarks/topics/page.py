@@ -35,7 +35,7 @@ def run(options: Options) -> Table:
     # 1. the topics
     lake = replace(options.lake, directory=options.lake.directory / f"page_{options.topics}")
     in_fresh_process(make_small_tables, lake, [f"topic_{number:04d}" for number in range(options.topics)])
-    # 2. servers that find no summaries of tables, and servers that do
+    # 2. servers without cached summaries of tables, and servers with them
     cold, warm = [], []
     for _ in range(options.repetitions):
         shutil.rmtree(lake.home / FOLDER, ignore_errors=True)

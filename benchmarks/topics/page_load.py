@@ -1,7 +1,8 @@
-"""Ask a real API server of Airflow for the pages, and write down how long that took: `... RESULT`.
+"""Load pages from a real API server of Airflow, and write the seconds to the file RESULT.
 
-The server is Airflow's own, with its login, its database and the mounted page, in this process; what is left out is the
-network. Its first request is for the menu's icon, as a browser's is: with it the server begins to read metadata.
+The server is Airflow's own, with its login, its database and the mounted page. It runs in this process, so the times
+exclude the network. The first request is for the menu's icon, as in a browser. On this request the server begins to
+read metadata.
 """
 
 from __future__ import annotations
@@ -23,15 +24,15 @@ from differential.broker import ROOT
 
 TOPICS, ICON, METRICS = "/cleantail/topics", "/cleantail/static/icon.svg", "/cleantail/metrics"
 AGAIN = 5
-"""A page is asked for again so often; the median counts."""
+"""Number of further loads of each page. Their median is reported."""
 
 
 def main(argv: list[str]) -> int:
-    """Load the pages. The exit code is 1 where a topic is missing on the page of all topics."""
+    """Load the pages. Return the exit code: 1 if a topic is missing on the page of all topics."""
     config = Path(os.environ["CLEANTAIL_CONFIG"])
     names = sorted(topic.topic for topic in load_topics(config))
     get = _server(config)
-    # 1. the first load of a server, and loads until all metadata is there
+    # 1. the first load of a server, and loads until it has read all metadata
     seconds = {}
     get(ICON)
     first, text = _timed(get, TOPICS)
@@ -60,8 +61,8 @@ def main(argv: list[str]) -> int:
 
 
 class Spent(NamedTuple):
-    """Seconds of one request: by the clock, and of the processor, which other processes on the machine do not make
-    more."""
+    """Seconds of one request: by the clock, and of the processor. Other processes on the machine do not increase the
+    latter."""
 
     wall: float
     cpu: float
@@ -110,7 +111,7 @@ def _server(config: Path) -> Callable[[str], str]:
 
 
 def _write_dags(dag_ids: list[str]) -> None:
-    """Write down that these DAGs are there, as the dag-processor does."""
+    """Register these DAGs in Airflow's database, as the dag-processor does."""
     from airflow.models.dag import DagModel
     from airflow.models.dagbundle import DagBundleModel
     from airflow.utils.session import create_session

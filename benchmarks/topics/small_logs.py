@@ -1,10 +1,11 @@
-"""Many small logs on one real Kafka broker, cleaned by one thread of its log cleaner: beside a group of as many topics.
+"""Many small logs on one real Kafka broker, cleaned by one thread of its log cleaner, to compare with the benchmark
+`groups`.
 
 1. Every topic gets the records that the topics of the benchmark `groups` get in their two files, and one more for each
-   log a month later, which begins the active segment. The cleaner is held back meanwhile.
-2. It is let go for all topics by one request. What is timed is from there, and from the first checkpoint that is
-   written, until each log's checkpoint is at its active segment.
-3. A second time the second file alone is dirty, as it is of a group's second run.
+   log a month later, which begins the active segment. Meanwhile the cleaner does not work, because of a high ratio.
+2. One request lowers the ratio of all topics. The time from there, and from the first checkpoint, is measured until
+   each log's checkpoint is at its active segment.
+3. In a second measurement only the second file is dirty, as in a group's second run.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ NOTES = (
     "its other settings those of `compare`; it looks for work every 200 ms. One repetition.",
 )
 TOGETHER = 100
-"""So many topics are made, or changed, by one request."""
+"""Number of topics that one request creates or changes."""
 
 
 def run(options: Options) -> Table:
@@ -53,14 +54,14 @@ def run(options: Options) -> Table:
             _produce(broker, topics, number)
             rows.append(_cleaned(broker, client, topics, what))
             _alter(client, topics, HELD_BACK)
-            time.sleep(1)  # a cleaner that was about to look still had the old ratio
+            time.sleep(1)  # the cleaner may just have read the old ratio
     shutil.rmtree(directory)
     title = f"{len(topics) * PARTITIONS} small logs, cleaned by one thread of a Kafka broker"
     return Table("small_logs", title, COLUMNS, tuple(rows), NOTES)
 
 
 def _produce(broker: Broker, topics: Iterable[str], number: int) -> None:
-    """Produces a file's records, and then in each log one that begins its next segment: in a batch of its own."""
+    """Produce a file's records. Then produce one record in each log that begins its next segment, in its own batch."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.address, "log_level": 2, "linger.ms": 20})
@@ -83,7 +84,7 @@ def _flush(producer: Any) -> None:
 
 
 def _send(producer: Any, topic: str, record: Mapping[str, object], rolls: int) -> None:
-    """Produces one record, so many segments later than its timestamp says."""
+    """Produce one record, with a timestamp that is later by this number of segments."""
     payload = record["payload"]
     producer.produce(
         topic,
@@ -95,7 +96,7 @@ def _send(producer: Any, topic: str, record: Mapping[str, object], rolls: int) -
 
 
 def _cleaned(broker: Broker, client: KafkaClient, topics: list[str], what: str) -> tuple[Value, ...]:
-    """Return the row of a cleaning of all logs. Raises BenchmarkError if it does not come to its end."""
+    """Return the row of a cleaning of all logs. Raises BenchmarkError if it does not end."""
     ends = {(t, p): broker.segment_bases(t, p)[-1] for t in topics for p in range(PARTITIONS)}
     before, began, first = broker.all_checkpoints(), time.perf_counter(), None
     _alter(client, topics, LET_GO)

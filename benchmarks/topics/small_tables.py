@@ -1,7 +1,7 @@
-"""Many small topics without Spark: their YAML and tables, appended to by PyIceberg as Spark's writers leave them.
+"""Many small topics without Spark: their YAML, and tables that PyIceberg fills in the layout of Spark's writers.
 
-PyIceberg does not write format version 3, so the tables have version 2. What the page reads of a table, its metadata
-and manifests, is the same otherwise.
+PyIceberg does not write format version 3, so the tables have version 2. Apart from that, the metadata and manifests
+that the page reads are the same.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 PARTITIONS, RECORDS, APPENDS, GROUPS = 6, 100, 2, 4
-"""Records are those of a partition in one append."""
+"""Number of records of a partition in one append."""
 SAID_EVERY = 100
 CLEAN_EVERY = 3
-"""Every third topic has a published round and is clean, the others are dirty."""
+"""Every third topic has a published round and is clean. The others are dirty."""
 
 
 def group_of(number: int) -> str:
@@ -34,7 +34,7 @@ def group_of(number: int) -> str:
 
 
 def make_small_tables(lake: Lake, names: list[str]) -> None:
-    """Make topics in groups, each with a table; a table that is there already stays as it is."""
+    """Make topics in groups, each with a table. Existing tables stay."""
     platform = lake.platform
     groups = lake.config / "groups"
     groups.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
-"""What a small topic costs in an application that runs: one after another, and twenty in a pack, each with a file of
-new records."""
+"""The cost of a small topic in a running application. Each topic has a file of new records. Topics run one after
+another, and in packs of twenty."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from benchmarks.harness.report import Column, Table, Times, Value
 from benchmarks.harness.shape import FIRST_TIMESTAMP_MS
 
 TOPICS, PARTITIONS, RECORDS, KEYS = 100, 6, 100, 50
-"""Topics of which only the later half counts: the code of a round is compiled while the first are done. Records are
-those of a file, for each partition; every key occurs twice in it."""
+"""Number of topics, of partitions of each, and of records and keys of each partition in a file. Only the later half of
+the topics counts, because the JVM compiles the code of a round during the first ones. Every key occurs twice in a
+file."""
 PACKED, PACKS = 20, 4
-"""Topics of a pack, and packs, of which the first does not count."""
+"""Number of topics in a pack, and of packs. The first pack does not count."""
 INGEST, EVALUATE, ROUND, CHECK, PUBLISH, ALL = "ingest", "evaluate", "round", "check", "publish", "all but ingest"
 OF_A_PACK = "all but ingest, a topic of a pack"
 NOT_REWRITTEN = {"segment.ms": 1, "cleantail.reclaim.deleted.ratio": 1}
-"""The policy of a pack's topics: their reclaim, which is no part of this, has nothing to do."""
+"""The policy of a pack's topics: their reclaim has nothing to do, because it is not measured here."""
 COLUMNS = (
     Column("records of a file", "count"),
     Column("station", "text"),
@@ -52,7 +53,7 @@ def run(options: Options) -> Table:
 
 
 def measure(lake: Lake) -> dict[str, list[float]]:
-    """Return seconds by station, of each topic of the later half."""
+    """Return station -> seconds of each topic of the later half."""
     watch = Stopwatch()
     for number in range(TOPICS):
         say(f"topic {number} of {TOPICS}")
@@ -74,13 +75,13 @@ def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
     lake.write_topic(name, {"segment.ms": 1})
     topic, spark, table = lake.topic(name), lake.session(), lake.table(name)
     first, second = (write_file(lake.directory / f"{name}_{part}.jsonl", name, part) for part in range(2))
-    # 1. what was there before
+    # 1. the first round
     ingest_files(spark, topic, [first], "text", lambda _: None)
     plan = evaluate_topic(topic, now_ms=_now_ms(), force=True)
     before = TopicRun(spark, topic, PackRequest((name,), plan.now_ms))
     before.take(plan)
     before.finish()
-    # 2. what comes
+    # 2. the new records
     with watch(INGEST):
         ingest_files(spark, topic, [second], "text", lambda _: None)
     with watch(EVALUATE):
@@ -96,7 +97,7 @@ def _one_topic(lake: Lake, name: str, watch: Stopwatch) -> None:
 
 
 def measure_packs(lake: Lake) -> list[float]:
-    """Return seconds by pack, a topic's share of them."""
+    """Return the seconds of each pack, divided by its topics."""
     return [_one_pack(lake, pack) for pack in range(PACKS)]
 
 
@@ -124,7 +125,7 @@ def _now_ms() -> int:
 
 
 def write_file(file: Path, topic: str, part: int) -> Path:
-    """Write one of a topic's files of kcat lines, and return it."""
+    """Write a file of kcat lines for a topic, and return its path."""
     file.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(topic, part)))
     return file
 

@@ -41,7 +41,7 @@ Spans = dict[str, list[float]]
 def run(options: Options) -> Table:
     # 1. a lake of its own
     lake = replace(options.lake, directory=options.lake.directory / "startup")
-    shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
+    shutil.rmtree(lake.directory, ignore_errors=True)  # a killed run may have left it compacted
     lake.directory.mkdir()
     in_fresh_process(build, lake, SMALL)
     again = saved(lake)
@@ -73,7 +73,7 @@ def _watched(lake: Lake) -> Spans:
 
 
 def answers(lake: Lake) -> dict[str, Times]:
-    """Return the seconds of an answer of 12 KiB of the JVM, with and without its acknowledgement at once."""
+    """Return the seconds of an answer of 12 KiB from the JVM, with and without immediate TCP acknowledgements."""
     from spark_jobs.iceberg.iceberg_reads import texts
 
     session = lake.session()
@@ -90,14 +90,14 @@ def answers(lake: Lake) -> dict[str, Times]:
         return Times.of(watch.seconds[""])
 
     at_once = measure()
-    del client._create_new_connection  # what acknowledge_at_once has put there; a new thread has a new connection
+    del client._create_new_connection  # remove what acknowledge_at_once has set; a new thread has a new connection
     with ThreadPoolExecutor(1) as other:
         late = other.submit(measure).result()
     return {"an answer of 12 KiB": at_once, "the same, acknowledged late": late}
 
 
 def _rows(whole: Times, plan: Times, watched: list[Spans], answers: Mapping[str, Times]) -> list[tuple[Value, ...]]:
-    """Return the steps in the order in which they begin; a run without a step is left out of that step's median."""
+    """Return the steps in the order in which they begin. The median of a step is over the runs that have it."""
     rows: list[tuple[Value, ...]] = []
     for name in dict.fromkeys(name for spans in watched for name in spans):
         spans = [each[name] for each in watched if name in each]

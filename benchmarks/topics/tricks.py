@@ -1,5 +1,5 @@
-"""What each trick that saves time is worth: `cleantail compact` without it, of few and of many records, on a local
-master and on Spark standalone; and the start of the embedded Airflow without its forks."""
+"""The gain of each trick that saves time: `cleantail compact` with and without it, for few and for many records, on a
+local master and on Spark standalone; and the start of the embedded Airflow with and without its forks."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ WITHOUT: Mapping[str, LeftOut] = {
         "own_tables._remembering = lambda: Transaction"
     ),
 }
-"""Name of what is left out -> how."""
+"""Name of the omitted trick -> how to omit it."""
 AIRFLOW = {
     "all of them": "",
     "without components that are forked with their imports": "import psutil, sys; components.preload = "
     "components.preload_for_tasks = lambda: None; components.start = lambda *command: "
     'psutil.Popen([sys.executable, "-m", "airflow", *command])',
 }
-"""Name of what is left out of the embedded Airflow -> Python code that leaves it out."""
+"""Name of the omitted trick of the embedded Airflow -> Python code that omits it."""
 COLUMNS = (
     Column("on", "text"),
     Column("records", "count"),
@@ -90,7 +90,7 @@ def run(options: Options) -> Table:
     rows: list[tuple[Value, ...]] = []
     for shape in (SMALL, Shape(options.records, 0.2)):
         lake = replace(options.lake, directory=options.lake.directory / f"tricks_{shape.total}")
-        shutil.rmtree(lake.directory, ignore_errors=True)  # a run that was killed has left it compacted
+        shutil.rmtree(lake.directory, ignore_errors=True)  # a killed run may have left it compacted
         lake.directory.mkdir()
         in_fresh_process(build, lake, shape)
         rows += _rows(lake, shape, options.repetitions)
@@ -122,7 +122,7 @@ def _write_config(lake: Lake) -> None:
 
 
 def _config_with(lake: Lake, conf: Mapping[str, str]) -> Path:
-    """Write a configuration beside the lake's own that adds settings of Spark, and return its directory."""
+    """Write a copy of the lake's configuration with more settings of Spark, and return its directory."""
     folder = lake.directory / "config_without"
     shutil.copytree(lake.config, folder, dirs_exist_ok=True)
     defaults = json.loads((folder / "defaults.yaml").read_text())

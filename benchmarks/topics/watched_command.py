@@ -1,9 +1,9 @@
-"""`cleantail ...` that writes down when its steps began and ended.
+"""Run `cleantail ...`, and write the times at which its steps began and ended.
 
     python -m benchmarks.topics.watched_command RESULT STARTED_AT compact orders --force
 
 STARTED_AT is the Unix time (s) at which the caller started this process. RESULT becomes JSON: step -> [begin, end], in
-seconds from then. Modules are watched as they are imported, so nothing is imported sooner than it would be.
+seconds from then. The watch is set while a module is imported, so no module is imported earlier than without it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ STEPS = {
     "spark_jobs.round.publish": "publish_round",
     "spark_jobs.round.run": "expire_round",
 }
-"""Module -> the function of it that is a step."""
+"""Module -> its function that is a step."""
 IMPORTS = ("cleantail.lake.table_metadata", "pyspark.sql", "spark_jobs.round.run", "great_expectations")
-"""Modules whose import takes long; the import of what they import is in their time."""
+"""Modules whose import takes long. Their time includes the modules that they import."""
 
 
 class Watch:
-    """Keeps begin and end of each step's first call, in seconds from the process's start."""
+    """Stores begin and end of each step's first call, in seconds from the process's start."""
 
     def __init__(self, started_at_s: float) -> None:
         self._started_at_s = started_at_s
@@ -57,7 +57,7 @@ class Watch:
 
 
 class Finder(MetaPathFinder):
-    """Finds no module by itself: it puts the watch into the modules that other finders find."""
+    """Sets the watch in modules that other finders have found. It finds none itself."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
