@@ -26,7 +26,7 @@ from soak.site import NotStarted, Site, running_site
 
 def main(argv: list[str]) -> int:
     arguments = _parse_args(argv)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what was started and mounted ends with us
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # end and unmount what this process started
     try:
         platform = yaml.safe_load(arguments.platform.read_text())["platform"] if arguments.platform else None
         kinds = not arguments.no_kafka, arguments.sql, platform, [each.absolute() for each in arguments.version]
@@ -62,7 +62,7 @@ def say(text: str) -> None:
 
 
 class Soak:
-    """Plays histories on one site, and counts."""
+    """Plays histories on one site, and counts results and findings."""
 
     def __init__(self, site: Site, arguments: argparse.Namespace) -> None:
         self.site, self.arguments = site, arguments
@@ -82,7 +82,7 @@ class Soak:
             for name, history in self._histories():
                 if found := self.finding(name, history):
                     self._save(name, history, found)
-        finally:  # also if it is interrupted
+        finally:  # also after an interrupt
             minutes = (time.monotonic() - self.began) / 60
             print_summary(self.deck, self.site.doors, self.played, self.acts, self.commands, minutes)
         unknown = sorted({name for door in self.site.doors for name in door.unknown})
@@ -116,7 +116,7 @@ class Soak:
             yield f"{history.seed}-{history.number}", history
 
     def finding(self, name: str, history: History) -> str:
-        """Play a history. Return the finding, or an empty text."""
+        """Play a history. Return the text of the finding, empty if there is none."""
         topic = re.sub("[^a-z0-9]", "_", f"soak-{name}-{self.played}".lower())
         player, began, found = Player(self.site, history, topic), time.monotonic(), ""
         try:
@@ -151,12 +151,13 @@ class Soak:
 
 
 def kind_of(found: str) -> str:
-    """Return the beginning of what was found, without act, numbers and names. A shorter history must find the same."""
+    """Return the beginning of a finding's text, without act, numbers and names. A shorter history must have the same
+    one."""
     return re.sub(r"\d+|soak_\w+", "", found.partition(": ")[2].partition("\n")[0])[:50]
 
 
 def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, minutes: float) -> None:
-    """Print each point with the faults that it met."""
+    """Print each point with the faults that occurred there."""
     seen, hits = sum((door.seen for door in doors), Counter[str]()), deck.hits
     print(f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {minutes:.0f} minutes\n")
     print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")

@@ -1,7 +1,7 @@
 """The gateway between machines and a REST catalog: it names each request by its point, and makes faults at points.
 
 A point is the running command and what the request is for, such as `compact: publish`. A request that changes
-something and has no name is reported: no commit of the product may be unknown here.
+something and has no name is reported, because each commit of the product must have a point.
 """
 
 from __future__ import annotations
@@ -25,29 +25,29 @@ OBJECT = re.compile(
 SIDE = ("_deleted_versions", "_keyless", "_unholdable")
 OURS = "cleantail.operation"
 SILENCE_S = 6.0
-"""How long an answer that never comes is waited for, until the gateway closes the connection."""
+"""Seconds without an answer, after which the gateway closes the connection."""
 LATE_S = 1.5
 AWAY_S = 20.0
-"""How long the catalog is away after the fault `away`."""
+"""Seconds during which the catalog does not answer after the fault `away`."""
 
 ANSWERS: dict[str, tuple[int, int | None]] = {
     f"{what} {when}": (int(when == "after"), answer)
     for when in ("before", "after")
     for what, answer in {"409": 409, "429": 429, "500": 500, "503": 503, "closed": 0, "silent": -1}.items()
 } | {"twice": (2, None), "late": (0, 503), "away": (0, 503)}
-"""Fault -> how often the catalog gets the request at once, and the answer (0: the connection is closed, -1: silence,
+"""Fault -> how often the catalog gets the request at once, and the answer (0: the connection is closed, -1: no answer,
 None: the catalog's last). A request that is `late` is delivered after its answer."""
 PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")
-"""Faults of the machine that sent the request: it is killed whole, it loses its driver only, or it stands still."""
+"""Faults of the machine that sent the request: all of it is killed, only its driver is killed, or it is stopped."""
 PAUSED = ("orphan", "stop")
-"""Their request or its answer goes on after what happens meanwhile."""
+"""Faults after which the request or its answer continues once the act's `meanwhile` has happened."""
 DISK = ("full disk", "full home", "read-only home", "lost vectors", "cut vectors", "lost data", "cut data")
 """Faults of the disk from this request on, until the command ends."""
 
 
 @dataclass(frozen=True)
 class Fault:
-    """What goes wrong at the n-th request of a kind (`publish`) in one command."""
+    """A fault at the n-th request of a kind (`publish`) in one command."""
 
     kind: str
     how: str
@@ -92,7 +92,7 @@ class Door:
 
 
 def kind_of(method: str, path: str, body: bytes) -> str | None:
-    """Return what a request is for, or None for logins, settings, reports, and reads of anything but a table."""
+    """Return the purpose of a request. None for logins, settings, reports, and reads of anything but a table."""
     plain = path.partition("?")[0]
     if plain.endswith(("/metrics", "/oauth/tokens", "/config")):
         return None
@@ -125,7 +125,7 @@ def _table_kind(name: str) -> str:
 
 
 def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
-    """Return the kind of a commit. Its updates decide."""
+    """Return the kind of a commit, by its updates."""
     actions = {update["action"] for update in updates}
     snapshots = [update["snapshot"]["summary"] for update in updates if update["action"] == "add-snapshot"]
     refs = {update["ref-name"] for update in updates if update["action"] == "set-snapshot-ref"}
@@ -152,15 +152,15 @@ def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
 
 
 class Relay(BaseHTTPRequestHandler):
-    """Passes requests on to another server, and answers."""
+    """Forwards requests to another server, and sends its answers back."""
 
     protocol_version = "HTTP/1.1"
-    disable_nagle_algorithm = True  # head and body are two writes: the second would wait 40 ms for an acknowledgement
+    disable_nagle_algorithm = True  # without it the body, a second write, waits 40 ms for an acknowledgement
     left_out = frozenset({"host", "content-length", "accept-encoding", "connection"})
-    """Headers that are not passed on."""
+    """Headers that are not forwarded."""
 
     def onward(self, behind: str, body: bytes | None) -> urllib.request.Request:
-        """Return the request as it goes on to the server at `behind`."""
+        """Return the request to forward to the server at `behind`."""
         headers = {k: v for k, v in self.headers.items() if k.lower() not in self.left_out}
         return urllib.request.Request(f"{behind}{self.path}", body or None, headers, method=self.command)
 

@@ -1,7 +1,7 @@
-"""What can happen to a topic, and histories of it, drawn from a seed. Pure.
+"""Acts on a topic, and random histories of them, drawn from a seed. Pure.
 
-Faults are dealt out from a deck: a history gets the points that met the fewest faults so far, each with the fault that
-it met least. So a short soak already brings a fault to every point, and a long one each fault to each point.
+Faults are dealt from a deck. A history gets the points with the fewest faults so far, each with the fault that occurred
+there least. So a short soak has a fault at every point, and a long one has each fault at each point.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEYS = ("a", "b", "c", "d", "e")
 
 FILES, KAFKA = "files", "kafka"
 EVERY_KAFKA = 3
-"""Each history of this number comes from Kafka, if there is a broker."""
+"""Every history whose number is a multiple of this comes from Kafka, if there is a broker."""
 
 FIRST = ("create table", "view", "properties", "ingest")
 """Kinds of requests of a topic's first ingestion."""
@@ -34,7 +34,7 @@ POINTS: dict[str, Mapping[str, int]] = {
     "rollback": {"load": 5, "rollback": 1, "evidence": 1},
     "reader": {"note reader": 1},
 }
-"""Command -> kind of request -> how often it comes in one command, about."""
+"""Command -> kind of request -> its approximate number in one command."""
 FAULTS = (*ANSWERS, *PROCESS, *DISK)
 
 
@@ -50,10 +50,10 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Act:
-    """What happens next. `at` is the clock of a command in ms after the beginning of the history. `meanwhile` happens
-    while the machine is paused, else at the same time. `file` is the number of an ingested file.
-    `aborted` are records of transactions that are aborted. `configs` change those of the topic. `codes` are the exit
-    codes that a run without a fault may have."""
+    """The next act. `at` is the clock of a command in ms after the beginning of the history. `meanwhile` happens
+    while the machine is paused, or at the same time if it is not. `file` is the number of an ingested file.
+    `aborted` are records of transactions that are aborted. `configs` change those of the topic. `codes`: the exit
+    codes that are allowed for a run without a fault."""
 
     do: str
     machine: int = 0
@@ -109,7 +109,7 @@ Dealt = tuple[str, str, str]
 class Deck:
     """The choices of drawn histories: requests of a first ingestion, requests of later commands, and faults.
 
-    `hits`: (point, fault) -> how often it happened. The request of a dealt fault may never come: so it is dealt again.
+    `hits`: (point, fault) -> how often it occurred. A fault whose request did not occur is dealt again.
     """
 
     first: Sequence[str] = FIRST
@@ -122,20 +122,20 @@ class Deck:
         return {f"{c}: {k}" for c in self.points for k in self.points[c]} | {f"ingest: {k}" for k in self.first}
 
     def deal(self, rng: random.Random, points: Iterable[str], count: int) -> list[Dealt]:
-        """Return faults of so many of these points."""
+        """Return faults at this number of these points."""
         dealt = list[Dealt]()
         for point in sorted(points, key=lambda p: (sum(self.hits[p, how] for how in self.faults), rng.random()))[
             :count
         ]:
             command, kind = point.split(": ")
-            able = [how for how in self.faults if kind != "load" or how[:3] != "409"]  # no read is answered by 409
+            able = [how for how in self.faults if kind != "load" or how[:3] != "409"]  # a read is never answered by 409
             how = min(able, key=lambda how: (self.hits[point, how], rng.random()))
             dealt.append((command, kind, how))
         return dealt
 
 
 def histories(seed: int, machines: int, kafka: bool = True, deck: Deck | None = None) -> Iterator[History]:
-    """Yield histories without end, always the same for a seed and the same hits of the deck."""
+    """Yield histories without end. A seed and the hits of the deck determine them."""
     deck = deck or Deck()
     first = [f"ingest: {kind}" for kind in deck.first]
     later = [f"{command}: {kind}" for command in deck.points for kind in deck.points[command]]
@@ -221,7 +221,7 @@ class _Drawing:
         return Act(kind, self.rng.randrange(self.machines), at=self.clock)
 
     def ingest(self, fault: Fault | None = None) -> list[Act]:
-        """Return the acts after which the table has more records: a file's, or those that are sent to Kafka."""
+        """Return the acts that add records: the ingestion of a file, or records that are sent to Kafka."""
         records = tuple(r for p in self.logs for r in self.batch(p))
         machine = self.rng.randrange(self.machines)
         self.files += 1
@@ -233,8 +233,8 @@ class _Drawing:
     def batch(self, partition: int) -> list[Record]:
         """Return new records of a log, some that are late, and copies of earlier ones. Kafka has only new ones.
 
-        A late record and a copy have a key that no later tombstone deletes: after that one has expired the key would
-        rightly be there again.
+        A late record and a copy have a key without a later tombstone. After the tombstone's expiry, the key would
+        rightly exist again.
         """
         log, made = self.logs[partition], list[Record]()
         for _ in range(self.rng.choice([1, 2, 4, 8])):

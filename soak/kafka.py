@@ -1,6 +1,6 @@
 """A broker for histories that come from Kafka: transactions, aborted records, new partitions, topics made again.
 
-What the broker has, read by Kafka's own client, is the oracle's record of what was sent.
+The oracle reads the sent records from the broker, by Kafka's own client.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ from soak.histories import DAY, Record
 
 WITHIN_S = 120
 CLEANING = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 100, "delete.retention.ms": 0}
-"""Configs of a topic that the broker cleans at once: it forgets tombstones before they are read."""
+"""Configs of a topic that the broker cleans at once: it removes tombstones before they are read."""
 QUIET = CLEANING | {"min.cleanable.dirty.ratio": 1, "segment.ms": DAY, "delete.retention.ms": DAY, "retention.ms": -1}
 
 
 class Broker:
-    """A real broker, which can be killed and started again."""
+    """A real broker that can be killed and started again."""
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
@@ -62,7 +62,7 @@ class Broker:
     def create(self, topic: str, partitions: int) -> None:
         config = {name: str(value) for name, value in QUIET.items()}
         made = lambda: self._done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))  # noqa: E731
-        _eventually(made)  # one that was deleted a moment ago may still be there
+        _eventually(made)  # a topic that was just deleted may still exist
         _eventually(lambda: self.ends(topic))
 
     def delete(self, topic: str) -> None:
@@ -80,7 +80,7 @@ class Broker:
         self._done(self.admin.delete_records(ends))
 
     def forget(self, topic: str, is_done: Callable[[], bool]) -> None:
-        """Let the broker's cleaner work until `is_done`; records that are sent meanwhile make it roll."""
+        """Let the broker's cleaner work until `is_done`. Send records meanwhile, so that segments roll."""
         self._alter(topic, CLEANING)
 
         def rolled() -> bool:

@@ -1,14 +1,14 @@
-"""The oracle: what was acknowledged, and Kafka's rules about it. It shares no code with the product.
+"""The oracle: the acknowledged records, and Kafka's rules about them. It shares no code with the product.
 
 It reads the table with PyIceberg and the files of the warehouse with the file system. The rules, for each log:
 
-1. Nothing is made up: a record of the table is one that was sent, equal in key, value and timestamp.
-2. Nothing is there twice, at one offset. Copies in several files may be, until the next round.
-3. Nothing is lost. An acknowledged record is there, or a later record of its key was sent, or it is a tombstone past
-   its horizon.
+1. No record is invented: each record of the table was sent, with the same key, value and timestamp.
+2. No offset has two records. Until the next round, copies in several files are allowed.
+3. No record is lost. An acknowledged record is in the table, or a later record of its key was sent, or it is a
+   tombstone past its horizon.
 4. A tombstone stays for `delete.retention.ms` after the first run that could keep it.
-5. After a plain run each key is there once below the clean point.
-6. When a topic is settled, exactly the last value of each key is left, and no tombstone.
+5. After a plain run each key occurs once below the clean point.
+6. A settled topic has exactly the last value of each key, and no tombstone.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ Place = tuple[int, int]
 
 @dataclass
 class Truth:
-    """The records that were sent, and which of them may be gone. Times are ms after the beginning of the history.
+    """The sent records, and which of them may be deleted. Times are ms after the beginning of the history.
 
     `acked` was acknowledged. `sent` may be in the table or not. `kept` is the earliest time at which a run may have
     kept a tombstone first, `last_run` the latest time of a run since. `twice`: a data file is registered twice, until
@@ -59,7 +59,7 @@ class Truth:
     gone: set[Place] = field(default_factory=set)
 
     def send(self, records: Iterable[Record], file: int = 0) -> None:
-        """Note that a file with these records is sent; the same file may be sent again."""
+        """Store that a file with these records is sent. The same file may be sent again."""
         for r in records:
             self.sent[r.partition, r.offset] = r
             self.files.setdefault((r.partition, r.offset), set()).add(file)
@@ -68,7 +68,7 @@ class Truth:
         self.acked |= {(r.partition, r.offset): r for r in records}
 
     def run(self, at: int) -> None:
-        """Note a run that may compact, at this time."""
+        """Store a run at this time that may compact."""
         for place, record in self.sent.items():
             if record.value is None:
                 self.kept[place] = min(at, self.kept.get(place, at))
@@ -129,12 +129,12 @@ def read(table: Table, base_ms: int, snapshot_id: int | None = None) -> list[Rec
 
 
 def slow_reader_problems(table: Table, base_ms: int, winners: Iterable[Record]) -> list[str]:
-    """Return winners that a slow reader misses: it reads the beginning of a log in one snapshot and the rest in a later
-    one. So a winner that was in a snapshot of `main` must be in every later one."""
+    """Return the winners that a slow reader would miss. It reads the beginning of a log in one snapshot and the rest
+    in a later one, so a winner in a snapshot of `main` must be in every later one."""
     newest, found = 0, list[str]()
     last, seen = set(winners), set[Record]()
     for entry in table.history():
-        snapshot = table.snapshot_by_id(entry.snapshot_id)  # an older one is where a rollback began, in its one commit
+        snapshot = table.snapshot_by_id(entry.snapshot_id)  # older than the newest: after a rollback
         if snapshot and (snapshot.sequence_number or 0) > newest:
             newest = snapshot.sequence_number or 0
             rows = set(read(table, base_ms, entry.snapshot_id))
@@ -174,7 +174,7 @@ def load(catalog: Catalog, name: str) -> Table | None:
 
 
 def unknown_files(table: Table) -> list[str]:
-    """Return the files below the table's location that no snapshot, no branch and no kept metadata names."""
+    """Return the files below the table's location that no snapshot, branch or kept metadata file names."""
     root = Path(_plain(table.location()))
     known = {_plain(table.metadata_location), *(_plain(e.metadata_file) for e in table.metadata.metadata_log)}
     known |= {_plain(s.statistics_path) for s in table.metadata.statistics}
@@ -183,14 +183,14 @@ def unknown_files(table: Table) -> list[str]:
         for manifest in snapshot.manifests(table.io):
             known.add(_plain(manifest.manifest_path))
             known |= {_plain(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io)}
-    # the server of the catalog writes a file of checksums next to each of its own
+    # the catalog's server writes a file of checksums next to each of its files
     known |= {str(Path(path).with_name(f".{Path(path).name}.crc")) for path in known}
     return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
 
 
 def make_stranger(table: Table, database: Path) -> list[Path]:
-    """Make a table of an unknown catalog in the folder of `table`, and return its files. All of them are old, but
-    not older than `table`."""
+    """Make a table of an unknown catalog in the folder of `table`, and return its files. They are old, but not older
+    than `table`."""
     root = Path(_plain(table.location()))
     catalog = SqlCatalog("strangers", uri=f"sqlite:///{database}", warehouse=f"file://{root}")
     catalog.create_namespace_if_not_exists("strangers")
@@ -210,7 +210,7 @@ def _plain(location: str) -> str:
 
 
 def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table) -> list[str]:
-    """Return the published rounds that the evidence does not have as published."""
+    """Return the published rounds for which the evidence has no publication."""
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}
     found = load(catalog, evidence)

@@ -22,23 +22,25 @@ from soak.site import DIED, NAMESPACE, ROOT, Done, Site, now_ms
 CONFLICT, OUTSIDE, WRONG = 3, 4, 2
 REFUSED = (WRONG,)
 SEVERE = ("away", "late")
-"""Wrong answers after which a command may give up: the catalog is away for long, or the commit is taken too late."""
+"""Wrong answers after which a command may give up: the catalog does not answer for long, or takes the commit too
+late."""
 FORMAT = "cleantail.format"
 CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
-"""A check of a topic's own reads the branch of a round, which is not committed without a reader."""
+"""A check of the topic's own, so that the branch of each round is committed: it is only committed if something reads
+it."""
 FILES_OF_COMMAND = 4
-"""Average number of files without a snapshot that a command may leave: those of staged rounds and of broken tries."""
+"""Allowed average number of files without a snapshot per command: files of staged rounds and of failed tries."""
 BACKUP = "backup_of_another_user"
 TAKING = ("ingest", "read", "dag")
 """Acts that take records."""
 UNDOING = ("rollback", "rollback by others")
 ENGINES = ("sql", "register twice", "roll back a round")
-"""What other engines do: it may fail, as they are not ours."""
+"""Acts of other engines. They may fail, because they are not part of the product."""
 CRASH = ("Traceback (most recent call last)", "its message may quote a record", "is a bug")
 
 
 class Finding(Exception):
-    """Something that must not happen; the text says what."""
+    """A broken rule. The text names it."""
 
 
 @dataclass
@@ -68,7 +70,7 @@ class Player:
         for number, act in enumerate(self.history.acts):
             try:
                 self.act(act)
-            except Exception as e:  # also those of the oracle, which cannot read a broken table
+            except Exception as e:  # includes errors of the oracle, which cannot read a broken table
                 raise Finding(f"act {number}, {shown(act)}: {e if isinstance(e, Finding) else repr(e)}") from e
         self.settle()
 
@@ -90,7 +92,7 @@ class Player:
             self.truth.twice = False
 
     def disturbed(self, act: Act) -> None:
-        """Run an act with its fault. What happens meanwhile runs while the machine is paused, else at once."""
+        """Run an act with its fault. Its `meanwhile` runs while the machine is paused, or at the same time."""
         machine, ended = self.site.machines[act.machine], list[Done]()
         before = self.head()
         thread = threading.Thread(target=lambda: ended.append(self.run(act)))
@@ -125,7 +127,8 @@ class Player:
             raise Finding(str(done))
 
     def again(self, act: Act) -> None:
-        """Ingest again, on another machine, what may not have been taken: each record goes in exactly once."""
+        """Ingest again, on another machine, a file that may not have been taken: each record must get in exactly
+        once."""
         done = self.run(replace(act, machine=(act.machine + 1) % len(self.site.machines), fault=None, meanwhile=()))
         if done.code:
             raise Finding(f"the next plain run does not heal it: {done}")
@@ -148,7 +151,7 @@ class Player:
             if act.do in UNDOING:  # the round that registered a file once may be undone
                 truth.twice = truth.revived
         done = machine.run(self.argv(act), act.fault, act.do == "dag", act.do)
-        if done.code == WRONG and "`cleantail mend TABLE`" in done.err:  # it says which command heals
+        if done.code == WRONG and "`cleantail mend TABLE`" in done.err:  # its message names the command that repairs
             machine.run(["mend", f"{NAMESPACE}.{self.table}"])
             done = machine.run(self.argv(act), label=act.do)
         with self.lock:
@@ -213,8 +216,8 @@ class Player:
         return self.site.broker
 
     def configure(self, act: Act) -> None:
-        """Write the topic's YAML, with these configs from now on. `cleaner` among them is the platform's, and `others`
-        the number of topics that are in a group with this one. Four of them have records."""
+        """Write the topic's YAML with these configs. Among them, `cleaner` is the platform's, and `others` is the
+        number of topics in a group with this one. Four of them have records."""
         self.configs |= act.configs
         topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if "." in k}}
         topic |= {"table": f"{NAMESPACE}.{self.table}", "checks": [] if self.history.number % 2 else [CHECK]}
@@ -240,7 +243,7 @@ class Player:
         self.broker.send(self.topic, parts, self.base_ms)
 
     def forgets(self, _: Act) -> None:
-        """The broker cleans what is superseded and every tombstone, before they are read."""
+        """The broker removes superseded records and all tombstones before they are read."""
         before = self.broker.committed(self.topic, self.base_ms)
         tombstones = {record for record in before if record.value is None}
 
@@ -269,7 +272,8 @@ class Player:
         made.commit_transaction()
 
     def made_again(self, act: Act) -> None:
-        """The topic is deleted and created: its table takes nothing of the new one, and another table does."""
+        """The topic is deleted and created again. Its table refuses records of the new one, and another table takes
+        them."""
         before, partitions = self.rows(), len(self.broker.ends(self.topic))
         was_read = bool(before)
         self.broker.delete(self.topic)
@@ -287,7 +291,7 @@ class Player:
         return f"{NAMESPACE}.`{self.table}`"
 
     def file(self, act: Act) -> Path:
-        """Return the file of an act, as a landing folder of both machines would have it."""
+        """Return the file of an act, in a landing folder that both machines see."""
         file = self.site.folder / f"{self.topic}-{act.file}.jsonl"
         file.write_text("".join(self.line(record) for record in act.records))
         return file
@@ -324,7 +328,8 @@ class Player:
     # ---- the end
 
     def settle(self) -> None:
-        """Bring the topic to its end by plain runs, and compare all that is said of it. Raises Finding."""
+        """Settle the topic by plain runs, and compare table, page, metrics and alerts with the records. Raises
+        Finding."""
         try:
             self._settle()
         except Exception as e:
@@ -336,12 +341,12 @@ class Player:
             while machine.roots[0] != ROOT:
                 machine.upgrade()
         if any(act.do == "reader" for act in self.history.acts):
-            self.plain(Act("reader"))  # an earlier one may have been killed
+            self.plain(Act("reader"))  # an earlier one of these acts may have been killed
             self.must("reader", "remove", self.topic, "index")
         if self.history.source == KAFKA:
             self.plain(Act("read"))
         at = max([act.at for act in self.history.acts] + [0])
-        for _ in range(3):  # what is late, what is kept first, what is over
+        for _ in range(3):  # late records, then tombstones that are kept first, then expired ones
             at += truth.retention + 1
             truth.run(at)
             self.must("compact", self.topic, "--force", "--now", self.base_ms + at)
@@ -364,9 +369,9 @@ class Player:
         self._reclaim()
 
     def _reclaim(self) -> None:
-        """After plain reclaims few files are left that no snapshot knows, and no branch but those of broken runs.
+        """After plain reclaims only few files without a snapshot are left, and only branches of failed runs.
 
-        A reclaim removes such files a day after they were written, by the clock of the machine: so they are counted.
+        A reclaim removes such files a day after they were written, by the machine's clock. So they are counted here.
         """
         table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         assert table is not None
@@ -389,7 +394,7 @@ class Player:
         unknown = oracle.unknown_files(table) if self.site.is_own else []
         if len(unknown) > FILES_OF_COMMAND * self.commands:
             raise Finding(f"{len(unknown)} files that no snapshot knows after {self.commands} commands: {unknown[:10]}")
-        # a later run drops the branch of a killed one after a day, by the clock of the machine
+        # a later run drops the branch of a killed one after a day, by the machine's clock
         if len(refs := set(table.refs()) - {"main", BACKUP}) > self.broken:
             raise Finding(f"{self.broken} runs did not end well, and more branches are left: {refs}")
         if current and BACKUP not in table.refs():
@@ -397,7 +402,7 @@ class Player:
         self._watched(now_ms() + 61 * DAY)
 
     def _refused_next_to_another(self, table: Table) -> None:
-        """A reclaim deletes nothing while a table that no catalog of ours knows lies in the folder."""
+        """A reclaim deletes no file while the folder has a table of an unknown catalog."""
         there = oracle.make_stranger(table, self.site.folder / f"{self.topic}.db")
         self._refused("reclaim", self.topic, "--now", now_ms() + 61 * DAY, allow_clock=True)
         if not all(file.exists() for file in there):
@@ -423,7 +428,7 @@ class Player:
             raise Finding(f"this must be refused, because something belongs to another owner: {done}")
 
     def _watched(self, at_ms: int) -> None:
-        """Compare what pages, metrics and alerts say of the settled topic with the records."""
+        """Compare pages, metrics and alerts of the settled topic with the records."""
         said = json.loads(self.must("watch", self.topic, at_ms).out)
         metrics = {tuple(labels): value for *labels, value in said["metrics"]}
         rows, acked = self.rows(), self.truth.acked
@@ -442,7 +447,7 @@ class Player:
             raise Finding(f"the page says {said['state']}, and alerts {said['alarms']}, of a topic that is clean")
 
     def forget(self) -> None:
-        """Remove the topic. Its tables of an own site go too: a long soak would fill the disk."""
+        """Remove the topic. On the soak's own site also drop its tables: a long soak would fill the disk."""
         if self.site.is_own:
             oracle.forget(self.catalog, NAMESPACE, self.topic)
         for machine in self.site.machines:
@@ -458,14 +463,14 @@ def shown(act: Act) -> str:
 
 
 def shrink(history: History, fails: Callable[[History], bool], say: Callable[[str], None]) -> History:
-    """Return a history with fewer acts that still fails: leaves out halves, quarters, …, single acts, then faults."""
+    """Return a history with fewer acts that still fails. Try without halves, quarters, …, single acts, then faults."""
 
     def with_acts(acts: Sequence[Act]) -> History:
         return replace(history, acts=tuple(acts))
 
     acts, size = list(history.acts), len(history.acts) // 2
     while size:
-        for end in range(len(acts), 0, -size):  # the last first: acts after the failing one go at once
+        for end in range(len(acts), 0, -size):  # the last first: acts after the failing one are dropped at once
             fewer = acts[: max(end - size, 0)] + acts[end:]
             if fewer and fails(with_acts(fewer)):
                 acts = fewer

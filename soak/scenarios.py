@@ -1,7 +1,7 @@
-"""Scenarios by name: known troubles of the field, each one a history that is played and settled like a drawn one.
+"""Scenarios by name: known problems of real platforms. Each is a history, played and settled like a random one.
 
-S1 to S17 are the troubles that sinks, catalogs, brokers and other engines are known for. Those that begin with M are
-the sentences of docs/operations.md about two machines, and those that begin with A are runs of Airflow.
+S1 to S17 are known problems of sinks, catalogs, brokers and other engines. Names with M test the sentences of
+docs/operations.md about two machines. Names with A are runs of Airflow.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REFUSED = (2,)
 
 
 def records(text: str, start: int = 0, partition: int = 0) -> tuple[Record, ...]:
-    """Return records of words such as `a=1`, and `a` for a tombstone, at offsets from `start` on."""
+    """Return records of words, at offsets from `start` on: `a=1` is a value, `a` a tombstone."""
     made = []
     for offset, word in enumerate(text.split(), start):
         key, equals, value = word.partition("=")
@@ -37,7 +37,8 @@ def ingest(file: int, text: str, start: int = 0, machine: int = 0, how: str = ""
 
 
 def once(n: int) -> str:
-    """Return two records of a key that no later round meets: a deletion of the first that is lost stays lost."""
+    """Return two records of a key that no later round processes: if the deletion of the first is lost, it stays
+    lost."""
     return f"once{n}=1 once{n}=2"
 
 
@@ -73,7 +74,7 @@ def copies_and_contradictions() -> History:
 
 
 def lost_answers() -> History:
-    """S3: a commit was taken, and its answer says otherwise, also if a second writer does the same meanwhile."""
+    """S3: the catalog takes a commit and answers that it did not, also while a second writer commits the same."""
     acts = [ingest(100, "a=0 a=1"), compact(1000), Act("rollback", 0, Fault("rollback", "409 after"))]
     for n, how in enumerate(("409 after", "500 after", "503 after", "closed after", "silent after", "twice", "late")):
         one = ingest(n, f"a={n} b={n} c", 2 + 3 * n, n % 2, how)
@@ -84,7 +85,7 @@ def lost_answers() -> History:
 
 
 def forgotten_tombstone() -> History:
-    """S4: the broker has cleaned a tombstone away before it was read: reconciliation removes its key."""
+    """S4: the broker has removed a tombstone before it was read: a reconciliation removes its key."""
     return _history(
         *send("a=1 b=1"), compact(1000), Act("produce", records=records("a b=2")), Act("broker forgets"), Act("read"),
         compact(2000), Act("reconcile"), compact(9000), source=KAFKA,
@@ -144,7 +145,7 @@ def strobing_clock() -> History:
 
 
 def killed_at_each_station() -> History:
-    """S10: SIGKILL and SIGSTOP at each station. A machine that stood still goes on after another did its work."""
+    """S10: SIGKILL and SIGSTOP at each station. A stopped machine continues after another did its work."""
     acts, offset = list[Act](), 0
     for how in ("kill before", "kill after", "orphan before", "stop before", "stop after"):
         for kind in ("ingest", "stage", "publish", "evidence", "reclaim"):
@@ -196,7 +197,8 @@ def vectors_of_rewritten_files() -> History:
 
 
 def thousand_topics() -> History:
-    """S15: 999 other topics share the DAG, and a run does two: each gets its turn, and tombstones go in time."""
+    """S15: 999 other topics share the DAG, and a run processes two. Each gets its turn, and tombstones expire in
+    time."""
     turns = [dag(9000 * n) for n in (1, 2, 3)]
     return _history(
         Act("configure", configs={"others": 999}), ingest(1, "a=1 b=1 a"), *turns, ingest(2, "b=2", 3),
@@ -214,7 +216,7 @@ def restart_of_everything() -> History:
 
 
 def slow_reader() -> History:
-    """S17: a reader that is behind, with every snapshot kept: the end of the history reads each of them in turn."""
+    """S17: a slow reader, with every snapshot kept. At the end of the history it reads each of them in turn."""
     acts = list[Act]()
     for n in range(5):
         acts += [ingest(n, f"a={n} b={n} c b", 4 * n), compact(2000 * n, n % 2), Act("reclaim", n % 2)]
@@ -248,7 +250,7 @@ def upkeep_on_two_machines() -> History:
 
 
 def clocks_of_two_machines() -> History:
-    """M4: the clocks of two machines differ by hours: a tombstone stays as long as the machine that kept it says."""
+    """M4: the clocks of two machines differ by hours: the clock of the machine that kept a tombstone decides."""
     acts = list[Act]()
     for n in range(4):
         acts += [ingest(n, f"a={n} b", 2 * n), compact(n * 1000, 0), compact(n * 1000 + DAY, 1)]
@@ -256,14 +258,14 @@ def clocks_of_two_machines() -> History:
 
 
 def creation_on_two_machines() -> History:
-    """M5: two machines make a topic's table at the same time: what the refused one leaves blocks no reclaim."""
+    """M5: two machines create a topic's table at the same time: files of the refused creation block no reclaim."""
     first = replace(ingest(1, "a=1 b c=1"), fault=Fault("create table", "stop before"))
     first = replace(first, meanwhile=(replace(first, machine=1, fault=None),))
     return _history(first, compact(1000), Act("reclaim"), cleantail_orphan_retention_ms=0)
 
 
 def one_home_of_two_machines() -> History:
-    """M6: two processes share a home, as Airflow tasks of a machine do: one waits until the other ends or dies."""
+    """M6: two processes share a home, like Airflow tasks of a machine: one waits until the other ends or dies."""
     acts = [Act("home is shared", 1)]
     for n, how in enumerate(("twice", "kill after", "closed after")):
         file, other = ingest(n, f"a={n} b c={n} {once(n)}", 5 * n, 0, "late"), compact(2000 * n, 1)
@@ -294,7 +296,7 @@ ORDER = (
     changing_policy, failing_parts, transactions, keys_of_other_bytes, restart_of_everything, slow_reader,
     clocks_of_two_machines, creation_on_two_machines, one_home_of_two_machines, dead_worker_of_airflow, thousand_topics,
 )  # fmt: skip
-"""A short soak begins with a short one, and with those that meet most commits."""
+"""The first scenarios of a short soak: a short one, then those with the most commits."""
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}
 OF_REST = ("S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3", "A1", "A2")
 """Scenarios whose faults name requests that only a REST catalog has."""

@@ -1,4 +1,4 @@
-"""The site of a soak: a REST catalog, a warehouse on a small disk of its own, and machines that share nothing else."""
+"""The site of a soak: a REST catalog, a warehouse on a small separate disk, and machines that share only these two."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ from service_processes import NotStarted as NotStarted  # noqa: E402
 from service_processes import Processes, free_port, start_postgres  # noqa: E402
 
 COMMAND_WITHIN_S, DAG_WITHIN_S = 600, 1800
-"""A command, or a run of a DAG, that takes longer is stuck, which is a finding."""
+"""A command, or a run of a DAG, that takes longer is stuck. That is a finding."""
 SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
-"""What a machine gets of the environment: the login of a staging platform's catalog and store."""
+"""Variables of the environment that a machine gets: the login of a staging platform's catalog and store."""
 LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
 PASSWORDS = {"POSTGRES_PASSWORD": "x", "AIRFLOW_DB_PASSWORD": "x", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
 WAREHOUSE, NAMESPACE, DISK = "warehouse", "cleantail_soak", "size=512m,mode=700"
@@ -48,7 +48,7 @@ SPARK = {
     "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
 }
-"""Settings for small tables; a session lives long."""
+"""Spark's settings, for small tables and long sessions."""
 SMALL = {"master": "local[2]", "conf": SPARK}
 PATIENCE = {
     "rest": {"rest.client.socket-timeout-ms": "4000"},
@@ -74,7 +74,7 @@ class Done:
 
 
 class Machine:
-    """A home, a configuration, a door to the catalog, and the process that runs commands there."""
+    """A machine: a home, a configuration, a door to the catalog, and the process that runs commands."""
 
     def __init__(
         self, name: str, folder: Path, gateway: Gateway | Wire, platform: Mapping[str, Any], login: Mapping[str, str]
@@ -113,8 +113,8 @@ class Machine:
     def run(
         self, argv: Sequence[object], fault: Fault | None = None, allow_clock: bool = False, label: str | None = None
     ) -> Done:
-        """Run a command, with a fault at one of its requests. The disk is mended when it has ended. `label`: how points
-        name the command."""
+        """Run a command, with a fault at one of its requests. Repair the disk after it. `label`: the command's name in
+        points."""
         words = tuple(map(str, argv))
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
@@ -164,19 +164,19 @@ class Machine:
         self.kill()
 
     def move(self, home: Path | None = None) -> None:
-        """End the process. The next command starts one with this home, or with its own."""
+        """End the process. The next command starts one with this home, or with the machine's own."""
         self.kill()
         self.home = home or self.config.with_name(f"home-{self.name}")
 
     def upgrade(self) -> None:
-        """End the process. The next command starts one of the other version, if the site has one."""
+        """End the process. The next command starts one of the other version if the site has one."""
         self.kill()
         self.roots.append(self.roots.pop(0))
 
     # ---- faults
 
     def _act(self, how: str) -> None:
-        """Do what a request at the gateway triggers."""
+        """Make the fault that a request at the gateway triggers."""
         if how.startswith("kill"):
             self.kill()
         elif how.startswith(PAUSED):
@@ -192,7 +192,7 @@ class Machine:
             self._damage(*how.split(" "))
 
     def kill(self, driver_only: bool = False) -> None:
-        """Kill the process and all that it has started. `driver_only`: let Spark's JVM and what it has started live."""
+        """Kill the process and its descendants. `driver_only`: do not kill Spark's JVM and its descendants."""
         if self._process is not None:
             for process in self._family():
                 with contextlib.suppress(psutil.NoSuchProcess):
@@ -236,7 +236,7 @@ class Machine:
         self._undo.append(lambda: filler.unlink(missing_ok=True))
 
     def _damage(self, how: str, what: str) -> None:
-        """Take all delete vectors or data files away, or half of their bytes."""
+        """Remove all deletion vectors or data files, or cut them to half of their bytes."""
         aside = self.home.with_name(f"aside-{self.name}")
         aside.mkdir(exist_ok=True)
         pattern = {"vectors": "*.puffin", "data": "*.parquet"}[what]
@@ -250,15 +250,15 @@ class Machine:
             self._undo.append(lambda kept=kept, file=file: shutil.move(kept, file))
 
     def mend(self) -> None:
-        """Undo what was done to the disk."""
+        """Repair the disk."""
         while self._undo:
             self._undo.pop()()
 
 
 @dataclass
 class Site:
-    """The running site. `catalog`: how the oracle opens the catalog itself. `is_own`: the catalog and its warehouse
-    were started for the soak, so that faults of the disk reach them."""
+    """The running site. `catalog`: the settings with which the oracle opens the catalog. `is_own`: the soak started the
+    catalog and its warehouse, so faults of the disk reach them."""
 
     folder: Path
     catalog: Catalog
@@ -289,7 +289,7 @@ def running_site(
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
-        folder.chmod(0o711)  # a database runs as a user of its own, and passes through
+        folder.chmod(0o711)  # the database's user must be able to enter the folder
         for place in (folder / WAREHOUSE, *(folder / f"home-{name}" for name in range(machines))):
             place.mkdir()
             if small_disk(place):
@@ -336,13 +336,13 @@ def running_site(
 
 
 def jars_of(variable: str, name: str) -> Path:
-    """Return the folder that a variable of the environment names, or one of `make setup`."""
+    """Return the folder that a variable of the environment names, or the one that `make setup` made."""
     home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(os.environ.get(variable) or home / name).absolute()
 
 
 def small_disk(place: Path) -> bool:
-    """Mount a small file system that faults can fill; it takes root. Without one, faults of the disk do nothing."""
+    """Mount a small file system that faults can fill. It needs root. Without it, faults of the disk do nothing."""
     command = ["mount", "-t", "tmpfs", "-o", DISK, "cleantail-soak", str(place)]
     return (
         shutil.which("mount") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0

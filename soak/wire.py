@@ -1,7 +1,7 @@
 """The gateway between machines and a SQL catalog. It speaks Postgres' protocol, and counts the statements that commit.
 
 Clients send a commit as `UPDATE iceberg_tables`. Faults are lost connections, silence, and those of the machine and the
-disk; there is no wrong answer, as SQL has no gateway that gives one.
+disk. Wrong answers do not occur, because a SQL catalog has no gateway of its own that could give them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ POINTS: dict[str, dict[str, int]] = {
     "rollback": {"commit": 2},
     "reader": {"note": 1},
 }
-"""As in soak.histories. A commit has no name here, but a number."""
+"""As in soak.histories. Here a commit has a number instead of a name."""
 FIRST = ("create table", "commit")
 
 
@@ -67,7 +67,7 @@ class Wire:
 
 
 class _Connection:
-    """One connection of a client. While replies are held, they are kept and not passed on."""
+    """One connection of a client. It can hold replies back."""
 
     def __init__(self, client: socket.socket, server: socket.socket, door: Door) -> None:
         self.client, self.server, self.door = client, server, door
@@ -105,7 +105,7 @@ class _Connection:
                 self.replied.set()
 
     def _disturbed(self, how: str, data: bytes) -> bool:
-        """Make the fault at this request, and return whether the connection goes on."""
+        """Make the fault at this request, and return whether the connection continues."""
         is_after = how.endswith(" after")
         if is_after:
             self.held = []

@@ -1,8 +1,8 @@
-"""What runs on a machine: commands of `cleantail`, one after another, in one process with one warm Spark application.
+"""The process of a machine: it runs commands of `cleantail`, one after another, in one warm Spark application.
 
 Reads a JSON list of arguments per line, and answers with exit code, stdout and stderr. The first argument may also
-be one of ENGINES: what another engine does, plain Spark on the same catalog. `watch` prints what the page, the metrics
-and the alerts of a topic say at a time (Unix ms). `dag` runs a topic's DAG in the machine's own Airflow.
+be one of ENGINES: an act of another engine, which is plain Spark on the same catalog. `watch` prints the page, the
+metrics and the alerts of a topic at a time (Unix ms). `dag` runs a topic's DAG in the machine's own Airflow.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def main() -> None:
     from cleantail_cli import main as cleantail
 
     answers = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(2, 1)  # what Java prints must not get between the answers
+    os.dup2(2, 1)  # output of Java must not mix with the answers
     for line in sys.stdin:
         argv: list[str] = json.loads(line)
         out, err, code = io.StringIO(), io.StringIO(), 99
@@ -61,7 +61,7 @@ def _outside(action: Callable[[Any, str], None], what: str) -> int:
 def _dag(dag: str, conf: str, config: str) -> int:
     """Run `airflow dags test`, and print the end of its log. Return 0 if the run is green, else 4.
 
-    Airflow has one version of the DAG, or the code is 9: its YAML does not change between runs.
+    Return 9 if Airflow has several versions of the DAG, because its YAML does not change between runs.
     """
     from embedded_airflow.home import environment, make_secrets
 
