@@ -81,8 +81,8 @@ Document = dict[str, Any]
 RED = 1
 """Exit code of a job whose check failed or that blocked partitions. Errors have their own exit codes."""
 
-NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics")
-"""Keys of a result that are not logged at the end: they are long, hold data, or were logged before."""
+NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics", "format")
+"""Keys of a result that are not logged at the end: they are long or constant, hold data, or were logged before."""
 SHORT_LIST, SHORT_CHARS = 20, 200
 """Maximum sizes in the line that a job ends with: longer lists and texts are left out."""
 

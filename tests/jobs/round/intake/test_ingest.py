@@ -132,16 +132,16 @@ def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names
 
 
 def test_a_run_changes_nothing_if_the_format_of_a_side_table_is_unknown(workshop, spark):
-    topic = workshop.topic("new-side", {"cleantail.keyless.policy": "quarantine"})
+    topic = workshop.topic("newside", {"cleantail.keyless.policy": "quarantine"})
     for n in range(2):
         lines = [record(4 * n + i, f"k{i}" if i else None, "v") for i in range(4)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
         workshop.ok("compact", topic, "--force")
-    spark.sql("ALTER TABLE cleantail.cleantail.`new-side_keyless` SET TBLPROPERTIES ('cleantail.format'='2')")
-    refs = "SELECT name, snapshot_id FROM cleantail.cleantail.`new-side`.refs"
+    spark.sql("ALTER TABLE cleantail.cleantail.`newside_keyless` SET TBLPROPERTIES ('cleantail.format'='2')")
+    refs = "SELECT name, snapshot_id FROM cleantail.cleantail.`newside`.refs"
     before = spark.sql(refs).collect()
     code, _, err = workshop.run("compact", topic, "--force")
-    assert code == 2 and "new-side_keyless has cleantail.format=2: this version of Cleantail reads format 1" in err
+    assert code == 2 and "newside_keyless has cleantail.format=2: this version of Cleantail reads format 1" in err
     assert spark.sql(refs).collect() == before
 
 

@@ -21,7 +21,7 @@ from spark_jobs.round.intake.record_files import LogWriter, data_files, file_tar
 
 EVERY_MS, DAY_MS = 900_000, 86_400_000
 AGED_MS = 10 * DAY_MS
-"""Age of the newest run of the old version."""
+"""Age of the newest of the many runs."""
 
 
 def landed(workshop, topic, offsets, ts):
@@ -100,11 +100,10 @@ def sizes(workshop, table):
 
 
 @pytest.mark.parametrize("runs", [100, pytest.param(500, marks=pytest.mark.deep)])
-def test_a_table_of_many_runs_of_an_early_version_shrinks_by_plain_runs(workshop, table_of, runs):
+def test_a_table_of_many_runs_shrinks_by_plain_runs(workshop, table_of, runs):
     (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
-    topic = workshop.topic(
-        "aged-table", {"min.cleanable.dirty.ratio": 0.01}, source={"path": "landing/aged-table/*.jsonl"}
-    )
+    name = f"aged-table-{runs}"
+    topic = workshop.topic(name, {"min.cleanable.dirty.ratio": 0.01}, source={"path": f"landing/{name}/*.jsonl"})
     table, now_ms = table_of(topic), int(time.time() * 1000)
     landed(workshop, topic, range(3), now_ms - 2 * AGED_MS)
     run(workshop, topic, now_ms - 2 * AGED_MS)
