@@ -82,7 +82,7 @@ def _login_of_environment(_: Platform) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Where logins and the Spark master come from. The defaults need no Airflow."""
+    """The sources of logins and of the Spark master. The defaults need no Airflow."""
 
     login: Callable[[Platform], None] = _login_of_environment
     """Puts the logins of the platform's catalogs into the environment."""

@@ -47,7 +47,7 @@ def _customer_change(rng: random.Random, customer: int, version: int, at_ms: int
 def sensor_readings(now_ms: int, first: int = 12_000, second: int = 8_000, sensors: int = 300) -> list[Change]:
     """Return readings of sensors: the latest timestamp of a sensor wins.
 
-    Each third sensor sends some late. Each tenth sends nothing after `first`."""
+    Every third sensor sends some readings late. Every tenth sends none after the first `first` readings."""
     rng = random.Random(SEED + 1)
     count = first + second
     alive = [sensor for sensor in range(sensors) if sensor % 10]

@@ -180,13 +180,13 @@ def _properties(logs: Path, port: int, controller_port: int) -> dict[str, object
 
 
 def random_cluster_id() -> str:
-    """Return an id as Kafka's own tool makes one: 16 random bytes in base64."""
+    """Return an id in the form of Kafka's own tool: 16 random bytes in base64."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 def _format(java: Sequence[str], settings: Path, cluster_id: str) -> None:
-    """Formats the broker's directory. One id of 64 begins with a dash, so it is joined to its option: by itself it
-    would be taken for another one."""
+    """Format the broker's directory. The id is joined to its option, because one id of 64 begins with a dash and would
+    be parsed as an option."""
     command = [*java, "kafka.tools.StorageTool", "format", f"--cluster-id={cluster_id}", "-c", str(settings)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:

@@ -87,7 +87,7 @@ def _moved(text: str, file: Path, page: Path) -> str:
 
 
 def _outside_fences(text: str, change: Callable[[str], str]) -> str:
-    """Return the text with all parts changed that are not fenced code."""
+    """Apply `change` to each part of the text outside of fenced code."""
     return "".join(part if n % 2 else change(part) for n, part in enumerate(_FENCE.split(text)))
 
 

@@ -1,4 +1,4 @@
-"""The gateway between machines and a REST catalog: it names each request by its point, and makes faults at points.
+"""The gateway between machines and a REST catalog: it names each request by its point, and causes faults there.
 
 A point is the running command and what the request is for, such as `compact: publish`. A request that changes
 something and has no name is reported, because each commit of the product must have a point.

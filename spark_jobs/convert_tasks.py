@@ -197,7 +197,8 @@ class PositionsTask:
 
 
 def read_positions(store: Mapping[str, str], task: PositionsTask) -> list[tuple[int, dict[str, BitMap64]]]:
-    """Return, for each delete file: its number, and data file -> deleted positions. Raises TableError if damaged."""
+    """Return, for each delete file: its number, and data file -> deleted positions. Raises TableError
+    if a file is damaged."""
     io, read = load_file_io(dict(store), task.location), list[tuple[int, dict[str, BitMap64]]]()
     for number, path in task.deletes:
         with io.new_input(path).open() as stream:

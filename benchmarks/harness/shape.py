@@ -28,7 +28,8 @@ VERSION_HEADER = "version"
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """Records over all logs, and which share of them are updates: the second record of their key, at the log's end.
+    """The number of records over all logs, and the share of updates. An update is the second record of its key, at the
+    log's end.
 
     `first_clean`: no round has cleaned the log, so all records are dirty. Otherwise only the updates are.
     `tombstone_share`: the share of records without a value. `layout` of the table: OWN, or that of a sink (REDPANDA).

@@ -165,7 +165,7 @@ def claim_problems(claims: Sequence[Claim], catalog: Catalog) -> dict[Path, Prob
 
 
 def superseded(claims: Sequence[Claim], catalog: Catalog) -> frozenset[Path]:
-    """Return the files whose topic belongs to a better file. They claim nothing else either."""
+    """Return the files whose topic another file of higher rank defines. Their other claims are ignored too."""
     return frozenset(
         claim.file
         for namesakes in _by_topic(claims, catalog)
@@ -182,7 +182,7 @@ def _by_topic(claims: Sequence[Claim], catalog: Catalog) -> Iterable[list[Claim]
 
 
 def _rank_of_file(claim: Claim) -> tuple[bool, bool]:
-    """Return the rank of a file for the topic of its name: lower case is better, then `.yaml` before `.yml`."""
+    """Return the rank of a file among those with its topic: a lower-case name is higher, then `.yaml` before `.yml`."""
     return claim.topic == claim.topic.casefold(), claim.file.suffix == ".yaml"
 
 

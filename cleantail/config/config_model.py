@@ -110,7 +110,7 @@ PrintableText = Annotated[
     AfterValidator(_printable),
     Field(json_schema_extra={"x-allowed": f"one printable line of up to {NAME_CHARS} characters"}),
 ]
-"""A text that Airflow shows. A line break in it would begin new Markdown."""
+"""A text that Airflow shows as Markdown, in which a line break could begin a new element."""
 
 
 def config(

@@ -44,14 +44,14 @@ if TYPE_CHECKING:
 READ_THREADS = 8
 BATCH_RECORDS = 1 << 20
 PORTION_BYTES = 8 << 20
-"""Maximum of a download in memory."""
+"""Maximum size of a download in memory."""
 FOOTER_BYTES = 8
 """The end of a Parquet file: the length of its footer, and PAR1."""
 ENTRY_DELETED, POSITION_DELETES = 2, 1
 POSITION_COLUMNS = {"file_path", "pos"}
 """Columns of a delete file by position. One with a third column, the deleted row, is not passed."""
 NO_KEYS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", ".crc", "version-hint.text")
-"""Ends of the names of objects that have no keys. Iceberg's sketches in Puffin files are of hashes."""
+"""Ends of the names of objects without keys. Iceberg's sketches in Puffin files contain only hashes."""
 
 
 KeyColumn = tuple[tuple[int, str, str], ...]

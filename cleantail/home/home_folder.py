@@ -56,7 +56,7 @@ def make_folder(home: Path, *parts: str) -> Path:
 
 
 def open_to_others(home: Path) -> str | None:
-    """Return a warning if others than its owner may enter or read the home, else None."""
+    """Return a warning if users other than its owner may enter or read the home. None if not."""
     try:
         mode = stat.S_IMODE(home.stat().st_mode)
     except OSError:
@@ -64,8 +64,8 @@ def open_to_others(home: Path) -> str | None:
     if not mode & GROUP_AND_OTHERS:
         return None
     return (
-        f"CLEANTAIL_HOME {home} is open to others than its owner (mode {mode:04o}), and with it tables, landed files "
-        f"and alerts: chmod 700 {home}"
+        f"CLEANTAIL_HOME {home} is open to users other than its owner (mode {mode:04o}), and with it tables, landed "
+        f"files and alerts: chmod 700 {home}"
     )
 
 

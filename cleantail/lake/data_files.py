@@ -428,8 +428,8 @@ def _lost_by_log(
 ) -> tuple[int, ...]:
     """Return how many of each part's records are deleted.
 
-    No metadata has that number for a file of several logs. A process reads the deleted positions and the partitions of
-    the file's records once.
+    Iceberg's metadata has that number only for a whole file. For a file of several logs, a process reads the deleted
+    positions and the partitions of the file's records once.
     """
     records = tuple(part.records for part in parts)
     if len(parts) == 1 or lost in (0, sum(records)):

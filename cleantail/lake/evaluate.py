@@ -283,7 +283,7 @@ def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
 
 
 def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
-    """Raise HeldError if the clock is long before the snapshot that the round reads was made.
+    """Raise HeldError if the clock is much earlier than the time of the snapshot that the round reads.
 
     Horizons of tombstones are counted from the clock, and would pass before readers saw the tombstones. A snapshot
     ahead of the real clock is ignored.

@@ -279,7 +279,8 @@ def _trusted(kind: type[Catalog]) -> type[Catalog]:
             return table
 
         def _vended(self, response: Any) -> Any:
-            """Return a FileIO from what a REST catalog's server sends with a table. Credentials of a folder win."""
+            """Return a FileIO with the settings that a REST catalog sends with a table. Credentials of a folder
+            override those of the whole table."""
             location = response.metadata_location
             credentials = self._resolve_storage_credentials(response.storage_credentials, location)
             sent = {k: v for k, v in {**response.config, **credentials}.items() if not _OF_PLATFORM.fullmatch(k)}

@@ -90,7 +90,7 @@ MANIFEST_READERS = 8
 
 @dataclass(frozen=True, slots=True)
 class TableFacts:
-    """One moment of a topic table: snapshot, live data files, what arrived since each last round, state.
+    """A topic table at one time: snapshot, live data files, files that arrived since each log's last round, states.
 
     `snapshot_id`: None for a table without data. `snapshots`: (id, Unix ms) of those that no other branch points to.
     `position`: how far the topic was read at its source, None if no read has filled it. `rewritten_ms`: Unix ms of the

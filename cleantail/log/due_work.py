@@ -32,7 +32,7 @@ NO_DELETE = "cleanup.policy has no delete"
 DECIDED = "the first round of this run has moved the log start"
 """The reason in the later rounds of a run (semantics.md 3.8)."""
 NEEDED = "needed"
-"""The value of `cleantail.reconcile` with which runs reconcile by themselves."""
+"""The value of `cleantail.reconcile` with which a run reconciles without a request."""
 NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 
 

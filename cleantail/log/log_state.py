@@ -85,7 +85,7 @@ def held_reason(count: int, first_offset: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogFigures:
-    """One log by its files and by what the table remembers of it. The numbers are those of LogState.
+    """The numbers of one log, from its files and from its state in the table. They have the meaning of LogState's.
 
     keyless          files with records without a key that reach into the dirty part
     new_tombstones   tombstones that arrived since the last round
@@ -114,7 +114,7 @@ def log_figures(
     configs: KafkaConfigs,
 ) -> LogFigures:
     """Return the figures of one log (steps 1 to 3). `arrived` are the files that the last round had not read."""
-    # 1. the virtual segments of what is live, and what arrived late
+    # 1. the virtual segments of live files, and the lowest late offset
     late_offset = _late_offset(arrived, state)
     live = [f for f in files if f.live_records]
     segments = roll_segments(live, configs.segment_bytes, configs.effective_segment_ms)
@@ -198,10 +198,10 @@ class LogState:
     tombstones_without_horizon   tombstones that no round has kept yet, so their clock has not started
     known_sequence_number        data files with a higher one arrived after the last round
     late_offset                  lowest offset that arrived below the checkpoint since then, or None
-    state                        what the table remembers of the log, from which this was computed
+    state                        the state of the log in the table, from which this was computed
     ..._keyless                  records without a key in the two dirty sections
-    registered_twice             names the files that a sink registered more than once; empty if none
-    gaps                         what was never read from the source, oldest first: offsets that Kafka no longer had,
+    registered_twice             text about files that a sink registered more than once; empty if none
+    gaps                         ranges that were never read, oldest first: offsets that Kafka no longer had,
                                  changes of a source table, records that the table cannot hold
     forgotten                    offsets in which Kafka may have dropped deletions before they were read, or None
     """

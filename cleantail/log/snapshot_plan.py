@@ -44,7 +44,7 @@ _REMOVALS = (
 _ADDITIONS = ("added-data-files", "added-records")
 """Summary entries of Iceberg that count what a snapshot added."""
 _KEEPS_COUNTS = "total-records"
-"""The summary entry that shows whether a writer counts at all. Such a writer leaves out counts that are 0."""
+"""A writer that sets this summary entry counts changes, and leaves out counts of 0. Other writers may not count."""
 CONTINUE = "continue"
 PORTION_BYTES = 4 << 30
 """Approximate bytes of files that one commit brings: a crash costs at most this much work."""

@@ -40,7 +40,7 @@ class CheckRequest:
 class ExpiryRequest:
     """What an expiry removes: due tombstones of `partitions`. `now_ms` is Unix ms.
 
-    `fresh_from`: partition -> from where on this run sets horizons, if delete.retention.ms is 0: they are due at once.
+    `fresh_from`: partition -> first offset whose horizon this run sets. Only if delete.retention.ms is 0: due at once.
     """
 
     now_ms: int

@@ -52,7 +52,7 @@ def log_alarms(
 
 
 def _rewritten(logs: Iterable[LogState], now_ms: int) -> list[Condition | None]:
-    """Return one condition for the topic, however many logs it has."""
+    """Return one condition for the topic, regardless of its number of logs. Empty if no log has the note."""
     for log in logs:
         note = log.state.rewritten
         if note and note.counts_at(now_ms):

@@ -205,14 +205,16 @@ def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
 def of_expiry(
     table: TopicTable, unit: WorkUnit, states: Mapping[int, PartitionState], base: SnapshotFiles
 ) -> dict[int, Contradiction]:
-    """Return the contradictions in the spans of due tombstones: a removed one must not have hidden another record of
-    its offset. `base`: as in of_round."""
+    """Return the contradictions in the spans of due tombstones: a removed tombstone must not have hidden another record
+    at its offset. `base`: as in of_round."""
     spans = {w.partition: spans_of(w, states[w.partition].horizons, unit.now_ms) for w in unit.partitions}
     return _by_log(all_candidates(table.at_snapshot(unit.base_snapshot_id).where(_inside(spans))), unit, base)
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
-    """Return the contradictions in everything that readers see, head included. `starts`: partition -> log start."""
+    """Return the contradictions among all records that readers see, including the head.
+
+    `starts`: partition -> log start."""
     past = " OR ".join(span_condition({p: (0, start)}) for p, start in starts.items() if start) or "false"
     return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 

@@ -171,7 +171,7 @@ def _is_own(topic: Topic) -> bool:
 
 
 def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool) -> None:
-    """Raise TableError if this commit could delete a metadata file that is not surely the table's own.
+    """Raise TableError if this commit could delete a metadata file of another table.
 
     Such a file of the metadata log lies outside the table's location, or it leaves the log and has another UUID. The
     UUID is in the first bytes of a file. They are read only with `reads`. A table whose catalog deletes no metadata

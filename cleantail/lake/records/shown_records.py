@@ -140,8 +140,8 @@ class ShownRecord:
 def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | None:
     """Return the snapshot in which the records of a checked snapshot can be read. None if there is none.
 
-    It is the snapshot itself while a branch leads to it, and `main` if it was published. A dropped snapshot cannot be
-    read again.
+    It is the snapshot itself while a branch points to it, and the head of `main` if it was published. The records of a
+    dropped snapshot cannot be read.
     """
     heads = {ref.snapshot_id for ref in table.refs().values()}
     current = table.current_snapshot()

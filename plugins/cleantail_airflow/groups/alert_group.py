@@ -55,7 +55,7 @@ class GroupPlace(MessageOrigin):
 
 
 def book_of(group: str) -> str:
-    """Return the name of the group's book of incidents. Topic names have no colon, so it is not a topic's book."""
+    """Return the name of the group's book of incidents. Topic names have no colon, so no topic has this name."""
     return f"group:{group}"
 
 

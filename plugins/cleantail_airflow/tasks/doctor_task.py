@@ -167,7 +167,7 @@ def _base_url() -> str:
 
 
 def _answer_of_page(check: Any, context: Context | None) -> str:
-    """Request /metrics of the API server. A worker need not reach it: then a task has no finding."""
+    """Request /metrics of the API server. On a worker that cannot reach it, there is no finding."""
     try:
         return str(check(f"{_base_url()}{PREFIX}/metrics"))
     except OSError as e:

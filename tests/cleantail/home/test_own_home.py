@@ -57,7 +57,7 @@ def test_a_home_that_was_there_stays_as_it_is_and_is_warned_of(home):
     make_folder(home, "locks")
     assert mode(home) == 0o755
     assert open_to_others(home) == (
-        f"CLEANTAIL_HOME {home} is open to others than its owner (mode 0755), and with it tables, landed files and "
+        f"CLEANTAIL_HOME {home} is open to users other than its owner (mode 0755), and with it tables, landed files and "
         f"alerts: chmod 700 {home}"
     )
 
@@ -81,7 +81,7 @@ def test_commands_warn_once_of_an_open_home(project, monkeypatch, capsys, comman
     monkeypatch.setenv("CLEANTAIL_CONFIG", str(project / "config"))
     assert main([command]) == 0
     said = "".join(capsys.readouterr())
-    assert said.count("is open to others than its owner (mode 0755)") == 1
+    assert said.count("is open to users other than its owner (mode 0755)") == 1
     home.chmod(0o700)
     assert main([command]) == 0
     assert "open to others" not in "".join(capsys.readouterr())
