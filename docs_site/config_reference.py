@@ -16,9 +16,9 @@ from pydantic import BaseModel
 from cleantail.config.config_model import LONG_MAX, pattern_of, units_of
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform_configs import CleanerConfigs, LimitConfigs
-from cleantail.config.problems import allowed_text
 from cleantail.config.topic import Topic
 from cleantail.config.topic_group import GroupLimits, TopicGroup
+from cleantail.config.validation_errors import allowed_text
 
 Schema = dict[str, Any]
 

@@ -46,11 +46,11 @@ from cleantail.config.claims import (
 from cleantail.config.config_model import Model
 from cleantail.config.input_limits import YAML_BYTES, limit_text
 from cleantail.config.platform import Platform, PlatformSettings
-from cleantail.config.problems import nearest, require_none, validate
 from cleantail.config.run_schedule import Schedule
 from cleantail.config.state_home import HOME_VARIABLE, state_home
 from cleantail.config.topic import Layers, Topic, TopicDefaults, default_table
 from cleantail.config.topic_group import GroupDefaults, TopicGroup, awaited_assets, group_problems, problems_in_group
+from cleantail.config.validation_errors import nearest, require_none, validate
 from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
 from cleantail.formats import FORMAT, FormatNumber

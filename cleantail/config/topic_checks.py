@@ -27,8 +27,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, Field, JsonValue, model_validator
 
 from cleantail.config.config_model import Model, problems_error
-from cleantail.config.problems import allowed_text, nearest
 from cleantail.config.topic_table import COLUMNS, HEADERS, KEY, OFFSET, PARTITION, TIMESTAMP, TIMESTAMP_TYPE, VALUE
+from cleantail.config.validation_errors import allowed_text, nearest
 from cleantail.errors import Problem, not_allowed, shown
 from cleantail.human import counted
 

@@ -19,10 +19,10 @@ from typing import Any
 from pydantic import Field
 
 from cleantail.config.config_model import INT_MAX, Configs, Model, PrintableText, config
-from cleantail.config.problems import LocatedProblem, nearest
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.topic import DEFAULT_SCHEDULE, DOCTOR_DAG, ID_CHARS, OWN_DAG, Topic, dag_id_of
 from cleantail.config.topic_source import TopicName
+from cleantail.config.validation_errors import LocatedProblem, nearest
 from cleantail.errors import ConfigError, Problem, not_allowed
 
 

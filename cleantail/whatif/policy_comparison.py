@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.loading import run_schedule_of, scan_topics
 from cleantail.config.platform import Platform
-from cleantail.config.problems import validate
 from cleantail.config.run_schedule import parts_of, run_times
 from cleantail.config.topic import Topic
+from cleantail.config.validation_errors import validate
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.evaluate import log_states

@@ -13,7 +13,7 @@ POST /topics/ID/partitions/N/release              unblock a log; for users who m
 POST /examine                                     trigger the DAG cleantail_doctor; for users who may trigger it
 GET  /glossary                                    the words of the pages
 GET  /static/FILE                                 a style sheet, script or image
-GET  /metrics                                     for Prometheus (exposition)
+GET  /metrics                                     for Prometheus (metrics_endpoint)
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.configured_topics import Configured
 from cleantail_airflow.outcomes.dag_states import Examined, approvals_of, dag_states, dags_of, last_examination
 from cleantail_airflow.page import records_and_docs
-from cleantail_airflow.page.exposition import SCRAPER, Scraper, exposition
+from cleantail_airflow.page.metrics_endpoint import SCRAPER, Scraper, exposition
 from cleantail_airflow.page.page_access import (
     LOGGED_IN,
     User,

@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.watch.metrics import METRICS
-from cleantail_airflow.page.exposition import samples_of
+from cleantail_airflow.page.metrics_endpoint import samples_of
 from cleantail_airflow.page.page_content import PageContent
 
 NOW = 1_800_000_000_000
@@ -53,7 +53,7 @@ def test_a_hundred_dirty_records_of_two_keys_take_two_places(workshop):
 
 
 def test_a_scrape_has_every_metric_of_a_topic_after_its_rounds(workshop):
-    """But those that the API server takes from Airflow (exposition)."""
+    """Except for those that the API server takes from Airflow (metrics_endpoint)."""
     topic = workshop.topic("scraped", {"cleantail.reclaim.deleted.ratio": 0.01})
     for first in (0, 100):
         ingest(

@@ -690,7 +690,7 @@ def test_the_time_since_the_last_run_is_that_of_the_dag(browser: Any, orders: Or
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 
-    from cleantail_airflow.page.exposition import last_runs_ms
+    from cleantail_airflow.page.metrics_endpoint import last_runs_ms
 
     assert last_runs_ms(["nobody"]) == {}
     with create_session() as session:

@@ -27,7 +27,7 @@ from cleantail.watch.source_watch import (
     TableEnds,
 )
 from cleantail_airflow.page.application import TEMPLATES
-from cleantail_airflow.page.exposition import samples_of
+from cleantail_airflow.page.metrics_endpoint import samples_of
 from cleantail_airflow.page.page_content import PageContent
 from cleantail_airflow.page.page_values import by_name
 from differential.broker import free_port

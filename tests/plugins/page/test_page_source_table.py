@@ -12,7 +12,7 @@ import pytest
 
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
 from cleantail_airflow.page.application import TEMPLATES
-from cleantail_airflow.page.exposition import samples_of
+from cleantail_airflow.page.metrics_endpoint import samples_of
 from cleantail_airflow.page.page_content import PageContent
 from cleantail_airflow.page.page_values import by_name
 from tests.airflow_site import Site
