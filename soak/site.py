@@ -54,8 +54,8 @@ PATIENCE = {
     "rest": {"rest.client.socket-timeout-ms": "4000"},
     "postgres": {"jdbc.socketTimeout": "4", "jdbc.prepareThreshold": "0"},
 }
-"""Catalog -> properties by which a client gives an answer up before the gateway's silence ends, and by which each
-statement of SQL is sent as text."""
+"""Catalog -> properties of its clients. Their timeouts are shorter than the gateway's silence, and each statement of SQL
+is sent as text."""
 
 
 @dataclass(frozen=True)

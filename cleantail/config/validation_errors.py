@@ -1,4 +1,4 @@
-"""Validates plain data against a model, and describes every problem of a file in terms of the file.
+"""Validation errors of YAML: check plain data against a model, and report each problem with its key and line.
 
 Allowed values and nearest matches come from the model's JSON Schema, which editors use too. A *key path* is the place
 of a value in the file, as ("checks", 0, "severity").

@@ -9,7 +9,7 @@ tombstones in entries: each is a span of offsets with one horizon. An expiry rem
    (semantics.md 3.5).
 3. The slowest registered reader has read it, or cleantail.readers.hold.cap.ms has passed since its horizon
    (semantics.md 3.9). Without a registered reader nothing waits.
-4. This very run did not set its horizon. A tombstone takes at least two cleanings, also with delete.retention.ms 0.
+4. Its horizon was set by an earlier run. A tombstone takes at least two cleanings, also with delete.retention.ms 0.
 
 A reader's position is the next offset that it will read, as Kafka's committed offsets are. After the cap an expiry
 removes tombstones that a reader has not read. The reader is then left behind, and an alert reports it. The ledger

@@ -43,7 +43,7 @@ DEFAULT_CORES = 2
 SHARE_RECORDS = 1_000_000
 """Records below which a log is always one task."""
 PACK_RECORDS = 200_000
-"""Maximum records of the logs that share a task. Processing so many takes about ten times a task's start."""
+"""Maximum records of the logs that share a task. Processing them takes about ten times as long as a task's start."""
 KEY_BYTES = 96
 """Bytes of a dirty record in an offset map: a key of about 40 bytes, its offset and number, in a hash table."""
 RECORD_BYTES = 192
@@ -54,7 +54,7 @@ BUCKET_RECORD_BYTES = 256
 BUCKET_KEYS = 4
 """Number of copies of a key in that task: as received, joined with the others, and numbered."""
 UNPACKED = 8
-"""Usual maximum ratio of a key's size in memory to its size in the file, which packs what keys have in common."""
+"""Usual maximum ratio of a key's size in memory to its size in the file, where common parts of keys are compressed."""
 
 
 def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:

@@ -1,7 +1,7 @@
-"""Undoing rounds: a topic's table and its logs' states as before them, plus everything appended since. Pure.
+"""Undo rounds: restore a topic's table and its logs' states from before them, and keep later appends. Pure.
 
-1. A rollback makes `main` what it would be without the undone rounds: the snapshot before them, then each append since.
-   An append keeps its files, its offsets and the marks of its source files.
+1. A rollback makes `main` the snapshot before the undone rounds, and adds each later append again. An append keeps its
+   files, its offsets and the marks of its source files.
 2. Deletes and rewrites of those rounds, and of `reclaim` since, are left out.
 3. It refuses if a later commit is not a round of ours, an append, or a rewrite that changes no record. Undoing such a
    commit would lose the work of another writer.

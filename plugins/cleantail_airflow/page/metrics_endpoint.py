@@ -1,7 +1,7 @@
-"""/metrics: Prometheus' text format, or OpenMetrics if the scraper accepts it.
+"""The endpoint /metrics: check the scraper's token or login, and return the metrics for Prometheus.
 
-Each scrape computes the metrics from YAML and table metadata. No counter lives in the process, so a restarted or second
-API server returns the same.
+The format is Prometheus' text, or OpenMetrics if the scraper accepts it. Each scrape computes the metrics from YAML and
+table metadata. The process stores no counters, so a restarted or second API server returns the same.
 
 A user of Airflow sees the topics that they may read. The bearer of the token in the API server's environment variable
 CLEANTAIL_METRICS_TOKEN sees all topics. This token gives access to the metrics only. It exists because Airflow's own
@@ -79,7 +79,7 @@ SCRAPER = Depends(scraper)
 
 TABLES_WITHIN_S = 2.0
 EVIDENCE_WITHIN_S = 2.0
-"""Maximum wait of a scrape; Prometheus' default timeout is ten seconds. What is not read by then has no sample yet."""
+"""Maximum wait of a scrape. Prometheus' default timeout is ten seconds. Values that are not read by then are absent."""
 DOWN = (State.BROKEN, State.UNREADABLE)
 
 
