@@ -54,8 +54,8 @@ PATIENCE = {
     "rest": {"rest.client.socket-timeout-ms": "4000"},
     "postgres": {"jdbc.socketTimeout": "4", "jdbc.prepareThreshold": "0"},
 }
-"""Catalog -> properties of its clients. Their timeouts are shorter than the gateway's silence, and each statement of SQL
-is sent as text."""
+"""Catalog -> properties of its clients. Their timeouts are shorter than the gateway's silence. SQL statements are sent
+as text."""
 
 
 @dataclass(frozen=True)

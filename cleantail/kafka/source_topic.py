@@ -339,7 +339,7 @@ _LARGER = (
 
 
 CONTINUE = "continue"
-"""The on_gap of a comparison: a gap does not prevent it, because offsets that were cut off are left unchanged."""
+"""The on_gap of a reconciliation. It is possible despite a gap: it leaves records at missing offsets unchanged."""
 _NOT_COMPARED = "nothing was compared, and nothing removed"
 
 

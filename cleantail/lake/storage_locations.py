@@ -6,7 +6,7 @@ Pure, except that it follows links and reads other tables' metadata.
 folders are followed. Anything deleted below a table's location must be the table's own. So two tables are refused if
 one lies in the other's folder, even if their file names are unlikely to collide.
 
-A table of another catalog is in none of our listings. Its metadata files show that it is there:
+The platform's catalog does not list tables of other catalogs. Their metadata files show that they exist:
 
 1. Each `*.metadata.json` below the location of a table must have the UUID of that table.
 2. The location may lie within the data of another table: below a folder `data`, `metadata` or of a partition, such as

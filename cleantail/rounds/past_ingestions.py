@@ -49,7 +49,7 @@ _PackedTable = tuple[
 _SOURCES_JSON: Codec[_PackedFiles | _PackedRead | _PackedTable] = Codec(_PackedFiles | _PackedRead | _PackedTable)
 LAST = "last"
 UNDID_INGESTION = "ingestion "
-"""Beginning of the entry cleantail.undone of a snapshot that undid an ingestion. Its snapshot id follows."""
+"""Prefix of the summary entry cleantail.undone, in a snapshot that undid an ingestion. Its snapshot id follows."""
 
 
 @dataclass(frozen=True, slots=True)
