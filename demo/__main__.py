@@ -106,8 +106,8 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
 
 
 def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bool, started: float) -> bool:
-    """Run the demonstration. Airflow and the broker are stopped whatever happens, unless all went well and they are to
-    be kept."""
+    """Run the demonstration. Stop Airflow and the broker at the end, also after an error. With --keep they continue
+    after a success."""
     kept = False
     try:
         holds = _run(console, home, inputs, started)
@@ -121,14 +121,14 @@ def _with_airflow(console: Console, home: Home, inputs: list[Expected], keep: bo
 
 
 def _stop(console: Console, home: Home) -> None:
-    """Stop Airflow and the broker. A second Ctrl-C must not leave half of it behind."""
+    """Stop Airflow and the broker. A second Ctrl-C does not interrupt this."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
     console.print("stopping Airflow and Kafka ...", style="dim")
     with ThreadPoolExecutor(1) as beside:
         airflow = beside.submit(home.airflow, "down")
         try:
-            home.broker.down()  # in this thread: it sets handlers of signals
+            home.broker.down()  # in this thread, because it sets signal handlers
         finally:
             airflow.result()
 

@@ -27,7 +27,7 @@ class AirflowApi:
         self.token = self._call("/auth/token", login)["access_token"]
 
     def wait_for_dag(self, dag_id: str, is_stopped: Callable[[], bool]) -> None:
-        """Wait until Airflow has the DAG: the DAG processor reads the files some seconds after the start. Raises
+        """Wait until Airflow has the DAG. The DAG processor reads the files some seconds after the start. Raises
         DemoError."""
         end = time.monotonic() + DAG_THERE_WITHIN_S
         while time.monotonic() < end and not is_stopped():
@@ -53,14 +53,14 @@ class AirflowApi:
                 f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": {}}
             )
         except urllib.error.HTTPError as error:
-            if error.code != CONFLICT:  # it is there: the first try had come through
+            if error.code != CONFLICT:  # the run exists: the first try had succeeded
                 raise
 
     def run(self, dag_id: str, run_id: str) -> dict[str, Any]:
         return self._call(_run(dag_id, run_id))
 
     def tasks(self, dag_id: str, run_id: str) -> list[dict[str, Any]]:
-        """Return the task instances, each instance of a mapped task by itself."""
+        """Return the task instances. A mapped task has several."""
         tasks: list[dict[str, Any]] = self._call(f"{_run(dag_id, run_id)}/taskInstances")["task_instances"]
         return tasks
 
@@ -79,7 +79,7 @@ class AirflowApi:
 
 
 def _answer(request: urllib.request.Request) -> dict[str, Any]:
-    """Tries again after errors of the server's own: its SQLite may be locked for a while on a busy machine."""
+    """Tries again after internal errors of the server: its SQLite may be locked for a while on a busy machine."""
     for pause_s in (1, 2, 4, 8, None):
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:

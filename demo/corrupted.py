@@ -1,4 +1,4 @@
-"""The round that is damaged on purpose: what it must and must not have done."""
+"""The round that is damaged on purpose, and the checks of its outcome."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ RULE = "missing_winners"
 
 @dataclass(frozen=True, slots=True)
 class CorruptedRound:
-    """Describes the outcome. `claims` are what the demonstration says of it, each with whether it holds."""
+    """The outcome. `claims`: texts of the demonstration about it, each with whether it is true."""
 
     expectations: tuple[str, ...]
     alert: str
@@ -28,7 +28,7 @@ class CorruptedRound:
 
 
 def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, topic: TopicInput) -> CorruptedRound:
-    """Run the damaged DAG, after the second batch was landed, and look at what came of it."""
+    """Run the damaged DAG after the second batch was landed, and return the outcome."""
     before = live_records(platform, topic.topic)
     ended = scheduler.run(f"{topic.topic}-corrupted", "corrupted")
     after = live_records(platform, topic.topic)

@@ -1,4 +1,4 @@
-"""A key that is erased from a topic, and its certificate, verified as its receiver would do it."""
+"""Erase a key from a topic, and verify the certificate as its receiver does."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from demo.tables import live_records
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """An erasure. `claims` are what the demonstration says of it, each with whether it holds."""
+    """The result of an erasure. `claims`: texts of the demonstration about it, each with whether it is true."""
 
     topic: str
     request: str
@@ -51,7 +51,7 @@ def erase_a_key(home: Home, platform: Platform, topic: str) -> Erasure:
 
 
 def _cleantail(home: Home, *arguments: str, stdin: bytes = b"") -> str:
-    """Return what the command printed. Raises DemoError if it failed."""
+    """Return the output of the command. Raises DemoError if it failed."""
     done = _run(home, arguments, stdin)
     if done.returncode:
         raise DemoError(f"cleantail {arguments[0]} failed:\n{done.stderr.decode(errors='replace')}")

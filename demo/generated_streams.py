@@ -1,4 +1,4 @@
-"""Generate inputs: customers whose changes arrive out of order, sensors, and, without a repository, files.
+"""Generate inputs: customers whose changes arrive out of order, sensors, and files if there is no repository.
 
 Deterministic: the same seed and `now_ms` give the same records.
 """
@@ -19,8 +19,8 @@ STEP_MS = 1000
 def customer_changes(now_ms: int, count: int = 12_000, customers: int = 1500, late_by: int = 400) -> list[Change]:
     """Return change data capture: the version is the source database's log position, 8 bytes big-endian, in a header.
 
-    One change in six is delayed by up to `late_by` others: the offset is then no measure of which is newer. One in
-    twenty-five deletes its customer (and a later one may bring the customer back).
+    One change in six is delayed by up to `late_by` others, so a higher offset does not mean a newer change. One in
+    twenty-five deletes its customer. A later change may add the customer again.
     """
     rng = random.Random(SEED)
     arrival = [
@@ -64,7 +64,7 @@ def _reading(rng: random.Random, sensor: int, at_ms: int) -> Change:
 
 
 def file_changes(now_ms: int, count: int = 3000, files: int = 400) -> list[Change]:
-    """Return changes as a file history has them, for a source archive that has none."""
+    """Return generated changes like those of a file history, for a source archive without a git history."""
     rng = random.Random(SEED + 2)
     return list(_file_changes(rng, now_ms, count, files))
 

@@ -1,7 +1,8 @@
 """The file history of a git repository as a changelog: key = path, value = mode and blob, null = deleted.
 
-Compacted, it is what `git ls-tree -r` lists: the proof at the end of the demonstration. Only git's plumbing is
-asked, whose output no user's settings change, and always with -z, so that a path may hold any byte.
+After compaction it equals the output of `git ls-tree -r`. The demonstration compares them at its end. Only git's
+plumbing commands are used, because no user's settings change their output. They always run with -z, so that a path may
+have any byte.
 """
 
 from __future__ import annotations
@@ -23,16 +24,16 @@ _LOCATION_VARIABLES = (
     "GIT_COMMON_DIR",
     "GIT_PREFIX",
 )
-"""Variables that are set inside git's hooks; they would win over the folder that is asked for."""
+"""Variables that git sets inside its hooks. They would override the requested folder."""
 
 
 class NoHistoryError(Exception):
-    """Raised if there is no git, no repository, or no commit in it. The message is git's own."""
+    """There is no git, no repository, or no commit in it. The message is git's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Describes one commit of the first-parent line. `parent` is "" for the oldest one, also of a shallow clone."""
+    """A commit of the first-parent line. `parent` is "" for the oldest one, also of a shallow clone."""
 
     name: str
     parent: str
@@ -41,12 +42,12 @@ class Commit:
 
 
 def head_of(repository: Path) -> str:
-    """Return the commit that HEAD is now, so that commits made meanwhile do not matter. Raises NoHistoryError."""
+    """Return the present commit of HEAD, so that later commits have no effect. Raises NoHistoryError."""
     return _git(repository, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
 
 
 def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
-    """Return every change of every file up to `head`, oldest first. Clocks that ran ahead are set back to `now_ms`."""
+    """Return every change of every file up to `head`, oldest first. Times after `now_ms` are set to `now_ms`."""
     commits = {commit.name: commit for commit in first_parent_line(repository, head)}
     pairs = "".join(f"{commit.name} {commit.parent}".rstrip() + "\n" for commit in commits.values())
     return [
@@ -56,7 +57,7 @@ def changelog(repository: Path, head: str, now_ms: int) -> list[Change]:
 
 
 def first_parent_line(repository: Path, head: str) -> list[Commit]:
-    """Return the commits that the main branch was, merge by merge, oldest first."""
+    """Return the commits of the main branch along first parents, oldest first."""
     arguments = ("rev-list", "--first-parent", "--reverse", "--format=%H %ct %at %P", head)
     lines = _git(repository, *arguments).decode("ascii").splitlines()
     return [_commit(line.split()) for line in lines if not line.startswith("commit ")]
@@ -92,7 +93,7 @@ def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes
 
 
 def tree(repository: Path, head: str) -> dict[bytes, bytes]:
-    """Return path -> mode and blob of every file that `git ls-tree -r` lists; submodules are entries like files."""
+    """Return path -> mode and blob of every file that `git ls-tree -r` lists. Submodules are entries like files."""
     lines = _git(repository, "ls-tree", "-r", "-z", "--full-tree", head).split(b"\0")
     entries = (line.partition(b"\t") for line in lines if line)
     return {path: _value(*meta.split(b" ")) for meta, _, path in entries}

@@ -1,5 +1,5 @@
-"""The demonstration's own CLEANTAIL_HOME, CLEANTAIL_HOME/demo, with its Airflow, apart from everything else of the
-caller."""
+"""The demonstration's own CLEANTAIL_HOME, which is CLEANTAIL_HOME/demo, with its own Airflow. It uses no other state of
+the caller."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ CONFIG = ROOT / "demo" / "config"
 MARK = ".made-by-cleantail-demo"
 DAG_FOLDERS = {"topics": ROOT / "dags", "demo": ROOT / "demo" / "dags"}
 PARSED_ONCE = {f"AIRFLOW__DAG_PROCESSOR__{name}": "3600" for name in ("REFRESH_INTERVAL", "MIN_FILE_PROCESS_INTERVAL")}
-"""Settings by which DAG files are parsed once: none changes during a demonstration, and parsing takes much of a small
-machine."""
+"""Settings with which DAG files are parsed once: they do not change during a demonstration, and parsing needs much of a
+small machine's processor time."""
 
 
 class DemoError(Exception):
-    """Raised if the demonstration cannot continue, or if a claim does not hold."""
+    """The demonstration cannot continue, or a claim is false."""
 
 
 @dataclass(frozen=True, slots=True)
 class Home:
-    """Describes the demonstration's CLEANTAIL_HOME; Spark's jars and the broker's stay where `make setup` put them."""
+    """The demonstration's CLEANTAIL_HOME. The jars of Spark and of the broker stay in the folders of `make setup`."""
 
     path: Path
     jars: Path
@@ -48,7 +48,7 @@ class Home:
         return cls(callers / "demo", jars, kafka_jars(env))
 
     def make_afresh(self) -> None:
-        """Delete what the last demonstration left, and nothing else."""
+        """Delete the state of the last demonstration, and nothing else."""
         if not list(self.jars.glob("*.jar")):
             raise DemoError(f"no Spark jars in {self.jars}: run `make setup` first")
         self.broker.require_parts()
@@ -66,7 +66,7 @@ class Home:
 
     @property
     def broker(self) -> KafkaBroker:
-        """Return the broker as it is now: before its first start it has another port each time."""
+        """Return the broker with its present port. Before its first start it has another port at each call."""
         return KafkaBroker.of(self.path / "broker", self.kafka_jars)
 
     def start_airflow(self, port: int, broker: KafkaBroker) -> str:
@@ -74,7 +74,7 @@ class Home:
         return self.airflow("up", "--port", str(port), variables=broker.variables)
 
     def environment(self) -> dict[str, str]:
-        """Return the caller's environment, without anything of the caller's own Airflow or configuration."""
+        """Return the caller's environment, without the variables of the caller's own Airflow and configuration."""
         bundles = [
             {
                 "name": name,
@@ -103,8 +103,8 @@ class Home:
         """Run bin/cleantail-airflow on this home, with more variables in its environment, and return its output.
         If it fails, raises DemoError with the output.
 
-        It runs in a session of its own, so that Ctrl-C reaches the demonstration only, which then stops Airflow in
-        order.
+        It runs in a separate session, so that Ctrl-C reaches only the demonstration. The demonstration then stops
+        Airflow in order.
         """
         argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), command, *options]
         env = self.environment() | dict(variables or {})

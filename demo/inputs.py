@@ -1,4 +1,4 @@
-"""The three topics' inputs, and the expected content of each at the end, computed without the platform's code."""
+"""The inputs of the three topics, and their expected content at the end, computed without the platform's code."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from demo.records import TopicInput, topic_input
 FILES, CUSTOMERS, SENSORS = "repository-files", "customer-cdc", "sensor-readings"
 CUSTOMERS_ORIGIN = "from Kafka: generated, one change in six out of order, a third of the transactions aborted"
 IN_KAFKA = CUSTOMERS
-"""The topic that a broker has; the others are landed as files."""
+"""The topic in Kafka. The others come from files."""
 Rank = Callable[[Record], tuple[object, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """Describes a topic's input with its end: key -> value of every key that is not deleted. `claims` are what is known
-    of the input itself, each with whether it holds."""
+    """A topic's input, and its expected end: key -> value of every key that is not deleted. `claims`: texts about the
+    input itself, each with whether it is true."""
 
     input: TopicInput
     values: dict[bytes, bytes]
@@ -38,7 +38,7 @@ def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
     return [
         _files(repository, now_ms),
         Expected(customers, winners(customers.records, version_of), "highest version of each"),
-        # the first batch is past retention.bytes once the second is there
+        # after the second batch the first one exceeds retention.bytes
         Expected(sensors, winners(sensors.batches[1], lambda r: (r.timestamp_ms, r.offset)), "latest reading of each"),
     ]
 

@@ -1,6 +1,6 @@
-"""The demonstration's Kafka broker: one node on loopback, without a login, its data in CLEANTAIL_HOME/demo/broker.
+"""The demonstration's Kafka broker: one node on loopback, without a login. Its data are in CLEANTAIL_HOME/demo/broker.
 
-It runs as long as the demonstration's Airflow does, beyond the process that has started it where both are kept.
+It runs as long as the demonstration's Airflow. With --keep both continue after the process that started them.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from differential.broker import (
 )
 
 CONNECTION = "kafka_demo"
-"""The Airflow connection by which demo/config names the broker."""
+"""The Airflow connection of the broker, which demo/config names."""
 STATE = "up.json"
 CALM = {"log.cleaner.backoff.ms": 60_000, "log.retention.check.interval.ms": 300_000}
-"""Properties of a broker that has nothing to clean: it looks for work as seldom as by default, or less."""
+"""Properties of a broker that has nothing to clean: its cleaner checks as rarely as by default, or less."""
 
 
 @dataclass(frozen=True, slots=True)
 class KafkaBroker:
-    """Describes the broker of one demonstration: the folder of its data, its jars and its port."""
+    """The broker of one demonstration: the folder of its data, its jars and its port."""
 
     folder: Path
     jars: Path
@@ -40,8 +40,8 @@ class KafkaBroker:
 
     @classmethod
     def of(cls, folder: Path, jars: Path) -> KafkaBroker:
-        """Return the broker at its present or last port. It gets a new port if that one is taken, or if it never had
-        one."""
+        """Return the broker at its present or last port. It gets a new port if another program uses that one, or if it
+        never had one."""
         noted = _noted(folder)
         port = int(noted["port"]) if noted and (_process(noted) or _is_free(noted["port"])) else free_port()
         return cls(folder, jars, port)
@@ -57,7 +57,7 @@ class KafkaBroker:
 
     @property
     def variables(self) -> dict[str, str]:
-        """Return the connection as Airflow, and the command line, find it in their environment."""
+        """Return the variable of the connection, for the environment of Airflow and of the command line."""
         connection = {"conn_type": "kafka", "extra": {"bootstrap.servers": self.address}}
         return {f"AIRFLOW_CONN_{CONNECTION.upper()}": json.dumps(connection)}
 
@@ -66,7 +66,7 @@ class KafkaBroker:
         java_command(self.jars)
 
     def up(self) -> None:
-        """Start the broker unless it runs, and return when it answers. Raises BrokerError."""
+        """Start the broker if it does not run, and wait until it answers. Raises BrokerError."""
         noted = _noted(self.folder)
         if noted and _process(noted):
             return
@@ -77,7 +77,7 @@ class KafkaBroker:
         wait_until_started(process, self.folder / "broker.log")
 
     def down(self) -> bool:
-        """Stop the broker. Returns whether it ran."""
+        """Stop the broker. Return whether it ran."""
         noted = _noted(self.folder)
         process = _process(noted) if noted else None
         if process is not None:
@@ -95,7 +95,7 @@ def _noted(folder: Path) -> dict[str, Any] | None:
 
 
 def _process(noted: dict[str, Any]) -> psutil.Process | None:
-    """Return the noted process. None if it has ended, even if another process has its number now."""
+    """Return the process of the notes. None if it has ended, even if another process has its number now."""
     try:
         process = psutil.Process(noted["pid"])
         same = process.create_time() == noted["started"] and process.status() != psutil.STATUS_ZOMBIE

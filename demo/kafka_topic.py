@@ -1,7 +1,7 @@
 """The topic that comes from Kafka: its records are sent in transactions, of which a third are aborted.
 
-What is aborted would win if it landed: it has the keys of what is committed around it, with versions above all others.
-What has to land is what a plain consumer with isolation.level=read_committed sees of the topic in the end.
+Aborted records would win if they landed: they have the keys of committed ones, with versions above all others. The
+records to land are those that a plain consumer with isolation.level=read_committed reads at the end.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from differential.histories import Draft, Segment
 from differential.kafka_client import KafkaClient
 
 STEP_RECORDS = 300
-"""So many records of a partition are sent in two transactions that are committed, with one between that is aborted."""
+"""Records of a partition in two committed transactions, between which one is aborted."""
 ABORTED_RECORDS = 20
 ABORTED_VERSION = 1 << 40
 
@@ -28,7 +28,7 @@ class KafkaTopic:
     expected: Expected
     client: KafkaClient
     _ends: list[dict[int, int]] = field(default_factory=list)
-    """By batch, the end of every partition after it: one past its last committed record."""
+    """For each batch, the end of every partition after it: one past its last committed record."""
     _aborted: int = 0
 
     @property
@@ -93,7 +93,8 @@ def steps(log: Sequence[Record]) -> tuple[Segment, ...]:
 
 
 def rolled_back(record: Record) -> Draft:
-    """Return a change of the same customer that the source database took back: newer than all that it kept."""
+    """Return a change of the same customer that the source database rolled back. Its version is above all committed
+    ones."""
     version = ABORTED_VERSION + record.offset
     headers = (("version", version.to_bytes(8, "big")),)
     return Draft(record.key or b"", b'{"rolled_back": true}', record.timestamp_ms or 0, headers)

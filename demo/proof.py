@@ -14,7 +14,8 @@ from demo.topic_runs import TopicResult
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Describes one topic: sizes before and after, what the evidence has, and the claims with whether each holds."""
+    """The result of one topic: sizes before and after, its evidence, and claims. A claim is a text and whether it is
+    true."""
 
     result: TopicResult
     before: Size
@@ -32,7 +33,7 @@ class Proof:
 
 
 def prove(result: TopicResult, platform: Platform, now_ms: int) -> Proof:
-    """Read the table as any reader would."""
+    """Read the table as any reader does."""
     topic = result.expected.input
     live, seen = live_records(platform, topic.topic), audit(platform, topic.topic)
     came = ingested(platform, topic.topic)
@@ -63,7 +64,6 @@ def _claims(expected: Expected, live: list[Record], came: Ingested) -> dict[str,
 
 
 def latest_values(records: list[Record]) -> dict[bytes, bytes]:
-    """Return key -> value of the highest offset, without deleted keys: what a consumer that reads it all ends up
-    with."""
+    """Return key -> value of the highest offset, without deleted keys: the final state of a consumer of all records."""
     latest = {record.key or b"": record.value for record in records}
     return {key: value for key, value in latest.items() if value is not None}

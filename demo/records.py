@@ -1,4 +1,4 @@
-"""What the three inputs share: changes become records of a log, and records become files of kcat -J lines."""
+"""Shared by the three inputs: changes become records of a log, and records become files of kcat -J lines."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FIRST_BATCH_PERCENT = 60
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Describes one record before it has an offset in a log. `value` None deletes the key."""
+    """A record before it has an offset in a log. `value` None deletes the key."""
 
     key: bytes
     value: bytes | None
@@ -29,8 +29,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TopicInput:
-    """Describes the records of one topic, in the two batches that are landed, and says in words where they come
-    from."""
+    """The records of one topic, in the two batches that are landed, and a text about their origin."""
 
     topic: str
     origin: str
@@ -50,7 +49,7 @@ def topic_input(topic: str, origin: str, changes: Sequence[Change], partitions: 
 
 
 def in_logs(changes: Iterable[Change], partitions: int) -> list[Record]:
-    """Return the records: each key in the partition that its hash says, offsets counted by partition."""
+    """Return the records. A key's hash chooses its partition. Each partition counts its offsets from 0."""
     ends = [0] * partitions
     records = []
     for change in changes:
@@ -62,7 +61,7 @@ def in_logs(changes: Iterable[Change], partitions: int) -> list[Record]:
 
 
 def kcat_line(topic: str, record: Record) -> str:
-    """Return a record as kcat -J prints it; header values that are not printable (versions) are base64."""
+    """Return a record in kcat's -J format. Header values that are not printable (versions) are base64."""
     if all(value is not None and value.isascii() and value.decode().isprintable() for _, value in record.headers):
         return format_record(topic, record)
     fields: dict[str, Any] = json.loads(format_record(topic, replace(record, headers=())))
@@ -75,7 +74,7 @@ def _base64(value: bytes | None) -> str | None:
 
 
 def land(topic: str, records: Sequence[Record], file: Path) -> None:
-    """Write the file under another name first, so that readers of the folder never find half a file."""
+    """Write the file under a temporary name first, so that readers of the folder never find a part of a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{kcat_line(topic, record)}\n" for record in records)
     unfinished = file.with_name(f".{file.name}.part")

@@ -1,4 +1,4 @@
-"""Runs of the DAGs: triggered by REST, followed task by task, one line on the terminal for each that ends."""
+"""Run the DAGs: trigger them by REST, follow their tasks, and print one line for each task that ends."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHOWN = {
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Describes one finished DAG run."""
+    """A finished DAG run."""
 
     dag_id: str
     state: str
@@ -43,7 +43,7 @@ class Round:
 
 
 class Scheduler:
-    """Calls Airflow for the demonstration, from several threads; `stop` makes them all give up."""
+    """Calls Airflow for the demonstration, from several threads. `stop` ends all of them."""
 
     def __init__(self, api: AirflowApi, console: Console, started: float) -> None:
         self.api = api
@@ -55,7 +55,7 @@ class Scheduler:
         self._stopped.set()
 
     def say(self, text: str) -> None:
-        """Print one line with the time since the start; `text` may have rich's markup."""
+        """Print one line with the time since the start. `text` may have rich's markup."""
         self._console.print(f"[dim]{time.monotonic() - self._started:5.0f} s[/dim]  {text}", soft_wrap=True)
 
     def wait_for(self, dag_ids: Iterable[str]) -> None:
@@ -64,7 +64,7 @@ class Scheduler:
             self.api.wait_for_dag(dag_id, self._stopped.is_set)
 
     def run(self, dag_id: str, name: str) -> Round:
-        """Triggers the DAG and waits for the end. Raises DemoError when it takes too long or all stops."""
+        """Trigger the DAG and wait for its end. Raises DemoError if it takes too long or `stop` is set."""
         run_id = name.replace(" ", "-")
         self.api.trigger(dag_id, run_id)
         printed: set[tuple[str, int, int, str]] = set()
@@ -80,8 +80,7 @@ class Scheduler:
         raise DemoError(f"{dag_id}: {name} did not end within {RUN_WITHIN_S} s")
 
     def run_green(self, dag_id: str, name: str) -> Round:
-        """Do what `run` does. Raises DemoError for a red run, with the end of the log of the first task that
-        failed."""
+        """Do the same as `run`. Raises DemoError for a red run, with the end of the log of the first failed task."""
         ended = self.run(dag_id, name)
         if ended.state == "success":
             return ended
@@ -105,7 +104,7 @@ def _label(task: dict[str, Any]) -> str:
 
 
 def _seconds(span: dict[str, Any]) -> float:
-    """Return the seconds from start to end of a run or a task, as Airflow noted them; 0 if it never started."""
+    """Return the seconds from start to end of a run or a task, from Airflow's times. 0 if it never started."""
     if not (span["start_date"] and span["end_date"]):
         return 0.0
     return (datetime.fromisoformat(span["end_date"]) - datetime.fromisoformat(span["start_date"])).total_seconds()

@@ -1,9 +1,9 @@
-"""Compact a work unit as the station compact does, and then delete winning records from its branch: a defect made
-on purpose, as a mistake in the cleaner itself would be.
+"""Compact a work unit like the station `compact`, and then delete winning records from its branch. This simulates a
+defect of the cleaner.
 
     spark-submit demo/sabotage.py compact --config demo/config --topic sensor-readings --unit '{…}' --result FILE
 
-What is on a branch below the first dirty offset after compact is nothing but winners, so any of them will do.
+After `compact`, all records on a branch below the new first dirty offset are winners. So any of them can be deleted.
 """
 
 from __future__ import annotations
@@ -24,16 +24,15 @@ from spark_jobs.run_station import parse_args
 
 EVERY = 10
 SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
-"""The beginning of a setting: with a name at its end it is an entry in the summary of the snapshots that the session
-commits."""
+"""Prefix of a setting. With a name appended, its value becomes an entry in the summary of the session's snapshots."""
 
 
 def delete_where(table: TopicTable, branch: str, condition: str) -> None:
-    """Delete records on a branch by Iceberg's own DELETE; the table is `t` in the condition.
+    """Delete records on a branch by Iceberg's own DELETE. The table is `t` in the condition.
 
-    The new head says, as the old one did, which work unit it is of: without that nothing would be checked.
+    The summary of the new head names the work unit, as that of the old one does. Otherwise it would not be checked.
     """
-    # a term that no file's bounds decide: a file that goes as a whole would be noticed by another rule
+    # the term cannot be decided by bounds of files: another rule detects a whole removed file
     undecided = f"t.`{OFFSET}` % 1 = 0"
     unit = table.summary_of(branch).get(UNIT)
     if unit is not None:

@@ -1,4 +1,4 @@
-"""What the demonstration prints at its end: the table, the corrupted round, and where to look."""
+"""Print the end of the demonstration: the table, the corrupted round, and what to open next."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from demo.tables import Size
 
 
 def print_summary(console: Console, proofs: Sequence[Proof], erasure: Erasure) -> None:
-    """Print one row for each topic, then every claim with whether it holds."""
+    """Print one row for each topic, then every claim with whether it is true."""
     console.print(_table(proofs))
     for proof in proofs:
         console.print(f"\n[bold]{proof.topic}[/bold]  {escape(proof.result.expected.input.origin)}", soft_wrap=True)
@@ -86,7 +86,7 @@ def all_holds(proofs: Sequence[Proof]) -> bool:
 
 
 def print_locations(console: Console, home: Home, broker: KafkaBroker, topics: Sequence[str]) -> None:
-    """Print where to look, as commands and paths that can be copied."""
+    """Print what to open next, as commands and paths that can be copied."""
     settings = f"CLEANTAIL_HOME={home.path} CLEANTAIL_JARS={home.jars}"
     docs = [home.path / "data_docs" / topic / "gx/uncommitted/data_docs/local_site/index.html" for topic in topics]
     rows = [

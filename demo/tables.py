@@ -1,4 +1,4 @@
-"""Numbers and records of the topic tables and the evidence, read as `cleantail read` and `cleantail status` do."""
+"""Numbers and records of the topic tables and the evidence, read by the code of `cleantail read` and `status`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What the commits of a topic's ingestions have added: records, and bytes of data files."""
+    """The sums of a topic's ingestions: records, and bytes of data files."""
 
     records: int
     bytes: int
@@ -82,7 +82,7 @@ def _logs(platform: Platform, topic: str, now_ms: int) -> Any:
 
 
 def ingested(platform: Platform, topic: str) -> Ingested:
-    """Return how many records and bytes all ingestions have appended."""
+    """Return the number of records and bytes that all ingestions have appended."""
     table = load_table(open_catalog(platform), find_topic(topic, platform.config_dir).on(platform))
     snapshots = table.metadata.snapshots if table else []
     summaries = [s.summary for s in snapshots if s.summary and s.summary[OPERATION] == INGEST]

@@ -4,7 +4,7 @@ The DAGs run side by side; the pool bounds their Spark tasks.
 1. The first batches land (as files, or as transactions in Kafka); a round ingests, compacts, checks and publishes them.
 2. The second batches land. The topic with a DAG of its own has a damaged round first: it is red, and nothing is
    published.
-3. A round ingests and compacts the second batch, expires the first one's tombstones, and heals.
+3. A round ingests and compacts the second batch, expires the first one's tombstones, and unblocks the partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ GROUP = "changelogs"
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """Describes a topic that went the whole way. Of the topic in Kafka is expected what a consumer saw in the end."""
+    """The results of a topic. The expected records of the topic in Kafka are those that a consumer reads at the end."""
 
     expected: Expected
     rounds: tuple[Round, ...]
@@ -38,8 +38,8 @@ class TopicResult:
 def run_topics(
     scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected], kafka: KafkaTopic
 ) -> list[TopicResult]:
-    """Run all topics, and return their results in the order of `inputs`. Raises the first error; the others then give
-    up."""
+    """Run all topics, and return their results in the order of `inputs`. Raises the first error, and the
+    other topics end."""
     scheduler.wait_for([GROUP, CORRUPTED, f"{CORRUPTED}-corrupted"])
     [alone] = [expected for expected in inputs if expected.input.topic == CORRUPTED]
     grouped = [expected for expected in inputs if expected is not alone]

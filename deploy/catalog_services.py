@@ -22,7 +22,7 @@ import pyspark
 from service_processes import LOOPBACK, NotStarted, Processes, Ready, listens
 
 SPARKS_JARS = ("hadoop-client-api", "hadoop-client-runtime", "log4j-", "slf4j-api", "jcl-over-slf4j")
-"""What the REST catalog takes of Spark's own jars."""
+"""The jars of Spark that the REST catalog uses."""
 SERVER = "org.apache.iceberg.rest.RESTCatalogServer"
 MYSQL_USER, MYSQL_DATABASE = "cleantail", "iceberg"
 

@@ -5,8 +5,8 @@
 Needs: Postgres (apt-get install postgresql), Java 17, and versitygw or Go. Starts Postgres, an S3 gateway, a Spark
 master and two workers on loopback, with deploy/config (its addresses replaced) and random secrets. The same small
 changelog goes through both platforms: ingest, compact twice (the second time past the delete horizon), reclaim;
-`cleantail read` must print the same. Last, Airflow on Postgres runs one whole DAG, prepared by the script of its
-container. All started processes are stopped, also after a failure.
+`cleantail read` must print the same. At the end, Airflow on Postgres runs one whole DAG. The script of its container
+prepares it. All started processes are stopped, also after a failure.
 """
 
 from __future__ import annotations

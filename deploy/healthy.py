@@ -19,7 +19,7 @@ TIMEOUT_S = 8
 
 
 class NoAnswer(Exception):
-    """The server did not answer, or only that it failed."""
+    """The server did not answer, or its answer is only an error."""
 
 
 def main(url: str, expected: str = "") -> int:

@@ -37,8 +37,7 @@ def jars(work: Path) -> Path:
 
 
 def packages(work: Path) -> str:
-    """Return the folder of the packages of deploy/requirements.txt: their own if the environment lacks them, else
-    empty."""
+    """Return the folder of the packages of deploy/requirements.txt. It is empty if the environment has them."""
     if importlib.util.find_spec("asyncpg") and importlib.util.find_spec("psycopg2"):
         return ""
     command = [sys.executable, "-m", "uv", "pip", "install", "--quiet", "--target", str(work / "packages")]

@@ -30,7 +30,7 @@ SPARK = {
     "spark.sql.shuffle.partitions": 2,
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Djava.net.preferIPv4Stack=true",
 }
-"""Spark's settings for small tables and a short life."""
+"""Spark's settings for small tables and short applications."""
 
 
 def main(argv: list[str]) -> int:
@@ -100,7 +100,7 @@ def _trial(archive: Archive, plan: Plan, broker: Broker, say: Progress) -> Trial
 
 
 def _fresh_configuration(directory: Path) -> Path:
-    """Return a configuration of its own, with a CLEANTAIL_HOME of its own; only the jars are the caller's."""
+    """Return a new configuration with a new CLEANTAIL_HOME. Only the jars are the caller's."""
     jars = os.environ.get("CLEANTAIL_JARS") or Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail") / "jars"
     for name in [name for name in os.environ if name.startswith("CLEANTAIL_")]:
         del os.environ[name]

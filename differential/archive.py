@@ -1,4 +1,4 @@
-"""The engine's half: the same records through `cleantail ingest`, `compact` and `read`, as a person would use them."""
+"""The engine's half: the same records through the commands `cleantail ingest`, `compact` and `read`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ INTERRUPTED = 130
 
 
 class ArchiveError(Exception):
-    """Raised if a command of Cleantail failed, with its exit code and its output."""
+    """A command of Cleantail failed. The message has its exit code and its output."""
 
 
 @dataclass(slots=True)
 class Archive:
-    """Keeps topics on the catalog of the caller's CLEANTAIL_HOME; their YAML and input files are in `config`."""
+    """Topics in the catalog of the caller's CLEANTAIL_HOME. Their YAML and input files are in `config`."""
 
     config: Path
     _files: int = 0
@@ -41,7 +41,7 @@ class Archive:
         self._run("ingest", topic, "--file", file)
 
     def read_kafka(self, topic: str) -> None:
-        """Ingest what the topic has in Kafka now, as one data file per partition."""
+        """Ingest the topic's present records in Kafka, as one data file per partition."""
         self._run("ingest", topic)
 
     def compact(self, topic: str, now_ms: int) -> None:

@@ -1,9 +1,9 @@
-"""A real Kafka broker for as long as a block lasts: KRaft, one node, loopback, its data in a directory of the caller's.
+"""A real Kafka broker for the time of a block: KRaft, one node, loopback, with its data in the caller's directory.
 
     with running_broker(directory, jars) as broker:
         ...
 
-The jars are those that `make setup` fetched. Whatever ends the block, the JVM ends with it.
+The jars are those that `make setup` fetched. The JVM ends with the block, also after an error.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ READY_WITHIN_S = 90
 STOPPED_WITHIN_S = 20
 BACKOFF_MS = 200
 SHORT_LIFE = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
-"""Options of a JVM that ends, or only waits, before more compiling would pay off: what counts is how fast it starts."""
+"""Options of a JVM that starts fast. It ends, or only waits, before more compilation would pay off."""
 JVM = ("-Xmx512m", *SHORT_LIFE)
 CLEANED = re.compile(r"cleaned log (\S+)-(\d+) \(dirty section = \[(\d+), (\d+)\]\)")
 
 
 class BrokerError(Exception):
-    """Raised if the broker did not start, or did not do what the comparison needs."""
+    """The broker did not start, or did not do what the comparison needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Cleaning:
-    """Describes one cleaning of one log, as the broker's own log reports it."""
+    """One cleaning of one log in the broker's own log."""
 
     topic: str
     partition: int
@@ -52,7 +52,7 @@ class Cleaning:
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """Describes a running broker: its address, its process, and what its directory says of its logs."""
+    """A running broker: its address, its process, and the state of its logs from its directory."""
 
     address: str
     logs: Path
@@ -60,8 +60,8 @@ class Broker:
     pid: int = 0
 
     def checkpoints(self, topic: str) -> dict[int, int]:
-        """Return partition -> first dirty offset, from `cleaner-offset-checkpoint`; a log that was never cleaned is
-        not in it."""
+        """Return partition -> first dirty offset, from `cleaner-offset-checkpoint`. It omits logs that were never
+        cleaned."""
         return {partition: offset for (name, partition), offset in self.all_checkpoints().items() if name == topic}
 
     def all_checkpoints(self) -> dict[tuple[str, int], int]:
@@ -81,7 +81,8 @@ class Broker:
 
 
 def kafka_jars(env: Mapping[str, str]) -> Path:
-    """Return CLEANTAIL_KAFKA_JARS, else `jars-kafka` under CLEANTAIL_HOME, which is .cleantail beside this package."""
+    """Return CLEANTAIL_KAFKA_JARS, else `jars-kafka` under CLEANTAIL_HOME (default: .cleantail next to this
+    package)."""
     home = Path(env.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(env.get("CLEANTAIL_KAFKA_JARS") or home / "jars-kafka").absolute()
 
@@ -94,9 +95,9 @@ def running_broker(
     extra_properties: Mapping[str, object] | None = None,
     cluster_id: str | None = None,
 ) -> Iterator[Broker]:
-    """Formats and starts a broker, waits until it answers, and stops it whatever happens. Raises BrokerError.
+    """Format and start a broker, wait until it answers, and stop it at the end of the block. Raises BrokerError.
 
-    `extra_properties` are added to those of a broker for tests, or replace them. `cluster_id` is random where None.
+    `extra_properties` are added to those of a broker for tests, or replace them. `cluster_id`: None for a random one.
     """
     java, port, output = java_command(jars, jvm), free_port(), directory / "broker.log"
     process = start_broker(directory, java, port, extra_properties, cluster_id)
@@ -124,7 +125,7 @@ def start_broker(
     if not is_formatted(directory):
         _format(java, settings, cluster_id or random_cluster_id())
     with (directory / "broker.log").open("wb") as log:
-        # a session of its own: Ctrl-C reaches us only, and we stop the broker in order
+        # a separate session: Ctrl-C reaches only this process, which stops the broker in order
         return subprocess.Popen(
             [*java, "kafka.Kafka", str(settings)],
             stdin=subprocess.DEVNULL,
@@ -142,7 +143,7 @@ def is_formatted(directory: Path) -> bool:
 def java_command(jars: Path, jvm: Sequence[str] = JVM) -> list[str]:
     """Return the command that starts Java with the jars. Raises BrokerError if there is no Java, or no jars.
 
-    Spark's resolver leaves out scala-library, because Spark has its own. The broker uses that one.
+    Spark's resolver omits scala-library, because Spark has its own. The broker uses Spark's.
     """
     if shutil.which("java") is None:
         raise BrokerError("there is no java on PATH: Java 17 or newer is needed")
@@ -204,7 +205,7 @@ def wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
 
 
 def stop_broker(pid: int) -> None:
-    """Stop a broker's process group, which start_new_session made; a second Ctrl-C must not leave a JVM behind."""
+    """Stop a broker's process group, which start_new_session made. A second Ctrl-C does not interrupt this."""
     with _signals_ignored():
         for number in (signal.SIGTERM, signal.SIGKILL):
             _signal_group(pid, number)
@@ -214,7 +215,7 @@ def stop_broker(pid: int) -> None:
 
 @contextlib.contextmanager
 def _signals_ignored() -> Iterator[None]:
-    """Ignores SIGINT and SIGTERM for the block."""
+    """Ignore SIGINT and SIGTERM during the block."""
     before = {number: signal.signal(number, signal.SIG_IGN) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield

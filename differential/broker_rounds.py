@@ -1,4 +1,4 @@
-"""The broker's half: a plan's rounds under Kafka's cleaner, and what each of them left.
+"""The broker's half: a plan's rounds under Kafka's cleaner, and the records that each of them left.
 
 A read from Kafka goes to the end of the topic, and writes one data file per partition. So if the archive reads the
 topic itself, a round is sent in parts: up to the first young segment, up to the active one, and the active one. Each
@@ -24,12 +24,12 @@ SETTLED_S = 3 * BACKOFF_MS / 1000
 Logs = dict[int, list[Record]]
 Segments = Mapping[int, tuple[Segment, ...]]
 ReadPart = Callable[[Configs], None]
-"""Is called whenever consumers see a part of a round, with the configs of the round."""
+"""Called when consumers see a part of a round, with the configs of the round."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRound:
-    """Describes one round of one topic at the broker, everything by partition.
+    """A round of one topic at the broker. All fields are by partition.
 
     `bounds` are the bases of the segments at which the cleaner may have to stop: the first young one, the active one.
     `checkpoints` are the first dirty offsets after the cleaning, 0 for a log that was never cleaned.
@@ -44,8 +44,8 @@ class BrokerRound:
 
 
 def broker_rounds(broker: Broker, client: KafkaClient, plan: Plan, read_part: ReadPart) -> Iterator[BrokerRound]:
-    """Yield all rounds of a plan on a new topic, each when it has been cleaned. Raises BrokerError if the broker
-    did not do what is compared."""
+    """Yield all rounds of a plan on a new topic, each after its cleaning. Raises BrokerError if the broker did not
+    clean as expected."""
     fixed = {
         "cleanup.policy": "compact",
         "segment.ms": plan.segment_ms,
@@ -69,7 +69,7 @@ def parts(segments: Segments) -> list[Segments]:
 
 
 class BrokerTopic:
-    """Keeps what is known of a topic between its rounds."""
+    """The state of a topic between its rounds."""
 
     def __init__(self, broker: Broker, client: KafkaClient, plan: Plan, read_part: ReadPart) -> None:
         self._broker, self._client, self._plan, self._read_part = broker, client, plan, read_part
@@ -137,14 +137,15 @@ class BrokerTopic:
                 raise BrokerError(f"{log}: the active segment begins at {base}, expected from {before + 1} to {first}")
 
     def _require_as_sent(self, partition: int, drafts: list[Draft], records: list[Record]) -> None:
-        """Raise BrokerError if what was read is not what was sent: nothing may be cleaned before the round."""
+        """Raise BrokerError unless the records that were read are those that were sent: no cleaning may precede the
+        round."""
         if [(d.key, d.value, d.timestamp_ms, d.headers) for d in drafts] != [
             (r.key, r.value, r.timestamp_ms, r.headers) for r in records
         ]:
             raise BrokerError(f"{self._plan.topic}-{partition}: what was read is not what was sent")
 
     def _note_young(self, partition: int, segments: tuple[Segment, ...], records: list[Record]) -> None:
-        """Remembers the offset of the first record in a young segment."""
+        """Store the offset of the first record in a young segment."""
         before = 0
         for segment in segments:
             if segment.young and partition not in self._young:
@@ -155,8 +156,8 @@ class BrokerTopic:
         return self._broker.segment_bases(self._plan.topic, partition)[-1]
 
     def _first_uncleanable(self, partition: int, configs: Configs) -> int:
-        """Return the offset at which the cleaner has to stop: that of the active segment, or of the first young one;
-        never lower than before."""
+        """Return the offset at which the cleaner has to stop: that of the active segment, or of the first young one. It
+        never decreases."""
         active = self._active(partition)
         young = self._young.get(partition, active) if configs.get(LAG) else active
         return max(self._checkpoints[partition], min(active, young))
@@ -178,7 +179,7 @@ class BrokerTopic:
         return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)
 
     def _cleaned_once(self, expected: Mapping[int, int]) -> frozenset[int]:
-        """Return which logs were cleaned in this round, each from its old checkpoint to the new one, in one go.
+        """Return the logs that were cleaned in this round, each by one cleaning from its old checkpoint to the new one.
 
         Raises BrokerError if a log was cleaned twice: its tombstones would be removed one round too early.
         """

@@ -1,10 +1,11 @@
-"""One log of the broker against the same log of the archive: what differs, and which differences are declared. Pure.
+"""Compare one log of the broker with the same log of the archive. Return the differences, and whether each is declared.
+Pure.
 
 The declared differences are those of docs/limits.md and of semantics.md part 3. Each explanation is narrow:
 
-1. It is computed from the input and from what the broker did, not from the archive's own state.
-2. Only a record that the archive has removed earlier can have one.
-3. A record that differs, that only the archive has, or that is there twice never has one.
+1. It is computed from the input and from the broker's cleanings, not from the archive's own state.
+2. It exists only for records that the archive has removed and the broker still has.
+3. It never exists for a record that differs, that only the archive has, or that occurs twice.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cleantail.sources.kcat import Record
 
 
 class Declared(Enum):
-    """Lists the declared differences: number in semantics.md part 3, and the reason in words."""
+    """The declared differences: the number in semantics.md part 3, and the reason in words."""
 
     ROLLED = (
         "3.1",
@@ -41,7 +42,7 @@ class Declared(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """Describes a round that first kept the tombstones below `end_offset`: they may go when now >= `horizon_ms`."""
+    """A round that first kept the tombstones below `end_offset`. They may be removed if now >= `horizon_ms`."""
 
     round: int
     end_offset: int
@@ -50,11 +51,11 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """Describes both sides of one log after one round.
+    """Both sides of one log after one round.
 
-    `latest` maps a key to its highest offset among the input below the archive's checkpoint. `cleaned` says that the
-    broker cleaned this log in this round, `aged` that the archive's clock is past the active segment's segment.ms.
-    `seen` are the offsets of the input.
+    `latest` maps a key to its highest offset among the input below the archive's checkpoint. `cleaned`: the broker
+    cleaned this log in this round. `aged`: the archive's clock is past the active segment's segment.ms. `seen`: the
+    offsets of the input.
     """
 
     partition: int
@@ -73,7 +74,7 @@ class Log:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Says what differs at one offset (of a record, or the checkpoint), and the declared reason if there is one."""
+    """A difference at one offset (of a record, or the checkpoint), with the declared reason if there is one."""
 
     partition: int
     round: int
@@ -83,7 +84,7 @@ class Difference:
 
 
 def compare(log: Log) -> list[Difference]:
-    """Return the differences of a log, none if both sides are equal."""
+    """Return the differences of a log. Empty if both sides are equal."""
     return [*_checkpoints(log), *_records(log)]
 
 

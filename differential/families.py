@@ -1,4 +1,4 @@
-"""The histories that are compared: families of them, each one topic with its configs round by round. Pure."""
+"""Families of compared histories. Each family is one topic, with its configs for each round. Pure."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ CHANGELOG_TOPIC = "changelog"
 CHANGELOG_ROUNDS = 2
 CHANGELOG_SEGMENT_MS = 90 * DAY_MS
 CHANGELOG_STEPS = 4
-"""The number of batches that a round's records are sent in: the broker may roll between them."""
+"""Number of batches in which a round's records are sent. The broker may roll between them."""
 
 Configs = Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Describes one topic: the configs of each round, and what is special about its histories.
+    """A topic: the configs of each round, and the features of its histories.
 
     With `quiet_end` the archive evaluates the topic once more, ten years after the last round. From Kafka the archive
     reads the same topic that the cleaner cleans, each time before the cleaner does.
@@ -81,7 +81,7 @@ FAMILIES = (
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Describes a topic to try on both sides: one history for each partition."""
+    """A topic to run on both sides: one history for each partition."""
 
     family: Family
     histories: tuple[History, ...]
@@ -93,23 +93,23 @@ class Plan:
 
 
 def random_plans(count: int, seed: int, families: Sequence[Family] = FAMILIES) -> list[Plan]:
-    """Return at least `count` histories, evenly over the families. Each depends on seed, family and partition only."""
+    """Return at least `count` histories, evenly over the families. Each depends only on seed, family and partition."""
     each = -(-count // len(families))
     return [Plan(family, tuple(_history(family, seed, p) for p in range(each))) for family in families]
 
 
 def _history(family: Family, seed: int, partition: int) -> History:
     rng = random.Random(f"{seed}/{family.name}/{partition}")
-    # another first shape in each family, so that a short run sees other shapes in other families
+    # another first shape in each family, so that a short run has several shapes
     turn = sum(family.name.encode()) + partition
     shape = SHAPES[turn % len(SHAPES)]
     return make_history(rng, shape, len(family.configs), lagging=family.lagging, transactional=family.transactional)
 
 
 def changelog_plan(file: Path) -> Plan:
-    """Return the plan of the changelog as it is, in its own partitions and with its own timestamps, in two rounds.
+    """Return the plan of the unchanged changelog, with its own partitions and timestamps, in two rounds.
 
-    It goes into the archive by files: where its segments roll is known only when the broker has rolled them.
+    The archive reads it from files, because the bounds of its segments are known only after the broker has rolled them.
     """
     logs: dict[int, list[Record]] = {}
     for record in read_records(file):

@@ -1,9 +1,10 @@
-"""Random histories: what producers send to one partition, round by round, and where its segments roll. Pure.
+"""Random histories: the records that producers send to one partition in each round, and the bounds of its segments.
+Pure.
 
 1. Nothing depends on a clock.
 2. Segments roll by record timestamps. These lie so far in the future that the newest segment is active to Kafka
    (always) and to the archive (younger than segment.ms).
-3. Where a lag is tried, "old" records lie in the past and "young" ones in the future, whatever day it is.
+3. If a lag is tested, "old" records are in the past and "young" ones in the future, on any day.
 """
 
 from __future__ import annotations
@@ -18,17 +19,16 @@ SEGMENT_MS = 3_600_000
 STEP_MS = 10 * SEGMENT_MS
 """The time from the start of one segment to that of the next: always enough to roll."""
 JITTER_MS = SEGMENT_MS // 4
-"""The greatest distance of timestamps inside a segment: they are out of order, but never so far that the segment would
-roll."""
+"""The maximum distance of timestamps inside a segment. They are out of order, but too close for the segment to roll."""
 YOUNG_MS = 4_102_444_800_000
 """The year 2100: younger than any lag."""
 OLD_MS = 1_500_000_000_000
-"""The year 2017: older than any lag that is tried here."""
+"""The year 2017: older than any lag that is tested here."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """Describes a record before it has an offset."""
+    """A record before it has an offset."""
 
     key: bytes
     value: bytes | None
@@ -47,12 +47,12 @@ class Segment:
 
 
 Round = tuple[Segment, ...]
-"""The segments that one round brings; the last one is active when the cleaner runs. Empty: a quiet round."""
+"""The segments that one round adds. The last one is active when the cleaner runs. Empty: a quiet round."""
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Describes all that is sent to one partition, and names what it is like."""
+    """All records that are sent to one partition, and a name of their features."""
 
     shape: str
     rounds: tuple[Round, ...]
@@ -129,7 +129,7 @@ def make_history(
     """Return a random history of that shape.
 
     With `transactional` some records are aborted. With `lagging` the first segments are old and all later ones young.
-    The active one is always young, since the archive's clock could not call an old segment active.
+    The active one is always young, because by the archive's clock an old segment would not be active.
     """
     counts = [0 if n and rng.random() < shape.quiet else rng.randint(*shape.segments) for n in range(rounds)]
     old = rng.randrange(counts[0]) if lagging else 0

@@ -34,20 +34,20 @@ from differential.histories import Draft, Segment
 ANSWER_TIMEOUT_S = 60
 FETCH_RECORDS = 5_000
 HELD_BACK = {"min.cleanable.dirty.ratio": 1.0}
-"""Configs that hold the cleaner back: the ratio is never above 1."""
+"""Configs with which the cleaner does not work: the ratio is never above 1."""
 LET_GO = {"min.cleanable.dirty.ratio": 0.0}
 
 
 class KafkaClient:
-    """Is one client of one broker; records come as the archive's own Record."""
+    """A client of one broker. It uses the archive's own type Record."""
 
     def __init__(self, address: str) -> None:
-        # log_level 2: lost connections of a broker that is being stopped are no news
+        # log_level 2: do not log lost connections to a broker that is being stopped
         self._common: dict[str, Any] = {"bootstrap.servers": address, "log_level": 2}
         self._admin = AdminClient(self._common)
 
     def create(self, topic: str, partitions: int, configs: Mapping[str, object]) -> None:
-        """Create the topic. Return when the broker knows it: the controller knows it a moment earlier."""
+        """Create the topic. Wait until the broker has it, which is a moment after the controller has it."""
         new = NewTopic(topic, partitions, 1, config={name: str(value) for name, value in configs.items()})
         for done in self._admin.create_topics([new]).values():
             done.result(ANSWER_TIMEOUT_S)
@@ -58,7 +58,7 @@ class KafkaClient:
             time.sleep(0.05)
 
     def create_all(self, topics: Sequence[str], partitions: int, configs: Mapping[str, object]) -> None:
-        """Create topics by one request. Return when the broker knows the last one."""
+        """Create topics by one request. Wait until the broker has the last one."""
         as_text = {name: str(value) for name, value in configs.items()}
         made = self._admin.create_topics([NewTopic(topic, partitions, 1, config=as_text) for topic in topics])
         for done in made.values():
@@ -82,7 +82,7 @@ class KafkaClient:
             done.result(ANSWER_TIMEOUT_S)
 
     def alter(self, topic: str, configs: Mapping[str, object]) -> None:
-        """Changes configs of the topic and returns when the broker shows them."""
+        """Change configs of the topic, and wait until the broker shows them."""
         entries = [
             ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
             for name, value in configs.items()
@@ -97,7 +97,7 @@ class KafkaClient:
             time.sleep(0.05)
 
     def alter_all(self, topics: Sequence[str], configs: Mapping[str, object]) -> None:
-        """Changes configs of topics, one request for all."""
+        """Change configs of topics by one request."""
         entries = [
             ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
             for name, value in configs.items()
@@ -118,7 +118,8 @@ class KafkaClient:
             producer.send({p: segment.records for p, segment in step.items()})
 
     def send_in_transactions(self, topic: str, segments: Mapping[int, Sequence[Segment]]) -> None:
-        """Send each segment in three transactions: what is committed first, what is aborted, the rest."""
+        """Send each segment in three transactions: first committed records, then aborted ones, then the other committed
+        ones."""
         producer = Sender(self._common | {"transactional.id": topic}, topic)
         producer.producer.init_transactions(ANSWER_TIMEOUT_S)
         for step in _steps(segments):
@@ -133,8 +134,8 @@ class KafkaClient:
     def read_new(
         self, topic: str, starts: Mapping[int, int], counts: Mapping[int, int], *, committed: bool = False
     ) -> dict[int, list[Record]]:
-        """Return so many records of each partition from an offset on: the end of a transaction may show a moment
-        later."""
+        """Return this number of records of each partition, from an offset on. Wait for them: the end of a transaction
+        may become visible a moment later."""
         return self._read(topic, {p: starts[p] for p, count in counts.items() if count}, counts, committed)
 
     def _read(
@@ -159,12 +160,12 @@ class KafkaClient:
 
 
 def _same(shown: str, value: str) -> bool:
-    """Return whether the broker shows a value that it may write in another way, as 0 for 0.0."""
+    """Return whether the broker shows this value, possibly in another form, such as 0 for 0.0."""
     return shown == value or (shown.replace(".", "", 1).isdigit() and float(shown) == float(value))
 
 
 class Sender:
-    """Is a producer of one topic that does not lose an error."""
+    """A producer of one topic that raises every error."""
 
     def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
         self.producer = Producer({**settings, "linger.ms": 50})
@@ -223,8 +224,8 @@ def _take(
 
 
 def _record(message: Message) -> Record:
-    """Return a message as a record. confluent-kafka calls everything optional, since a message may also be an error;
-    this one is not."""
+    """Return a message as a record. In confluent-kafka all fields are optional, because a message may also be an error.
+    This one is not an error."""
     fields: Any = (message.partition(), message.offset(), *reversed(message.timestamp()))
     partition, offset, timestamp_ms, kind = fields
     headers: Any = message.headers() or ()

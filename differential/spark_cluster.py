@@ -21,7 +21,7 @@ LOG_END = 3000
 
 
 class ClusterError(Exception):
-    """The workers did not come up."""
+    """The workers did not start in time."""
 
 
 @contextmanager
@@ -50,8 +50,8 @@ def spark_cluster(directory: Path, workers: int = 2, memory: str = "1g") -> Iter
 
 
 def _wait_for(page: int, workers: int, running: Sequence[subprocess.Popen[bytes]], log: Path) -> None:
-    """Wait until the workers are there. Raises ClusterError with the end of their log, at once if one of the processes
-    has ended."""
+    """Wait until the workers are registered. Raises ClusterError with the end of their log, at once if one of the
+    processes has ended."""
     began = time.monotonic()
     while time.monotonic() - began < READY_WITHIN_S and all(process.poll() is None for process in running):
         try:

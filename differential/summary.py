@@ -51,8 +51,7 @@ def _declared(trials: Sequence[Trial]) -> Table:
 
 
 def _print_unexplained(console: Console, trial: Trial, seed: int) -> None:
-    """Print enough to see each difference again: the same seed makes the same history, whatever the number of
-    histories."""
+    """Print how to repeat each difference. A seed makes the same history, regardless of the number of histories."""
     for d in trial.unexplained[:SHOWN]:
         shape = trial.plan.histories[d.partition].shape
         where = f"seed {seed}, topic {trial.plan.topic}, partition {d.partition} ({shape}), round {d.round + 1}"

@@ -1,4 +1,4 @@
-"""A plan on both sides: the engine does what the broker does, and every log is compared after every round."""
+"""Run a plan on both sides, broker and engine, and compare every log after every round."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ HOUR_MS = 3_600_000
 FIRST_NOW_MS = 1_800_000_000_000
 """The archive's clock at the first round: before every young record, after every old one."""
 QUIET_MS = 10 * 365 * 24 * HOUR_MS
-"""How long after its last record the archive looks again at a topic that has become quiet."""
+"""Time after the last record at which the archive evaluates a quiet topic again."""
 Progress = Callable[[str], None]
 
 
 @dataclass(slots=True)
 class Trial:
-    """Describes the result of one plan: the broker's rounds, records in, left at the broker and in the archive,
-    comparisons, differences.
+    """The result of one plan: the broker's rounds; records in, and left at the broker and in the archive; comparisons
+    and differences.
 
-    Counts are those after the last round with records; the quiet one adds comparisons and differences.
+    Counts are from after the last round with records. A quiet round only adds comparisons and differences.
     """
 
     plan: Plan
@@ -42,7 +42,7 @@ class Trial:
         return [d for d in self.differences if d.declared is None]
 
     def count(self, declared: Declared) -> tuple[int, int]:
-        """Return how many records, and how many logs after a round, a declared difference explains."""
+        """Return the numbers of records, and of logs after a round, that a declared difference explains."""
         explained = [d for d in self.differences if d.declared is declared]
         return sum(d.is_record for d in explained), len({(d.partition, d.round) for d in explained})
 
@@ -90,12 +90,12 @@ def _now_ms(plan: Plan, number: int, broker_round: BrokerRound) -> int:
 
 
 def _quiet(last: BrokerRound) -> BrokerRound:
-    """Return the broker's state when nothing has come since the last round."""
+    """Return the broker's state if no record arrived since the last round."""
     return BrokerRound(last.configs, {}, last.bounds, last.left, last.checkpoints, frozenset())
 
 
 class Engine:
-    """The archive's side of a trial, with what a comparison needs of the input."""
+    """The archive's side of a trial, with the facts about the input that a comparison needs."""
 
     def __init__(self, archive: Archive, plan: Plan, address: str) -> None:
         self._archive, self._plan = archive, plan
@@ -107,7 +107,7 @@ class Engine:
         self._kept: dict[int, list[Kept]] = {p: [] for p in self.ingested}
 
     def read_part(self, configs: Configs) -> None:
-        """Ingest what the broker has of the round now."""
+        """Ingest the records of the round that the broker has now."""
         self._configure(configs)
         self._archive.read_kafka(self._plan.topic)
 
@@ -134,13 +134,13 @@ class Engine:
 
     def compacted(self, number: int, broker_round: BrokerRound, now_ms: int) -> Iterator[Log]:
         """Compact, and yield both sides of every log."""
-        # 1. the engine's round, and what it leaves
+        # 1. the engine's round, and the records that it leaves
         topic = self._plan.topic
         self._archive.compact(topic, now_ms)
         live = self._archive.read(topic)
         checkpoints = self._archive.checkpoints(topic, now_ms)
         self.live_records = len(live)
-        # 2. both sides of each log, with what a declared difference may be explained by
+        # 2. both sides of each log, with the facts that may explain a declared difference
         for partition in self.ingested:
             aged = now_ms >= self._active_ms(partition, broker_round) + self._plan.segment_ms
             checkpoint = checkpoints[partition]

@@ -1,1 +1,1 @@
-"""The documentation: its generated parts, and what turns `docs/` into the site that `make docs` builds."""
+"""The documentation: its generated parts, and the code that makes the site of `make docs` from `docs/`."""

@@ -1,7 +1,7 @@
-"""Adapts pages of docs/ to the site: inserts files from outside docs/, and changes links to them.
+"""Adapt pages of docs/ to the site: insert files from outside docs/, and change links to them.
 
-On a repository's own pages a link such as `../deploy/prometheus` opens the folder; the site has no such page. There a
-link to a file that some page includes leads to that page, and any other file is named by its path.
+On a code host a link such as `../deploy/prometheus` opens the folder, but the site has no such page. On the site a link
+to a file that a page includes opens that page. Any other link is replaced by the file's path.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""`sensor-readings-corrupted`: the ordinary DAG of the topic, whose `compact` has a defect: it removes winners, too.
+"""`sensor-readings-corrupted`: the ordinary DAG of the topic, with a defect in `compact`: it also removes winners.
 
-Only the demonstration has this file. Except for the application of `compact` it is the topic's own DAG, and no other
-task is prepared for the damage. It shows that check_quality is red, and that readers see nothing of the damage.
+Only the demonstration has this file. All tasks except `compact` are those of the topic's own DAG, and none is prepared
+for the damage. The run shows that check_quality is red, and that no reader sees the damage.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class DefectiveCompactOperator(CompactOperator):
 
 
 def corrupted_dag(topic_name: str, config: Path) -> DAG:
-    """Return the topic's DAG under another name, with a `compact` that has a defect."""
+    """Return the topic's DAG under another name, with a defect in `compact`."""
     dag = topic_dag(find_topic(topic_name, config))
     dag.dag_id = dag.dag_display_name = f"{dag.dag_id}-corrupted"
     dag.doc_md = __doc__
-    compact: Any = dag.get_task(COMPACT)  # a mapped task, which makes an operator for each unit
+    compact: Any = dag.get_task(COMPACT)  # a mapped task makes an operator for each unit
     compact.operator_class = DefectiveCompactOperator
     return dag
 
