@@ -15,7 +15,7 @@ PLACE = Path(os.environ["STUB"])
 def main() -> int:
     script = next(i for i, argument in enumerate(sys.argv) if argument.endswith(".py") and i > 0)
     job, argv = sys.argv[script + 1], sys.argv[script + 2 :]
-    arguments = [place_of(a[1:]).read_text() if a.startswith("@") else a for a in argv]  # as argparse does it
+    arguments = [argument_of(a) for a in argv]
     with (PLACE / "calls.jsonl").open("a") as calls:
         call = {
             "job": job,
@@ -30,12 +30,20 @@ def main() -> int:
     print(answer.get("output", ""))
     if "result" in answer:
         result = arguments[arguments.index("--result") + 1]
-        report = (
-            {"exit_code": answer.get("exit", 0), "result": answer["result"]} if "://" in result else answer["result"]
-        )
+        report = answer["result"]
+        if "://" in result:
+            report = {"format": 1, "exit_code": answer.get("exit", 0), "result": report}
         place_of(result).parent.mkdir(parents=True, exist_ok=True)
         place_of(result).write_text(json.dumps(report))
     return answer.get("exit", 0)
+
+
+def argument_of(text: str) -> str:
+    """An argument, read as argparse (@FILE) and a job (@ADDRESS of a numbered document) do."""
+    if not text.startswith("@"):
+        return text
+    read = place_of(text[1:]).read_text()
+    return str(json.loads(read)["argument"]) if "://" in text else read
 
 
 def place_of(text: str) -> Path:
