@@ -82,9 +82,9 @@ def erase(
     If the source still has the keys, nothing is erased. Choose --tombstone, so that Kafka deletes them too, or
     --exclude source.
 
-    With --keys, only their request is worked on. Without, all open requests of the topic go on, also interrupted ones.
-    --exclude, --tombstone and --approve are for one request. The exit code is 1 if keys of a request are not gone, and
-    5 if one waits for approval.
+    With --keys, the command makes or continues the request of these keys. Without --keys, it continues all open
+    requests of the topic. --exclude, --tombstone and --approve are for one request. The exit code is 1 if keys of a
+    request are not gone, and 5 if one waits for approval.
     """
     from cleantail.erasure.store import ErasureStore
     from spark_jobs.round.erased_request import Choice

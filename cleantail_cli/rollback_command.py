@@ -125,7 +125,7 @@ def _come_again(topic: Topic, planned: IngestionUndo) -> list[str]:
 
 
 def _matching(topic: Topic) -> list[Path]:
-    """Return the files that source.path matches. If it is not allowed there are none, and the next run reports it."""
+    """Return the files that source.path matches. Empty if the path is not allowed: the next run reports that."""
     try:
         return matching_files(topic.platform, topic.source.path) if topic.source.path else []
     except CleantailError:

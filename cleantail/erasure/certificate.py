@@ -127,7 +127,7 @@ def issue(
 
 
 def _quoting_files(topic: Topic) -> list[str]:
-    """Return an exclusion for each alert file that may quote records of the topic, whatever its channels have now."""
+    """Return an exclusion for each alert file that may quote records of the topic. Its channels do not matter."""
     home = topic.platform.home
     files = [file for file in sorted((home / ALERTS).rglob("*")) if file.is_file() and _quotes(file, topic.topic)]
     return [f"{file.relative_to(home)} in CLEANTAIL_HOME may quote records of the topic: delete it" for file in files]

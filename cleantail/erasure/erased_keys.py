@@ -196,7 +196,7 @@ class ErasedKeys:
         return is_erased
 
     def entries(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """Return for each key which of the erased ones it is, counted from 0; -1 if none."""
+        """Return for each key its number among the erased ones, counted from 0. -1 if it is not erased."""
         import numpy as np
         import pyarrow as pa
 

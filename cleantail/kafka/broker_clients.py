@@ -39,7 +39,7 @@ Asked = tuple[object, ...]
 
 @dataclass(slots=True)
 class SilentBrokers:
-    """Remembers brokers that do not answer. Shared by several threads. `now_s` is a monotonic clock (s)."""
+    """Stores which brokers do not answer. Shared by several threads. `now_s` is a monotonic clock (s)."""
 
     now_s: Callable[[], float] = time.monotonic
     _since_s: dict[Asked, float] = field(default_factory=dict)

@@ -6,8 +6,8 @@
    in a log-structured merge tree, and a record is rewritten a bounded number of times:
    - Up to ALWAYS_MERGED_BYTES a file is never large. Below SMALL_BYTES it is large until the others have twice its
      bytes. Such files merge if they are cleantail.reclaim.min.merge.files or more.
-   - From SMALL_BYTES on, a file is large until it and the others reach MERGED_BYTES. Then they merge, however few they
-     are. So a topic of large runs rewrites a record once.
+   - From SMALL_BYTES on, a file is large until it and the others reach MERGED_BYTES. Then they merge, also if they are
+     few. So a topic of large runs rewrites a record once.
    - A file of MERGED_BYTES is always large.
    A group below ALWAYS_MERGED_BYTES is rewritten for its deleted share at most once in a tenth of
    cleantail.snapshot.retention.ms. Its old files stay on the disk until their snapshots expire, and a commit has some

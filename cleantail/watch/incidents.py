@@ -9,7 +9,7 @@
 4. A task of a run that began before the incident was last seen does not end it: tasks of old runs may be cleared later.
 5. Such a run does not open an incident either, once a later run has evaluated everything.
 
-A channel is notified once of an incident, however long it lasts, once of each new cause, and once of its end. Each cell
+A channel is notified once of an incident, once of each new cause, and once of its end. Each cell
 of the table gives the message to send and the channel's last message after it:
 
 | last message | it begins or lasts | it begins again | its cause changes | it is over | no answer, or the task dies |
@@ -131,7 +131,7 @@ class Book:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What a task of a run has seen.
+    """The findings of a task of a run.
 
     `is_known` returns whether the task could have found that a condition is over. `now_ms` is the wall clock,
     `began_ms` the time by it at which the run began. `whole` is true at the end of a run, when all

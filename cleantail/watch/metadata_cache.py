@@ -258,7 +258,7 @@ def _totals(table: Table, paths: Iterable[str]) -> Totals:
 
 
 FOLDER, FILE = "page", "summaries.db"
-"""Where the summaries are kept in CLEANTAIL_HOME, so that a restarted server need not read every table again."""
+"""Folder and file of the summaries in CLEANTAIL_HOME, so that a restarted server does not read every table again."""
 READERS, READERS_OF_WHOLE = 4, 2
 LOCATIONS_LIVE_S = 2.0
 MOST_WHOLE = 16

@@ -274,7 +274,7 @@ def _merged_dirty_part(
 ) -> Any:
     """Return the dirty part of all shares, by merged_map or key_buckets.merged.
 
-    Spark merges groups of shares, and then the groups: the driver gets one part, however many shares there are.
+    Spark merges groups of shares, and then the groups: the driver gets one part, regardless of the number of shares.
     """
     task: LogTask = shipped.value
     spans = [(work.first_dirty_offset, work.end_offset) for work in task.works]

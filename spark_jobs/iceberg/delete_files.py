@@ -179,8 +179,8 @@ def _bounds(data_file: str, pos: int) -> dict[int, str]:
 def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
     """Write one Puffin file for each partition, and so for each log.
 
-    A reader may apply all vectors of a file that it opens, whatever data file it reads. PyIceberg 0.12 does. With a
-    common file it would apply the deletes of a blocked partition, which are not published.
+    A reader may apply all vectors of a Puffin file that it opens, also those of other data files. PyIceberg 0.12 does.
+    With a common file it would apply the deletes of a blocked partition, which are not published.
     """
     by_partition: dict[tuple[int, str], list[Lost]] = {}
     for file, positions in lost:

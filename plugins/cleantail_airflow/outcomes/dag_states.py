@@ -4,7 +4,7 @@ The number of queries does not depend on the number of topics. It is two for top
 groups, one for approvals. Permissions are not checked here: callers pass only what the viewer may see. The API server
 may read the database through Airflow's models. Tasks may not, and never call this.
 
-A group's run is red if any of its topics failed. What concerns one topic is in two XComs: the plan of `evaluate` and
+A group's run is red if any of its topics failed. The facts about one topic are in two XComs: the plan of `evaluate` and
 the reports of `run_pack`. They are read once for each ended run. If they were deleted or are in an XCom backend, the
 failure is not attributed to any topic.
 """
