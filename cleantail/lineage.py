@@ -24,17 +24,7 @@ from cleantail.lake.recorded_rounds import evidence_of_round, load_evidence
 from cleantail.log.source_position import snapshot_position_of
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.recorded_checks import last_check
-from cleantail.rounds.stations import (
-    CHECK_QUALITY,
-    COMPACT,
-    CONVERT_DELETES,
-    EXPIRE_TOMBSTONES,
-    INGEST,
-    PUBLISH,
-    RECLAIM,
-    RECONCILE,
-    ROLLBACK,
-)
+from cleantail.rounds.stations import BY_NAME, INGEST, Writes
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -149,15 +139,6 @@ def _once(datasets: Iterable[LineageDataset]) -> tuple[LineageDataset, ...]:
     return tuple(unique.values())
 
 
-INGESTING = frozenset({INGEST})
-OF_EVIDENCE = frozenset({CHECK_QUALITY, PUBLISH, EXPIRE_TOMBSTONES, RECONCILE, RECLAIM, ROLLBACK})
-"""Stations that write evidence."""
-WRITING = (INGESTING | OF_EVIDENCE | {CONVERT_DELETES, COMPACT}) - {CHECK_QUALITY}
-"""Stations that commit to the topic's table, or to a branch of it."""
-OF_SOURCE = INGESTING | {RECONCILE}
-"""Stations that read the topic's source."""
-
-
 @dataclass(frozen=True, slots=True)
 class TopicDatasets:
     """The topic's table at the end of the task, its branches by name, and the evidence, None if it is missing."""
@@ -182,23 +163,21 @@ class StationFacts:
 
 
 def lineage_of(
-    station: str, tables: TopicDatasets, facts: StationFacts, source: Sequence[LineageDataset] = ()
+    name: str, tables: TopicDatasets, facts: StationFacts, source: Sequence[LineageDataset] = ()
 ) -> StationLineage:
     """Return what a station read and wrote. Every station but an ingestion reads the topic's table."""
-    table = tables.table
+    table, station = tables.table, BY_NAME[name]
     assertions = assertions_of(facts.checks, table.columns)
     seen = tuple(replace(table.at(snapshot), assertions=assertions) for snapshot in facts.read or (None,))
-    if station in INGESTING:
-        read: tuple[LineageDataset, ...] = tuple(source)
-    else:
-        read = seen + (tuple(source) if station in OF_SOURCE else ())
+    of_source = tuple(source) if station.reads_source else ()
+    read = of_source if name == INGEST else seen + of_source
     outputs = []
-    if station in WRITING and facts.commits:
+    if station.writes is not Writes.NOTHING and facts.commits:
         written = replace(table.at(facts.written), records=facts.records)
         # an ingestion copies the fields of its source, every other station the columns of the table
-        origin = (source[0] if source else None) if station in INGESTING else table
+        origin = (source[0] if source else None) if name == INGEST else table
         outputs.append(written.taking(origin) if origin else written)
-    if station in OF_EVIDENCE and tables.evidence is not None:
+    if station.writes_evidence and tables.evidence is not None:
         outputs.append(tables.evidence)
     return StationLineage(read, tuple(outputs))
 

@@ -39,7 +39,6 @@ from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_of_run, requir
 from cleantail.lake.exchange import is_address, read_numbered, write_numbered
 from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
 from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
-from cleantail.log import round_state
 from cleantail.rounds.checked_round import (
     CHECK_REQUEST_JSON,
     CHECKED_ROUND_JSON,
@@ -56,6 +55,7 @@ from cleantail.rounds.station_results import (
     TABLE_INGEST_RESULT_JSON,
 )
 from cleantail.rounds.stations import (
+    BY_NAME,
     CHECK_QUALITY,
     COMPACT,
     CONVERT_DELETES,
@@ -66,6 +66,7 @@ from cleantail.rounds.stations import (
     RECONCILE,
     ROLLBACK,
     RUN_PACK,
+    STATIONS,
 )
 from cleantail.sources.source_files import require_readable
 from spark_jobs.iceberg import executor_watch
@@ -415,7 +416,7 @@ class StationEntry:
     arguments: Mapping[str, dict[str, Any]]
 
 
-KINDS = (round_state.COMPACT, round_state.EXPIRE, round_state.RECONCILE)
+KINDS = [station.kind for station in STATIONS if station.checks]
 _CLIENT = {"--client-settings": {"type": Path, "metavar": "F", "help": "settings of the Kafka client, as JSON"}}
 ENTRIES: Mapping[str, StationEntry] = {
     INGEST: StationEntry(
@@ -440,7 +441,7 @@ ENTRIES: Mapping[str, StationEntry] = {
         _publish,
         {
             "--round": {"required": True, "help": "JSON: the round, its branches' heads, the logs that passed"},
-            "--kind": {"choices": KINDS, "default": round_state.COMPACT, "help": "default: %(default)s"},
+            "--kind": {"choices": KINDS, "default": BY_NAME[PUBLISH].kind, "help": "default: %(default)s"},
         },
     ),
     RECONCILE: StationEntry(_reconcile, _CLIENT),

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
+from enum import Enum
 
 from cleantail.codec import Codec
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
+from cleantail.log import round_state
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.run_plan import RunPlan
 from cleantail.rounds.station_results import ReclaimResult
@@ -136,22 +138,45 @@ def _nothing(outcome: TopicOutcome) -> str:
     return ""
 
 
+class Writes(Enum):
+    """Which snapshots of the topic's table a station makes.
+
+    NOTHING  none
+    BRANCH   one on a branch
+    MAIN     the newest of `main`; its result does not name it
+    ROUND    the one of `main` that publishes a round, or undoes some; its result names it
+    """
+
+    NOTHING, BRANCH, MAIN, ROUND = "nothing", "branch", "main", "round"
+
+
 @dataclass(frozen=True, slots=True)
 class Station:
     """One station.
 
+    `kind`: the kind of the round that it makes, checks or publishes (cleantail.log.round_state), or `rollback`; empty
+    if it has none. `checks`: it checks that round, and shows the checks that failed. `writes`: what it commits to the
+    topic's table. `writes_evidence`: it appends to the evidence. `reads_source`: it reads the topic's source.
     `idle`: returns why it has no work in a run of this plan, or None if it has; None if the plan does not decide that.
     `line`: what it reports of a topic, or "" if the topic had nothing. `errors_of`: the stations of
-    TopicOutcome.station whose errors it shows. `checks`: the rounds of TopicOutcome.rounds whose failed checks it
-    shows. `with_approval`: the tasks that stand with it if its round may wait for a person.
+    TopicOutcome.station whose errors it shows. `with_approval`: the tasks that stand with it if its round may wait for
+    a person.
     """
 
     name: str
+    kind: str = ""
+    checks: bool = False
+    writes: Writes = Writes.NOTHING
+    writes_evidence: bool = False
+    reads_source: bool = False
     idle: Callable[[RunPlan], str | None] | None = None
     line: Callable[[TopicOutcome], str] = _nothing
     errors_of: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()
     with_approval: tuple[str, ...] = ()
+
+    @property
+    def publishes(self) -> bool:
+        return self.writes is Writes.ROUND
 
 
 def _no_round(plan: RunPlan) -> str | None:
@@ -214,39 +239,78 @@ def _named(partitions: Iterable[int]) -> str:
 
 
 STATIONS = (
-    Station(INGEST, line=_ingested, errors_of=(INGEST,)),
-    Station(CONVERT_DELETES),
+    Station(INGEST, writes=Writes.MAIN, reads_source=True, line=_ingested, errors_of=(INGEST,)),
+    Station(CONVERT_DELETES, writes=Writes.MAIN),
     Station(EVALUATE),
-    Station(COMPACT, _no_round, _compacted, errors_of=(EVALUATE, COMPACT)),
-    Station(CHECK_QUALITY, _no_round, _checked, checks=(COMPACT,), with_approval=(ALERT_EARLY, APPROVE)),
-    Station(PUBLISH, _no_round, _published),
+    Station(
+        COMPACT,
+        kind=round_state.COMPACT,
+        writes=Writes.BRANCH,
+        idle=_no_round,
+        line=_compacted,
+        errors_of=(EVALUATE, COMPACT),
+    ),
+    Station(
+        CHECK_QUALITY,
+        kind=round_state.COMPACT,
+        checks=True,
+        writes_evidence=True,
+        idle=_no_round,
+        line=_checked,
+        with_approval=(ALERT_EARLY, APPROVE),
+    ),
+    Station(
+        PUBLISH,
+        kind=round_state.COMPACT,
+        writes=Writes.ROUND,
+        writes_evidence=True,
+        idle=_no_round,
+        line=_published,
+    ),
     Station(
         RECONCILE,
-        lambda plan: None if plan.reconcile.due else plan.reconcile.reason,
-        _reconciled,
+        kind=round_state.RECONCILE,
+        checks=True,
+        writes=Writes.ROUND,
+        writes_evidence=True,
+        reads_source=True,
+        idle=lambda plan: None if plan.reconcile.due else plan.reconcile.reason,
+        line=_reconciled,
         errors_of=(RECONCILE,),
-        checks=(RECONCILE,),
         with_approval=(APPROVE_RECONCILE, PUBLISH_RECONCILE),
     ),
     Station(
         EXPIRE_TOMBSTONES,
-        lambda plan: None if plan.sweep else plan.sweep_reason,
-        _expired,
+        kind=round_state.EXPIRE,
+        checks=True,
+        writes=Writes.ROUND,
+        writes_evidence=True,
+        idle=lambda plan: None if plan.sweep else plan.sweep_reason,
+        line=_expired,
         errors_of=(EXPIRE_TOMBSTONES,),
-        checks=(EXPIRE_TOMBSTONES,),
         with_approval=(APPROVE_EXPIRY, PUBLISH_EXPIRY),
     ),
-    Station(RECLAIM, lambda plan: None if plan.reclaim.due else plan.reclaim.reason, _reclaimed, errors_of=(RECLAIM,)),
+    Station(
+        RECLAIM,
+        writes=Writes.MAIN,
+        writes_evidence=True,
+        idle=lambda plan: None if plan.reclaim.due else plan.reclaim.reason,
+        line=_reclaimed,
+        errors_of=(RECLAIM,),
+    ),
 )
 """All stations, in the order in which a topic goes through them."""
+_ROLLBACK = Station(ROLLBACK, kind=ROLLBACK, writes=Writes.ROUND, writes_evidence=True)
+BY_NAME: Mapping[str, Station] = {station.name: station for station in (*STATIONS, _ROLLBACK)}
+"""Name -> station, of all stations and of ROLLBACK."""
 SHOWN: Mapping[str, Station] = {station.name: station for station in STATIONS if station.line is not _nothing}
 """Name -> station, of those that a pack shows."""
 
 
 def why_idle(station: str, plan: RunPlan) -> str | None:
-    """Return why one of the stations in SHOWN has nothing to do in a run of this plan. None if it has work, or if the
-    plan does not decide that."""
-    idle = SHOWN[station].idle
+    """Return why a station has nothing to do in a run of this plan. None if it has work, or if the plan does not decide
+    that."""
+    idle = BY_NAME[station].idle
     return idle(plan) if idle else None
 
 

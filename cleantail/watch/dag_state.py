@@ -12,7 +12,7 @@ from typing import Any
 from cleantail.errors import TableError
 from cleantail.human import ago
 from cleantail.rounds.pack_results import PACK_RESULT_JSON
-from cleantail.rounds.stations import EVALUATE, ROLLBACK, RUN_PACK, SHOWN, TopicOutcome
+from cleantail.rounds.stations import BY_NAME, EVALUATE, ROLLBACK, RUN_PACK, SHOWN, STATIONS, TopicOutcome
 
 FAILED, RUNNING = "failed", "running"
 """States of a run, as Airflow names them."""
@@ -124,8 +124,8 @@ def standstill_text(dag: DagState) -> str:
 
 SHOWN_AT = {part: station.name for station in SHOWN.values() for part in station.errors_of}
 """Station at which a topic's work ended -> the station that shows that."""
-CHECKED_AT = {part: station.name for station in SHOWN.values() for part in station.checks}
-"""Station whose round has failed checks -> the station that shows them."""
+CHECKED_AT = {station.kind: station.name for station in STATIONS if station.checks}
+"""Kind of a round -> the station that shows its failed checks."""
 CRASHED = "the Spark application of its pack ended before its turn"
 REASON_CHARS = 300
 EVERY_TOPIC = ""
@@ -188,7 +188,7 @@ def _of_outcome(outcome: TopicOutcome, number: int, skipped: Collection[str]) ->
         reasons[SHOWN_AT.get(outcome.station, outcome.station)] = outcome.error
     for part, result in outcome.rounds.items():
         if any(verdict.failed for verdict in result.verdicts):
-            reasons.setdefault(CHECKED_AT.get(part, part), "")
+            reasons.setdefault(CHECKED_AT[BY_NAME[part].kind], "")
     return [_task(RUN_PACK if task in skipped else task, number, reason) for task, reason in reasons.items()]
 
 

@@ -11,10 +11,8 @@ from cleantail.kafka.read_plan import SourceLag
 from cleantail.log.horizons import due_tombstones
 from cleantail.log.log_state import LogState
 from cleantail.log.quarantine import quarantine_pause
-from cleantail.log.round_state import COMPACT, EXPIRE, RECONCILE
 from cleantail.log.snapshot_plan import SnapshotLag
 from cleantail.log.triggers import overdue_ms
-from cleantail.rounds import stations
 from cleantail.rounds.check_results import CheckResult, checks_of
 from cleantail.rounds.checked_round import RoundResult, Verdict
 from cleantail.rounds.commit_summaries import RECLAIM, ROLLBACK, Saved
@@ -23,14 +21,10 @@ from cleantail.rounds.job_report import JobReport
 from cleantail.rounds.past_rounds import CHECKED, ERASED_BESIDE, GAP, HELD_BACK, PUBLISHED, REJECTED, outcome_of
 from cleantail.rounds.publications import LastCompaction
 from cleantail.rounds.station_results import ReclaimResult, StoredBytes
-from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH
+from cleantail.rounds.stations import BY_NAME
 from cleantail.watch import metrics as m
 from cleantail.watch.metrics import Metric, Sample
 
-_CHECKED_BY = {CHECK_QUALITY: COMPACT, EXPIRE_TOMBSTONES: EXPIRE, stations.RECONCILE: RECONCILE}
-"""Job -> the kind of the round that it checks."""
-_PUBLISHING = (PUBLISH, EXPIRE_TOMBSTONES, stations.RECONCILE)
-"""Jobs that publish or reject a round."""
 Totals = Counter[tuple[Metric, tuple[str, ...]]]
 
 
@@ -189,12 +183,13 @@ def job_samples(job: str, topic: str, result: RoundResult | ReclaimResult) -> li
     """
     if isinstance(result, ReclaimResult):
         return _freed(topic, result.reclaimed_bytes)
-    totals: Totals = _held_back(topic, _CHECKED_BY[job], result.verdicts) if job in _CHECKED_BY else Counter()
-    totals += _became(topic, result) if job in _PUBLISHING else Counter()
+    station, totals = BY_NAME[job], Totals()
+    if station.checks:
+        totals += _held_back(topic, station.kind, result.verdicts)
+    if station.publishes and not (isinstance(result, JobReport) and result.done_before):
+        totals += _became(topic, result.kind or station.kind, result)
     if not isinstance(result, JobReport):
         return total_samples(totals)
-    if job == ROLLBACK and not result.done_before:
-        totals += sum((_rounds(topic, p, ROLLBACK, PUBLISHED) for p in result.published), Counter())
     last = LastCompaction.of_round(result.units, result.measures)
     return [*_freed(topic, result.reclaimed_bytes), *total_samples(totals), *compaction_samples(topic, last)]
 
@@ -203,11 +198,11 @@ def _freed(topic: str, reclaimed_bytes: int) -> list[Sample]:
     return [Sample(m.RECLAIMED, (topic,), reclaimed_bytes)] if reclaimed_bytes > 0 else []
 
 
-def _became(topic: str, result: RoundResult) -> Totals:
+def _became(topic: str, kind: str, result: RoundResult) -> Totals:
     """Return the counters of a round's end: published logs with their dropped records, and rejected logs."""
     totals: Totals = Counter()
     for outcome, logs in ((PUBLISHED, result.published), (REJECTED, result.rejected)):
-        totals += sum((_rounds(topic, p, result.kind or COMPACT, outcome) for p in logs), Counter())
+        totals += sum((_rounds(topic, p, kind, outcome) for p in logs), Counter())
     measures = (m for m in result.measures if m.partition in result.published)
     return sum((_dropped(topic, m.partition, m.deleted) for m in measures), totals)
 

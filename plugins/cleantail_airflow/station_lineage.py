@@ -17,8 +17,6 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import CleantailError
 from cleantail.lineage import (
-    INGESTING,
-    OF_SOURCE,
     LineageDataset,
     StationFacts,
     StationLineage,
@@ -30,21 +28,17 @@ from cleantail.lineage import (
     source_dataset,
     topic_datasets,
 )
-from cleantail.log import round_state
 from cleantail.rounds.check_results import CheckResult
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.stations import (
-    APPROVE,
+    BY_NAME,
     CHECK_QUALITY,
-    COMPACT,
-    CONVERT_DELETES,
     EVALUATE,
-    EXPIRE_TOMBSTONES,
+    INGEST,
     PUBLISH,
-    RECLAIM,
-    RECONCILE,
-    ROLLBACK,
+    Station,
     TopicOutcome,
+    Writes,
 )
 from cleantail_airflow.kafka_connection import client_settings
 
@@ -91,17 +85,6 @@ def is_wanted() -> bool:
     return not is_disabled()
 
 
-KINDS = {
-    CHECK_QUALITY: round_state.COMPACT,
-    EXPIRE_TOMBSTONES: round_state.EXPIRE,
-    RECONCILE: round_state.RECONCILE,
-}
-"""Station -> the kind of the round that it checks."""
-PUBLISHING = {PUBLISH, EXPIRE_TOMBSTONES, RECONCILE, ROLLBACK}
-OF_MAIN = INGESTING | {CONVERT_DELETES, RECLAIM}
-"""Stations that commit to the main branch. Their results name no snapshot: it is the newest."""
-
-
 def evaluated(topic: Topic) -> StationLineage | None:
     """Return the dataset that `evaluate` has read: the metadata of the newest snapshot."""
     tables = topic_datasets(topic, None)
@@ -110,76 +93,79 @@ def evaluated(topic: Topic) -> StationLineage | None:
 
 
 def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
-    """Return the datasets that a person decides about: the snapshots that the round has staged."""
+    """Return the datasets that a person decides about: the snapshots that the round has staged. Like `evaluate`, a
+    person only reads."""
     tables = topic_datasets(topic, None)
-    return lineage_of(APPROVE, tables, StationFacts(tuple(heads))) if tables else None
+    return lineage_of(EVALUATE, tables, StationFacts(tuple(heads))) if tables else None
 
 
 def done(topic: Topic, ended: EndedJob, read: tuple[int, ...] = ()) -> StationLineage | None:
     """Return the datasets that a job has read and written. `read`: snapshots named by another task."""
-    station, report = ended.job, ended.report
+    station, report = BY_NAME[ended.job], ended.report
     tables = topic_datasets(topic, evidence_dataset(topic.platform))
     if tables is None:
         return None
     heads = tuple(unit.head_snapshot_id for unit in report.units if unit.head_snapshot_id)
-    if station == COMPACT:
-        written = tables.branches.get(report.branch)
-    else:
-        written = tables.table.snapshot_id if station in OF_MAIN else report.snapshot_id
+    written = {
+        Writes.BRANCH: tables.branches.get(report.branch),
+        Writes.MAIN: tables.table.snapshot_id,
+        Writes.ROUND: report.snapshot_id,
+    }.get(station.writes)
     facts = StationFacts(
         read=read or heads,
         written=written,
         commits=_commits(ended),
-        records=report.records if station in INGESTING else None,
+        records=report.records,
         checks=_checks(station, topic, report.round),
     )
     files = [Path(file.file) for file in report.files if not file.skipped]
-    return lineage_of(station, tables, facts, _source(station, topic, files))
+    return lineage_of(station.name, tables, facts, _source(station, topic, files))
 
 
 def done_by_pack(
-    station: str, topic: Topic, outcome: TopicOutcome, evidence: LineageDataset | None
+    name: str, topic: Topic, outcome: TopicOutcome, evidence: LineageDataset | None
 ) -> StationLineage | None:
     """Return the datasets of one topic that a station of a group's pack has read and written."""
     tables = topic_datasets(topic, evidence)
     if tables is None:
         return None
-    result = outcome.compacted if station == CHECK_QUALITY else outcome.rounds.get(station)
-    if station == PUBLISH:
+    station = BY_NAME[name]
+    result = outcome.compacted if name == CHECK_QUALITY else outcome.rounds.get(name)
+    if name == PUBLISH:
         published = [round_ for round_ in outcome.rounds.values() if round_.published]
         written, commits = (published[-1].snapshot_id if published else None), bool(published)
-    elif station in OF_MAIN:
+    elif station.writes is Writes.MAIN:
         written, commits = tables.table.snapshot_id, True
     else:
-        commits = station == COMPACT or bool(result and result.published)
-        written = result.snapshot_id if result and station != COMPACT else None
-    records = outcome.ingested.records if station in INGESTING and outcome.ingested else None
+        commits = station.writes is Writes.BRANCH or bool(result and result.published)
+        written = result.snapshot_id if result and station.publishes else None
+    records = outcome.ingested.records if name == INGEST and outcome.ingested else None
     checks = _checks(station, topic, result.round if result else None)
     facts = StationFacts((), written, commits, records, checks)
-    return lineage_of(station, tables, facts, _source(station, topic, ()))
+    return lineage_of(name, tables, facts, _source(station, topic, ()))
 
 
 def _commits(ended: EndedJob) -> bool:
     report = ended.report
     if report.error or ended.is_empty:
         return False
-    if ended.job in INGESTING:
+    if ended.job == INGEST:
         return bool(report.records)
-    return bool(report.published) if ended.job in PUBLISHING else True
+    return bool(report.published) if BY_NAME[ended.job].publishes else True
 
 
-def _checks(station: str, topic: Topic, round_id: str | None) -> tuple[CheckResult, ...]:
-    if round_id is None or station not in KINDS:
+def _checks(station: Station, topic: Topic, round_id: str | None) -> tuple[CheckResult, ...]:
+    if round_id is None or not station.checks:
         return ()
-    return recorded_checks(topic, round_id, KINDS[station])
+    return recorded_checks(topic, round_id, station.kind)
 
 
-def _source(station: str, topic: Topic, files: list[Path] | tuple[()]) -> tuple[LineageDataset, ...]:
+def _source(station: Station, topic: Topic, files: list[Path] | tuple[()]) -> tuple[LineageDataset, ...]:
     """Return the topic's source if the station reads it: a topic in Kafka, a table, or the files that were read.
 
     If the files are unknown, their folder is returned.
     """
-    if station not in OF_SOURCE:
+    if not station.reads_source:
         return ()
     if topic.source.kafka is not None:
         return (kafka_dataset(client_settings(topic)[ADDRESS], topic.kafka_topic),)

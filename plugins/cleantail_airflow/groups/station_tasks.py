@@ -18,11 +18,10 @@ from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
 from cleantail.lineage import StationLineage, evidence_dataset
-from cleantail.log.round_state import EXPIRE
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
 from cleantail.rounds.stations import (
-    EXPIRE_TOMBSTONES,
+    BY_NAME,
     PUBLISH,
     RUN_PACK,
     SHOWN,
@@ -42,7 +41,7 @@ from cleantail_airflow.tasks.spark_tasks import NOTHING_PUBLISHED, RollbackOpera
 
 def red_in(station: Station, outcome: TopicOutcome) -> list[Failure]:
     """Return the expectations that blocked logs of the topic, in the rounds whose checks the station shows."""
-    rounds = [result for name, result in outcome.rounds.items() if name in station.checks]
+    rounds = [r for name, r in outcome.rounds.items() if station.checks and BY_NAME[name].kind == station.kind]
     return [failure for result in rounds for failure in failures_of(outcome.topic, result.verdicts, result.heads)]
 
 
@@ -190,8 +189,8 @@ class PublishStationOperator(StationOperator):
         events, told = context["outlet_events"][alias_of(self.group)], self._told_before(context)
         for outcome in outcomes:
             asset: Asset = asset_of(outcome.topic)
-            for operation, result in outcome.rounds.items():
-                extra = extra_of(outcome.topic, OPERATIONS.get(operation, operation), result)
+            for name, result in outcome.rounds.items():
+                extra = extra_of(outcome.topic, BY_NAME[name].kind, result)
                 if result.published and _named_by(extra) not in told:
                     events.add(asset, extra=extra)
 
@@ -207,10 +206,6 @@ class PublishStationOperator(StationOperator):
 def _named_by(extra: Mapping[str, Any]) -> tuple[str, ...]:
     """Return the key of a published round's event: topic, operation and snapshot."""
     return tuple(str(extra.get(name)) for name in ("topic", "operation", "snapshot_id"))
-
-
-OPERATIONS = {EXPIRE_TOMBSTONES: EXPIRE}
-"""Station -> the operation in the asset's event, if it is not the station's name."""
 
 
 def alias_of(group: str) -> AssetAlias:

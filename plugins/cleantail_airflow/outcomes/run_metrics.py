@@ -15,7 +15,7 @@ from cleantail.config.topic import Topic
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.station_results import ReclaimResult
-from cleantail.rounds.stations import CHECK_QUALITY, COMPACT, PUBLISH, RECLAIM, TopicOutcome
+from cleantail.rounds.stations import BY_NAME, RECLAIM, STATIONS, TopicOutcome
 from cleantail.watch.log_metrics import job_samples, log_samples
 from cleantail.watch.metrics import TIME_SINCE_LAST_RUN, Sample
 
@@ -32,8 +32,6 @@ except ImportError:  # until Airflow 3.1
 
 
 PREFIX = "cleantail"
-JOBS_OF = {COMPACT: (CHECK_QUALITY, PUBLISH)}
-"""Station of a pack -> the jobs under whose names its metrics are sent, if they differ from the station."""
 
 logger = logging.getLogger(__name__)
 
@@ -74,9 +72,10 @@ def send_outcome(outcome: TopicOutcome, earlier: TopicOutcome | None = None) -> 
 
 
 def _station_results(outcome: TopicOutcome, sent: TopicOutcome) -> Iterator[tuple[str, RoundResult | ReclaimResult]]:
-    for station, result in outcome.rounds.items():
-        new = JOBS_OF.get(station, (station,)) if result != sent.rounds.get(station) else ()
-        yield from ((job, result) for job in new)
+    for name, result in outcome.rounds.items():
+        if result != sent.rounds.get(name):
+            of_kind = (station for station in STATIONS if station.kind == BY_NAME[name].kind)
+            yield from ((station.name, result) for station in of_kind if station.checks or station.publishes)
     if outcome.reclaimed is not None and outcome.reclaimed != sent.reclaimed:
         yield RECLAIM, outcome.reclaimed
 

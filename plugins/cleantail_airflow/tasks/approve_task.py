@@ -27,7 +27,6 @@ from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.lineage import StationLineage
-from cleantail.log import round_state
 from cleantail.rounds.approval import (
     Rejection,
     answered,
@@ -39,7 +38,7 @@ from cleantail.rounds.approval import (
     write_answer,
 )
 from cleantail.rounds.checked_round import CheckedRound
-from cleantail.rounds.stations import EXPIRE_TOMBSTONES, RECONCILE
+from cleantail.rounds.stations import BY_NAME
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import notify_round_answered, notify_round_waits, origin_of
@@ -105,7 +104,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         if not (report := checked_by(context, self.source)):
             return None
         try:
-            return recorded_round(catalog, topic, str(report.round), kind_of(self.source))
+            return recorded_round(catalog, topic, str(report.round), BY_NAME[self.source].kind)
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
 
@@ -164,7 +163,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         outcome = approved_note(by) if approved else Rejection(by, at_ms).reason
         self.log.info("%s", outcome)
         catalog = open_catalog(topic.platform)
-        kept = read_answer(catalog, topic, kind_of(self.source))
+        kept = read_answer(catalog, topic, BY_NAME[self.source].kind)
         try:
             write_answer(catalog, topic, answered(kept, instance_of(context), approved, user, at_ms))
         except HeldError as error:
@@ -179,8 +178,3 @@ def instance_of(context: Context) -> tuple[str, str, str]:
     """Return DAG, run and task. All tries of a task have the same."""
     ti = context["ti"]
     return ti.dag_id, ti.run_id, ti.task_id
-
-
-def kind_of(source: str) -> str:
-    kinds = {EXPIRE_TOMBSTONES: round_state.EXPIRE, RECONCILE: round_state.RECONCILE}
-    return kinds.get(source, round_state.COMPACT)

@@ -18,12 +18,12 @@ from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.recorded_rounds import recorded_publication
-from cleantail.log import round_state
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest, RoundResult
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.stations import (
+    BY_NAME,
     CHECK_QUALITY,
     COMPACT,
     CONVERT_DELETES,
@@ -38,7 +38,6 @@ from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailEx
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import failures_of
 from cleantail_airflow.outcomes.run_xcoms import checked_by, plan_of, report_of
-from cleantail_airflow.tasks.approve_task import kind_of
 from cleantail_airflow.tasks.assets import announce, asset_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO, require_known_params
 from cleantail_airflow.tasks.spark_job import CleantailSparkOperator, as_airflow, loaded_topic
@@ -166,10 +165,9 @@ class PublishingOperator(CleantailSparkOperator):
     If nothing was published, the task is skipped, and its result is still an XCom.
     """
 
-    operation: str
-
     def __init__(self, *, topic: str, **kwargs: Any) -> None:
         super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
+        self.operation = BY_NAME[self.job].kind
 
     def succeeded(self, report: JobReport) -> None:
         """Warn of readers whose hold ended before they had read the tombstones. The task `alert` reports them."""
@@ -201,7 +199,7 @@ class PublishOperator(PublishingOperator):
         super().__init__(**kwargs)
         self.source = source
         self.after_publishing_check = after_publishing_check
-        self.operation = kind_of(source)
+        self.operation = BY_NAME[source].kind
 
     def done_before(self, context: Context) -> RoundResult | None:
         if not self.after_publishing_check:
@@ -216,7 +214,7 @@ class PublishOperator(PublishingOperator):
             self.skip(f"{self.source} reported no verdict, so nothing is published")
         return [
             "--kind",
-            kind_of(self.source),
+            self.operation,
             "--round",
             REFERENCE_JSON.text(checked.reference(plan.round)),
             "--now",
@@ -248,7 +246,6 @@ class ReconcileOperator(PublishingOperator):
     """
 
     job = RECONCILE
-    operation = round_state.RECONCILE
 
     def arguments(self, context: Context) -> list[str]:
         from cleantail.kafka.source_topic import SourceTopic
@@ -268,7 +265,6 @@ class ExpireTombstonesOperator(PublishingOperator):
     """Removes tombstones past their horizon: its job makes, checks and publishes a round of its own."""
 
     job = EXPIRE_TOMBSTONES
-    operation = round_state.EXPIRE
 
     def arguments(self, context: Context) -> list[str]:
         plan = self.due_plan(context)
@@ -283,7 +279,6 @@ class RollbackOperator(PublishingOperator):
     """
 
     job = ROLLBACK
-    operation = ROLLBACK
 
     def arguments(self, context: Context) -> list[str]:
         to = context["params"].get(ROLLBACK_TO)

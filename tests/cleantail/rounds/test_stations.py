@@ -48,7 +48,7 @@ def test_every_error_and_every_check_of_a_topic_is_shown_at_one_station():
     assert CHECKED_AT == {
         "compact": "check_quality",
         "reconcile": "reconcile",
-        "expire_tombstones": "expire_tombstones",
+        "expire": "expire_tombstones",
     }
     assert {station.line(outcome) for station in SHOWN.values()} == {""}
 
