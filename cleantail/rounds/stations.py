@@ -7,9 +7,10 @@ do, and what it reports.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
+from typing import TypeVar
 
 from cleantail.codec import Codec
 from cleantail.errors import CleantailError, HeldError
@@ -31,6 +32,7 @@ ALERT_EARLY, APPROVE = "alert_early", "approve"
 APPROVE_RECONCILE, PUBLISH_RECONCILE = "approve_reconcile", "publish_reconcile"
 APPROVE_EXPIRY, PUBLISH_EXPIRY = "approve_expiry", "publish_expiry"
 """Tasks that a station also has if its round may wait for a user."""
+T = TypeVar("T")
 NOTHING_DUE = "nothing is due"
 FINAL = (CleantailError.exit_code, HeldError.exit_code)
 """Exit codes of errors for which a retry does not help: bad input or configuration, or a pending decision of a user."""
@@ -305,6 +307,11 @@ BY_NAME: Mapping[str, Station] = {station.name: station for station in (*STATION
 """Name -> station, of all stations and of ROLLBACK."""
 SHOWN: Mapping[str, Station] = {station.name: station for station in STATIONS if station.line is not _nothing}
 """Name -> station, of those that a pack shows."""
+
+
+def in_order(of_stations: Mapping[str, T]) -> Iterator[tuple[str, T]]:
+    """Yield the items of a mapping from names of stations, in the order of STATIONS."""
+    return ((station.name, of_stations[station.name]) for station in STATIONS if station.name in of_stations)
 
 
 def why_idle(station: str, plan: RunPlan) -> str | None:

@@ -107,6 +107,9 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 from airflow.sdk import DAG, Param, TaskGroup
@@ -133,6 +136,7 @@ from cleantail.rounds.stations import (
     RECLAIM,
     RECONCILE,
     ROLLBACK,
+    in_order,
 )
 from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
 from cleantail_airflow.task_ids import ALERT, OUTCOME
@@ -156,107 +160,130 @@ from cleantail_airflow.tasks.spark_tasks import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class TasksOf:
+    """Makes the tasks of the stations for one topic. A station that the topic does not need has none."""
+
+    topic: Topic
+    config_dir: str
+
+    @property
+    def of_topic(self) -> dict[str, Any]:
+        """Return the arguments of every operator except those that wait for a person."""
+        return {"topic": self.topic.topic, "config_dir": self.config_dir}
+
+    @property
+    def on_spark(self) -> dict[str, Any]:
+        """Return the arguments of the operators that start Spark: they take a slot of the pool."""
+        return {**self.of_topic, "pool": POOL}
+
+    def ingest(self) -> list[Any]:
+        source = self.topic.source
+        has_source = source.path or source.kafka or source.table
+        return [IngestOperator(task_id=INGEST, **self.on_spark)] if has_source else []
+
+    def convert_deletes(self) -> list[Any]:
+        """Return the task if a sink fills the topic's table."""
+        if self.topic.columns is None:
+            return []
+        return [ConvertDeletesOperator(task_id=CONVERT_DELETES, trigger_rule="none_failed", **self.on_spark)]
+
+    def evaluate(self) -> list[Any]:
+        return [EvaluateOperator(task_id=EVALUATE, trigger_rule="none_failed", **self.of_topic)]
+
+    def compact(self, evaluate: EvaluateOperator) -> list[Any]:
+        """Return the task, mapped over the work units that `evaluate` returns."""
+        compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **self.on_spark)
+        return [compact.expand(unit=evaluate.output)]
+
+    def check_quality(self) -> list[Any]:
+        """Return the check. If rounds may wait, `approve` follows, which is skipped if no approval is needed."""
+        may_wait = self.topic.waits_for_people
+        check = CheckQualityOperator(task_id=CHECK_QUALITY, publishes=not may_wait, **self.on_spark)
+        if not may_wait:
+            return [check]
+        early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
+        alert = AlertOperator(task_id=ALERT_EARLY, **early, **self.of_topic)
+        return [check, alert, self._approve(APPROVE, CHECK_QUALITY, "one_done")]
+
+    def publish(self) -> list[Any]:
+        """Return the task. It also runs after a red check (one_done), and after a skipped approval (all_done)."""
+        if self.topic.waits_for_people:
+            return [PublishOperator(task_id=PUBLISH, trigger_rule="all_done", **self.on_spark)]
+        by_check: dict[str, Any] = {"trigger_rule": "one_done", "after_publishing_check": True}
+        return [PublishOperator(task_id=PUBLISH, **by_check, **self.on_spark)]
+
+    def reconcile(self) -> list[Any]:
+        """Return the tasks if the topic is read from Kafka."""
+        if self.topic.source.kafka is None:
+            return []
+        reconcile = ReconcileOperator(task_id=RECONCILE, trigger_rule="all_done", **self.on_spark)
+        return [reconcile, *self._approval(RECONCILE, APPROVE_RECONCILE, PUBLISH_RECONCILE)]
+
+    def expire_tombstones(self) -> list[Any]:
+        """Return the tasks, which also run after failed ones.
+
+        If rounds may wait, `expire_tombstones` is skipped if it published nothing, for example while it waits.
+        """
+        expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **self.on_spark)
+        return [expire, *self._approval(EXPIRE_TOMBSTONES, APPROVE_EXPIRY, PUBLISH_EXPIRY)]
+
+    def reclaim(self) -> list[Any]:
+        return [ReclaimOperator(task_id=RECLAIM, trigger_rule="all_done", **self.on_spark)]
+
+    def _approval(self, source: str, approve: str, publish: str) -> list[Any]:
+        """Return the tasks that wait for an answer and publish, if rounds may wait."""
+        if not self.topic.waits_for_people:
+            return []
+        publishing = PublishOperator(task_id=publish, source=source, trigger_rule="one_done", **self.on_spark)
+        return [self._approve(approve, source, "all_done"), publishing]
+
+    def _approve(self, task_id: str, source: str, trigger_rule: str) -> ApproveOperator:
+        rule: dict[str, Any] = {"trigger_rule": trigger_rule}
+        return ApproveOperator(task_id=task_id, source=source, topic=self.topic, config_dir=self.config_dir, **rule)
+
+
+UPKEEP = (RECONCILE, EXPIRE_TOMBSTONES, RECLAIM)
+BOXES: Mapping[str, tuple[str, str]] = {
+    **dict.fromkeys((COMPACT, CHECK_QUALITY, PUBLISH), ("round", "A round: compact, check, publish")),
+    **dict.fromkeys(UPKEEP, ("upkeep", "Upkeep: keys deleted at the source, expired tombstones, space")),
+}
+"""Station -> the group of tasks in the grid that has it, and its tooltip."""
+
+
 def add_tasks(topic: Topic, config_dir: str) -> None:
-    """Add the tasks to the current DAG, in a chain. The tasks of `when_needed` come after all others."""
-    tasks = [*_source_tasks(topic, config_dir)]
-    with _group("round", "A round: compact, check, publish"):
-        tasks += _round_tasks(tasks[-1], topic, config_dir)
-    publish = tasks[-1]
-    with _group("upkeep", "Upkeep: keys deleted at the source, expired tombstones, space"):
-        reconciling = _reconcile_tasks(topic, config_dir)
-        tasks += [*reconciling, *_upkeep_tasks(topic, config_dir)]
-    for before, after in itertools.pairwise(tasks):
+    """Add the tasks to the current DAG: those of the stations in a chain, then those of `when_needed`."""
+    make, made = TasksOf(topic, config_dir), dict[str, list[Any]]()
+    of_stations: dict[str, Callable[[], list[Any]]] = {
+        INGEST: make.ingest,
+        CONVERT_DELETES: make.convert_deletes,
+        EVALUATE: make.evaluate,
+        COMPACT: lambda: make.compact(made[EVALUATE][0]),
+        CHECK_QUALITY: make.check_quality,
+        PUBLISH: make.publish,
+        RECONCILE: make.reconcile,
+        EXPIRE_TOMBSTONES: make.expire_tombstones,
+        RECLAIM: make.reclaim,
+    }
+    for box, stations in itertools.groupby(in_order(of_stations), lambda item: BOXES.get(item[0])):
+        with _group(*box) if box else nullcontext():
+            for station, tasks_of in stations:
+                made[station] = tasks_of()
+    chain = [task for tasks in made.values() for task in tasks]
+    for before, after in itertools.pairwise(chain):
         before >> after
-    publish >> tasks[-1]  # evaluate may skip expire_tombstones before publish has ended
-    if reconciling:  # also reconcile
-        publish >> next(task for task in tasks if task.task_id == EXPIRE_TOMBSTONES)
-        reconciling[-1] >> tasks[-1]
+    # evaluate may skip a task of the upkeep before the stations ahead of it have ended
+    late = [made[station] for station in (PUBLISH, *UPKEEP) if made[station]]
+    for number, earlier in enumerate(late):
+        for later in late[number + 2 :]:
+            earlier[-1] >> later[0]
     with _group("when_needed", "Only on request or if needed: rollback, a failed outcome, alerts"):
-        rollback = RollbackOperator(task_id=ROLLBACK, **_on_spark(topic, config_dir))
+        rollback = RollbackOperator(task_id=ROLLBACK, **make.on_spark)
         outcome = OutcomeOperator(task_id=OUTCOME, trigger_rule="one_failed", retries=0)
-        alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **_of_topic(topic, config_dir))
-    next(task for task in tasks if task.task_id == EVALUATE) >> rollback
-    [*tasks, rollback] >> outcome
-    [*tasks, rollback] >> alert
-
-
-def _source_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Return `ingest` if the topic has a source, `convert_deletes` if a sink fills its table, and `evaluate`."""
-    rule: dict[str, Any] = {"trigger_rule": "none_failed"}
-    tasks: list[Any] = []
-    if topic.source.path or topic.source.kafka or topic.source.table:
-        tasks.append(IngestOperator(task_id=INGEST, **_on_spark(topic, config_dir)))
-    if topic.columns is not None:
-        tasks.append(ConvertDeletesOperator(task_id=CONVERT_DELETES, **rule, **_on_spark(topic, config_dir)))
-    return [*tasks, EvaluateOperator(task_id=EVALUATE, **rule, **_of_topic(topic, config_dir))]
-
-
-def _round_tasks(evaluate: EvaluateOperator, topic: Topic, config_dir: str) -> list[Any]:
-    """Return `compact` to `publish`. The latter also runs after a red check (one_done).
-
-    If rounds may wait, `approve` is skipped when no approval is needed. `publish` runs then too (all_done).
-    """
-    spark = _on_spark(topic, config_dir)
-    compact = CompactOperator.partial(task_id=COMPACT, map_index_template="{{ task.partitions }}", **spark)
-    asks_nobody = not topic.waits_for_people
-    check = CheckQualityOperator(task_id=CHECK_QUALITY, publishes=asks_nobody, **spark)
-    tasks = [compact.expand(unit=evaluate.output), check]
-    if asks_nobody:
-        publish = PublishOperator(task_id=PUBLISH, trigger_rule="one_done", after_publishing_check=True, **spark)
-        return [*tasks, publish]
-    early: dict[str, Any] = {"trigger_rule": "one_done", "retries": 0, "early": True}
-    return [
-        *tasks,
-        AlertOperator(task_id=ALERT_EARLY, **early, **_of_topic(topic, config_dir)),
-        _approve(APPROVE, CHECK_QUALITY, "one_done", topic, config_dir),
-        PublishOperator(task_id=PUBLISH, trigger_rule="all_done", **spark),
-    ]
-
-
-def _reconcile_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Return `reconcile` for a topic read from Kafka, with its approval if rounds may wait."""
-    if topic.source.kafka is None:
-        return []
-    spark = _on_spark(topic, config_dir)
-    reconcile = ReconcileOperator(task_id=RECONCILE, trigger_rule="all_done", **spark)
-    if not topic.waits_for_people:
-        return [reconcile]
-    approve = _approve(APPROVE_RECONCILE, RECONCILE, "all_done", topic, config_dir)
-    return [
-        reconcile,
-        approve,
-        PublishOperator(task_id=PUBLISH_RECONCILE, source=RECONCILE, trigger_rule="one_done", **spark),
-    ]
-
-
-def _upkeep_tasks(topic: Topic, config_dir: str) -> list[Any]:
-    """Return `expire_tombstones` and `reclaim`, which also run after failed tasks.
-
-    If rounds may wait, `expire_tombstones` is skipped if it published nothing, for example while it waits.
-    """
-    spark = _on_spark(topic, config_dir)
-    expire = ExpireTombstonesOperator(task_id=EXPIRE_TOMBSTONES, trigger_rule="all_done", **spark)
-    reclaim = ReclaimOperator(task_id=RECLAIM, trigger_rule="all_done", **spark)
-    if not topic.waits_for_people:
-        return [expire, reclaim]
-    approve = _approve(APPROVE_EXPIRY, EXPIRE_TOMBSTONES, "all_done", topic, config_dir)
-    publish = PublishOperator(task_id=PUBLISH_EXPIRY, source=EXPIRE_TOMBSTONES, trigger_rule="one_done", **spark)
-    return [expire, approve, publish, reclaim]
-
-
-def _approve(task_id: str, source: str, trigger_rule: str, topic: Topic, config_dir: str) -> ApproveOperator:
-    rule: dict[str, Any] = {"trigger_rule": trigger_rule}
-    return ApproveOperator(task_id=task_id, source=source, topic=topic, config_dir=config_dir, **rule)
-
-
-def _of_topic(topic: Topic, config_dir: str) -> dict[str, Any]:
-    """Return the arguments of every operator except those that wait for a person."""
-    return {"topic": topic.topic, "config_dir": config_dir}
-
-
-def _on_spark(topic: Topic, config_dir: str) -> dict[str, Any]:
-    """Return the arguments of the operators that start Spark: they take a slot of the pool."""
-    return {**_of_topic(topic, config_dir), "pool": POOL}
+        alert = AlertOperator(task_id=ALERT, trigger_rule="all_done", **make.of_topic)
+    made[EVALUATE][0] >> rollback
+    [*chain, rollback] >> outcome
+    [*chain, rollback] >> alert
 
 
 def _group(name: str, tooltip: str) -> TaskGroup:

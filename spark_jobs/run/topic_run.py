@@ -57,6 +57,7 @@ from cleantail.rounds.stations import (
     Ingested,
     TopicOutcome,
     done,
+    in_order,
     why_idle,
 )
 from spark_jobs.convert import convert_deletes
@@ -200,21 +201,39 @@ class TopicRun:
 
         If nothing is due, `plan` stays None.
         """
+        for station, work in in_order({INGEST: self._ingest, EVALUATE: self._evaluate, COMPACT: self._stage}):
+            with self._at(station):
+                work()
+            if self.outcome.reason:
+                return
+
+    def _ingest(self) -> None:
+        require_known_evidence(kept_catalog(self.topic.platform), self.topic.platform)
         now_ms = self.request.now_ms
-        with self._at(INGEST):
-            require_known_evidence(kept_catalog(self.topic.platform), self.topic.platform)
-            ingested = ingest_topic(self.spark, self.topic, self.client, now_ms, self.silent_brokers)
-            self.outcome = replace(self.outcome, ingested=ingested)
-        with self._at(EVALUATE):
-            require_usable(self.topic)
-            plan = self._evaluate()
-        if not plan.has_work:
+        ingested = ingest_topic(self.spark, self.topic, self.client, now_ms, self.silent_brokers)
+        self.outcome = replace(self.outcome, ingested=ingested)
+
+    def _evaluate(self) -> None:
+        require_usable(self.topic)
+        asked = self.request
+        plan = evaluate_topic(
+            self.topic,
+            now_ms=asked.now_ms,
+            force=asked.force,
+            partition=asked.partition,
+            reconcile=asked.reconcile,
+        )
+        if plan.has_work:
+            self.plan = plan
+        else:
             self.outcome = replace(self.outcome, reason=NOTHING_DUE)
-            return
-        with self._at(COMPACT):
-            self.take(plan)
-            self._drop_branches_of_the_dead()
-            self.measured = self._measured(plan) if plan.units else None
+
+    def _stage(self) -> None:
+        plan = self.plan
+        assert plan is not None, "a topic without a plan ends at evaluate"
+        self.take(plan)
+        self._drop_branches_of_the_dead()
+        self.measured = self._measured(plan) if plan.units else None
 
     def take(self, plan: EvaluatedTopic) -> None:
         """Accept the plan of the run, and repair the checkpoints that are outside their log."""
@@ -261,9 +280,11 @@ class TopicRun:
             EXPIRE_TOMBSTONES: lambda: self._expire(run, plan.sweep),
             RECLAIM: self._reclaim,
         }
-        for station in (name for name in SHOWN if name in work and name in stations and why_idle(name, plan) is None):
+        for station, do in in_order({name: do for name, do in work.items() if name in stations}):
+            if why_idle(station, plan) is not None:
+                continue
             with self._at(station):
-                work[station]()
+                do()
             if self._loses_cores():
                 return
         with self._at(RECLAIM):
@@ -313,16 +334,6 @@ class TopicRun:
             self.table.drop_branches(
                 name for name in each(self.table.load().refs().keySet()) if name.startswith(of_run)
             )
-
-    def _evaluate(self) -> EvaluatedTopic:
-        request = self.request
-        return evaluate_topic(
-            self.topic,
-            now_ms=request.now_ms,
-            force=request.force,
-            partition=request.partition,
-            reconcile=request.reconcile,
-        )
 
     @contextmanager
     def _at(self, station: str) -> Iterator[None]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from cleantail.rounds.stations import STATIONS
 from tests.airflow_site import Site
 
 SPARK_TASKS = ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
@@ -33,6 +34,15 @@ def test_the_tasks_follow_the_way_of_the_data(dag: Any) -> None:
         "outcome": sorted([*SPARK_TASKS, "evaluate"]),
         "alert": sorted([*SPARK_TASKS, "evaluate"]),
     }
+
+
+def test_the_tasks_of_the_stations_are_in_the_order_of_the_table(site: Site) -> None:
+    site.topic("orders", source={"kafka": {"bootstrap.servers": "localhost:1"}}, publish="approve")
+    dag = site.dag("orders")
+    names = [station.name for station in STATIONS if station.name in dag.task_ids]
+    assert {*names} == {station.name for station in STATIONS} - {"convert_deletes"}
+    for before, after in itertools.pairwise(names):
+        assert before in dag.get_task(after).get_flat_relative_ids(upstream=True)
 
 
 def test_the_grid_shows_few_boxes_and_tasks_keep_their_names(dag: Any) -> None:

@@ -21,6 +21,7 @@ from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.spark_settings import SMALL_RUN
 from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
+from cleantail.rounds.stations import STATIONS
 from spark_jobs import run_station
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
@@ -94,6 +95,11 @@ def test_a_pack_takes_each_topic_through_its_stations_and_a_second_run_finds_not
     assert len([row for row in workshop.evidence(topics[0]) if row["outcome"] == "published"]) == 1
     code, _, outcomes = run(*topics, outcomes="packs/of-the-next-run.jsonl")
     assert code == 0
+    for file, last in (("of-this-run", "compact"), ("of-the-next-run", "reclaim")):
+        lines = map(json.loads, (workshop.platform().home / f"packs/{file}.jsonl").read_text().splitlines())
+        begun = [*dict.fromkeys(line["station"] for line in lines if line["topic"] == topics[0] and line["station"])]
+        assert begun == [station.name for station in STATIONS if station.name in begun]
+        assert {"ingest", "evaluate", last} <= {*begun}
     assert all(o["compacted"] is None and o["reclaimed"]["rewritten_files"] == 1 for o in outcomes.values())
     code, _, outcomes = run(*topics, outcomes="packs/of-the-third-run.jsonl")
     assert (code, {o["reason"] for o in outcomes.values()}) == (0, {"nothing is due"})
