@@ -131,7 +131,7 @@ def _configuration(
     try:
         platform = load_platform(config_dir, env)
         scanned = [*scan_topics(config_dir, env)]
-        files = [(file, in_its_sources(file, topic, platform)) for file, topic in scanned]
+        files = [(file, in_its_sources(file, topic)) for file, topic in scanned]
         groups = [*scan_groups(config_dir, env)]
     except ConfigError as e:
         text = "\n".join(e.locations) if config_dir.is_dir() else f"{config_dir.absolute()} is not a directory"

@@ -48,7 +48,7 @@ def check_config(call: Invocation) -> int:
         missing = Problem("", "no such directory", "it has one YAML file per topic; give its parent with --config")
         raise ConfigError(call.config / "topics", [missing])
     scanned = scan_topics(call.config)
-    files = [(file, in_its_sources(file, topic, call.platform)) for file, topic in scanned]
+    files = [(file, in_its_sources(file, topic)) for file, topic in scanned]
     topics = [(file, topic) for file, topic in files if isinstance(topic, Topic)]
     names = {topic.topic for _, topic in topics}
     read = partial(read_yaml, most_bytes=call.platform.limits.yaml_max_bytes)

@@ -45,7 +45,7 @@ from typing import Any
 
 from cleantail.config.alert_channels import Alert, FileAlert
 from cleantail.config.catalog import Catalog
-from cleantail.config.platform import Platform, PlatformSettings
+from cleantail.config.platform import PlatformSettings
 from cleantail.config.source_paths import MAGIC, path_problem, written_problem
 from cleantail.config.topic import DOCTOR_DAG, ID_CHARS, OWN_DAG, Topic, dag_id_of, default_table
 from cleantail.config.topic_checks import is_own
@@ -387,24 +387,24 @@ def _may_be_one(one: str, other: str) -> bool:
     return same_begin and (ends[0].endswith(ends[1]) or ends[1].endswith(ends[0]))
 
 
-def in_its_sources(file: Path, topic: Topic | ConfigError, platform: Platform) -> Topic | ConfigError:
+def in_its_sources(file: Path, topic: Topic | ConfigError) -> Topic | ConfigError:
     """Return the topic, or the error if a link leads its source.path out of the folders of sources. Reads the disk."""
     if isinstance(topic, ConfigError) or not topic.source.path:
         return topic
-    allowed = path_problem(topic.source.path, platform)
+    allowed = path_problem(topic.source.path, topic.platform)
     if allowed is None:
         return topic
     path, line = topic.source.path, line_of(("source", "path"), key_lines(file))
     return ConfigError(file, [Problem("source.path", not_allowed(path), allowed, path, line=line)])
 
 
-def platform_problems(topic: Topic, platform: PlatformSettings, home: Path) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yield what a topic names that the platform does not allow, each with its key path in the topic's file."""
-    path = topic.source.path
-    if path and (allowed := written_problem(path, home, platform.sources)):
+def platform_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
+    """Yield what a topic names that its platform does not allow, each with its key path in the topic's file."""
+    platform, path = topic.platform, topic.source.path
+    if path and (allowed := written_problem(path, platform.home, platform.sources)):
         yield _refused(("source", "path"), path, allowed)
-    yield from _kafka_problems(topic, platform)
-    yield from _table_problems(topic, platform)
+    yield from _kafka_problems(topic)
+    yield from _table_problems(topic)
     for number, alert in enumerate(topic.alerts):
         if allowed := connection_problem(alert, platform):
             yield _refused(("alerts", number, "conn_id"), getattr(alert, "conn_id", None), allowed)
@@ -438,20 +438,20 @@ def _listed_text(what: str, key: str, names: Sequence[str]) -> str:
     return f"{what} that platform.{key} in defaults.yaml lists: {', '.join(names) or 'none'}; list it there"
 
 
-def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
+def _kafka_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
     """Yield what source.kafka names that the platform does not allow.
 
     Through another connection a topic's YAML could show what that login may read. With another address it could make
     Cleantail connect to any host.
     """
-    kafka = topic.source.kafka
+    kafka, platform = topic.source.kafka, topic.platform
     if kafka is None:
         return
     conn_id = kafka.connection
     if conn_id and (allowed := _unlisted(conn_id, "kafka_connections", platform.kafka_connections)):
         yield _refused(("source", "kafka", "connection"), conn_id, allowed)
     if conn_id:
-        yield from _access_problems(topic, conn_id, platform)
+        yield from _access_problems(topic, conn_id)
     servers, names = kafka.bootstrap_servers or "", platform.kafka_servers
     if servers and "*" not in names and not set(servers.split(",")) <= set(names):
         listed = ", ".join(names) or "none"
@@ -459,10 +459,10 @@ def _kafka_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[
         yield _refused(("source", "kafka", ADDRESS), servers, allowed)
 
 
-def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
+def _access_problems(topic: Topic, conn_id: str) -> Iterator[tuple[KeyPath, Problem]]:
     """Yield what the connection may not read (platform.kafka_access)."""
     group = topic.source.kafka.group_id if topic.source.kafka else None
-    for name, access in platform.kafka_access.items():
+    for name, access in topic.platform.kafka_access.items():
         if not is_listed(conn_id, (name,)):
             continue
         for key, text, listed in (("topic", topic.kafka_topic, access.topics), ("group.id", group, access.groups)):
@@ -475,12 +475,12 @@ def _access_problems(topic: Topic, conn_id: str, platform: PlatformSettings) -> 
                 yield _refused(("source", "kafka", key), text, allowed)
 
 
-def _table_problems(topic: Topic, platform: PlatformSettings) -> Iterator[tuple[KeyPath, Problem]]:
+def _table_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
     """Yield what source.table names that the platform does not allow.
 
     It could show any table that the platform may read.
     """
-    table = topic.source.table
+    table, platform = topic.source.table, topic.platform
     if table is None:
         return
     if table.catalog is not None and table.catalog not in platform.source_catalogs:

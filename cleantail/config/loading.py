@@ -267,10 +267,9 @@ def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     # any name gives a default table: a missing `topic` is then one problem, and a missing `table` not a second one
     name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
-    topic = validate(Topic, data, file)
-    of_group = problems_in_group(topic, topic_yaml, defaults.awaited)
-    require_none(file, [*platform_problems(topic, platform, defaults.home), *of_group])
-    return topic.on(defaults.platform, Layers(topic_yaml, defaults.written))
+    topic = validate(Topic, data, file).on(defaults.platform, Layers(topic_yaml, defaults.written))
+    require_none(file, [*platform_problems(topic), *problems_in_group(topic, topic_yaml, defaults.awaited)])
+    return topic
 
 
 def scan_group_files(
