@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -25,8 +25,7 @@ from cleantail.lake.catalogs import require_usable
 from cleantail.lake.pending_input import is_table_read, table_source_of
 from cleantail.rounds.station_results import (
     INGEST_RESULT_JSON,
-    KAFKA_INGEST_RESULT_JSON,
-    TABLE_INGEST_RESULT_JSON,
+    FileIngestResult,
     IngestResult,
     KafkaIngestResult,
     TableIngestResult,
@@ -221,24 +220,23 @@ class IngestAnswer:
     """Answer of `ingest`: the result as JSON, and the same as lines for people."""
 
     topic: Topic
-    result: Mapping[str, Any]
+    result: IngestResult
     lines: Sequence[str]
-    warnings: Sequence[str]
 
     def document(self) -> dict[str, Any]:
-        return {"topic": self.topic.topic, **self.result}
+        return {"topic": self.topic.topic, **INGEST_RESULT_JSON.plain(self.result)}
 
     def tell(self, page: Page) -> None:
         for line in self.lines:
             page.line(line)
-        for text in self.warnings:
+        for text in self.result.warnings:
             page.warning(text)
 
 
-def read_from_files(topic: Topic, result: IngestResult) -> IngestAnswer:
+def read_from_files(topic: Topic, result: FileIngestResult) -> IngestAnswer:
     files = [f"{f.file}: {'already in the table, nothing added' if f.skipped else 'appended'}" for f in result.files]
     end = f"{topic.topic}: {counted(result.records, 'record')} appended"
-    return IngestAnswer(topic, INGEST_RESULT_JSON.plain(result), [*files, end], result.warnings)
+    return IngestAnswer(topic, result, [*files, end])
 
 
 def read_from_kafka(topic: Topic, result: KafkaIngestResult, origin: str = "") -> IngestAnswer:
@@ -246,7 +244,7 @@ def read_from_kafka(topic: Topic, result: KafkaIngestResult, origin: str = "") -
     logs = [f"partition {p.partition}: read from offset {p.from_offset} to {p.to_offset}" for p in result.partitions]
     origin = origin or f"from {result.kafka_topic} in Kafka"
     end = f"{topic.topic}: {counted(result.records, 'record')} appended {origin}"
-    return IngestAnswer(topic, KAFKA_INGEST_RESULT_JSON.plain(result), [*logs, end], result.warnings)
+    return IngestAnswer(topic, result, [*logs, end])
 
 
 def read_from_table(topic: Topic, result: TableIngestResult) -> IngestAnswer:
@@ -259,4 +257,4 @@ def read_from_table(topic: Topic, result: TableIngestResult) -> IngestAnswer:
     else:
         appended = f"{counted(result.records, 'record')} appended from {result.table}"
         lines.append(f"{topic.topic}: {appended} up to snapshot {result.snapshot_id}")
-    return IngestAnswer(topic, TABLE_INGEST_RESULT_JSON.plain(result), lines, result.warnings)
+    return IngestAnswer(topic, result, lines)

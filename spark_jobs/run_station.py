@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -37,7 +36,7 @@ from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, setting
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_of_run, require_past
 from cleantail.lake.exchange import is_address, read_numbered, write_numbered
-from cleantail.lake.foreign_errors import DEBUG_VARIABLE, explained, stack_of
+from cleantail.lake.foreign_errors import explained, shows_stacks, stack_of
 from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
 from cleantail.rounds.checked_round import (
     CHECK_REQUEST_JSON,
@@ -50,9 +49,8 @@ from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
 from cleantail.rounds.station_results import (
     INGEST_RESULT_JSON,
-    KAFKA_INGEST_RESULT_JSON,
     RECLAIM_RESULT_JSON,
-    TABLE_INGEST_RESULT_JSON,
+    IngestResult,
 )
 from cleantail.rounds.stations import (
     BY_NAME,
@@ -204,7 +202,7 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
         result, code = {"ok": False, "error": str(e)}, e.exit_code
         logger.error("%s", e)
     except Exception as e:
-        if os.environ.get(DEBUG_VARIABLE):
+        if shows_stacks():
             raise
         error = explained(e)
         logger.error("%s\n%s", error or "a defect of Cleantail", stack_of(e))
@@ -273,6 +271,10 @@ def _resolve(arguments: argparse.Namespace) -> Job:
 
 def _ingest(job: Job) -> Document:
     """Append new records of the topic's source, each exactly once: the named files, else Kafka or the sink's table."""
+    return dict(INGEST_RESULT_JSON.plain(_ingested(job)))
+
+
+def _ingested(job: Job) -> IngestResult:
     topic, platform, given = job.topic, job.topic.platform, job.arguments
     if given.file:
         require_readable(given.file)
@@ -281,19 +283,17 @@ def _ingest(job: Job) -> Document:
         from spark_jobs.round.intake.ingest import ingest_files
 
         encoding = given.encoding or topic.source.encoding
-        appended = ingest_files(session(), topic, files, encoding, _silent, given.any_topic, run_ms=job.now_ms)
-        return dict(INGEST_RESULT_JSON.plain(appended))
+        return ingest_files(session(), topic, files, encoding, _silent, given.any_topic, run_ms=job.now_ms)
     if topic.source.table is not None:
         session = job.session("ingest")
         from spark_jobs.round.intake.source_table_reading import read_source_table
 
-        of_table = read_source_table(session(), topic, job.now_ms, _silent)
-        return dict(TABLE_INGEST_RESULT_JSON.plain(of_table))
+        return read_source_table(session(), topic, job.now_ms, _silent)
     settings = _client_settings(job)
     session = job.session("ingest")
     from spark_jobs.round.intake.kafka_reading import read_topic
 
-    return dict(KAFKA_INGEST_RESULT_JSON.plain(read_topic(session(), topic, settings, job.now_ms, _silent)))
+    return read_topic(session(), topic, settings, job.now_ms, _silent)
 
 
 def _convert_deletes(job: Job) -> Document:

@@ -146,9 +146,14 @@ FULL_DISK = (
 )
 
 
+def shows_stacks() -> bool:
+    """Return whether the user wants the stack of every error (DEBUG_VARIABLE)."""
+    return bool(os.environ.get(DEBUG_VARIABLE))
+
+
 def explained(error: Exception) -> CleantailError | None:
     """Return the error as a Cleantail error. None if it is a defect of Cleantail: then the stack is needed."""
-    if os.environ.get(DEBUG_VARIABLE):
+    if shows_stacks():
         return None
     if _FULL.search(_whole_text(error)):
         file = f"{_os_text(error)}: " if isinstance(error, OSError) and error.filename is not None else ""

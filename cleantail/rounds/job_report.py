@@ -1,7 +1,7 @@
-"""The report of a Spark job, as tasks, metrics and lineage read it.
+"""The report of a Spark job: the one type in which tasks, metrics and lineage read the result of any job.
 
-Each job of a topic writes its own type of result as one JSON object. A field has the same name and meaning in all of
-them, so JobReport parses any of them.
+A job of a topic writes what its station did as one JSON object, and a task returns that object unchanged as its XCom.
+It may have more than Airflow needs: users see it. A field of JobReport has the same name and meaning in all of them.
 """
 
 from __future__ import annotations

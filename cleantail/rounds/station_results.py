@@ -34,7 +34,7 @@ class IngestedFile:
 
 
 @dataclass(frozen=True, slots=True)
-class IngestResult:
+class FileIngestResult:
     """The files to ingest, how many records were appended, and warnings for the user."""
 
     files: tuple[IngestedFile, ...]
@@ -87,9 +87,9 @@ class TableIngestResult:
     ok: bool = True
 
 
+IngestResult = FileIngestResult | KafkaIngestResult | TableIngestResult
+"""What an ingestion did, by the kind of its source. All have `records`, `warnings` and `ok`."""
 INGEST_RESULT_JSON: Codec[IngestResult] = Codec(IngestResult)
-KAFKA_INGEST_RESULT_JSON: Codec[KafkaIngestResult] = Codec(KafkaIngestResult)
-TABLE_INGEST_RESULT_JSON: Codec[TableIngestResult] = Codec(TableIngestResult)
 
 
 @dataclass(frozen=True, slots=True)

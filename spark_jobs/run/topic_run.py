@@ -44,7 +44,7 @@ from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked_round import CheckedRound, ExpiryRequest, RoundResult
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.run_plan import EvaluatedTopic
-from cleantail.rounds.station_results import IngestResult, KafkaIngestResult, TableIngestResult
+from cleantail.rounds.station_results import IngestResult
 from cleantail.rounds.stations import (
     COMPACT,
     EVALUATE,
@@ -130,7 +130,7 @@ def _converted(spark: SparkSession, topic: Topic) -> Ingested | None:
     return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
 
 
-def _ingested(result: IngestResult | KafkaIngestResult | TableIngestResult) -> Ingested:
+def _ingested(result: IngestResult) -> Ingested:
     return Ingested(result.records, result.warnings)
 
 

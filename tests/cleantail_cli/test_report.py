@@ -15,7 +15,7 @@ from cleantail.log.rules import LogMeasure
 from cleantail.log.triggers import decide
 from cleantail.rounds.checked_round import RoundResult, Verdict
 from cleantail.rounds.run_plan import PlannedLog
-from cleantail.rounds.station_results import RECLAIMED, IngestedFile, IngestResult, ReclaimResult
+from cleantail.rounds.station_results import RECLAIMED, FileIngestResult, IngestedFile, ReclaimResult
 from cleantail.rounds.stations import TopicOutcome
 from cleantail.watch.topic_states import TopicStatus
 from cleantail_cli import output, plan_command, round_commands, status_command
@@ -149,7 +149,7 @@ def test_a_plan_for_people_has_its_reasons(capsys):
 
 
 def test_ingested_files_are_listed(capsys):
-    result = IngestResult((IngestedFile("a", "1f", False), IngestedFile("b", "2e", True)), 3, ("w",))
+    result = FileIngestResult((IngestedFile("a", "1f", False), IngestedFile("b", "2e", True)), 3, ("w",))
     PEOPLE.show(read_from_files(TOPIC, result))
     out, err = capsys.readouterr()
     assert out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"

@@ -49,7 +49,7 @@ from cleantail.log.partition_state import (
 )
 from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.past_ingestions import INGEST, SOURCES, SourceFile, Sources
-from cleantail.rounds.station_results import IngestedFile, IngestResult
+from cleantail.rounds.station_results import FileIngestResult, IngestedFile
 from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import ignored_text
 from cleantail.sources.source_files import FileRange, file_state, require_unchanged
@@ -178,7 +178,7 @@ def ingest_files(
     any_topic: bool = False,
     lock_within_s: float | None = None,
     run_ms: int | None = None,
-) -> IngestResult:
+) -> FileIngestResult:
     """Append the files that are not in the table yet, in one commit.
 
     `any_topic`: accept lines of any topic. `lock_within_s`: time to wait for another ingestion of the topic; None waits
@@ -210,7 +210,7 @@ def ingest_files(
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
     notes = (ignored_text(file, names) for file, names in sorted(ignored.value.items()))
-    return IngestResult(rows, records, (*warnings, *notes))
+    return FileIngestResult(rows, records, (*warnings, *notes))
 
 
 def _present(topic: Topic, cache: DigestCache, given: Mapping[Path, str], now_ms: int) -> frozenset[str] | None:

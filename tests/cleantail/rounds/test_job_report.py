@@ -8,11 +8,9 @@ from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.station_results import (
     INGEST_RESULT_JSON,
-    KAFKA_INGEST_RESULT_JSON,
     RECLAIM_RESULT_JSON,
-    TABLE_INGEST_RESULT_JSON,
+    FileIngestResult,
     IngestedFile,
-    IngestResult,
     KafkaIngestResult,
     OffsetRange,
     ReclaimResult,
@@ -53,9 +51,9 @@ READ = OffsetRange(0, 3, 7)
 @pytest.mark.parametrize(
     ("job", "codec", "written", "read"),
     [
-        ("ingest", INGEST_RESULT_JSON, IngestResult((FILE,), 3), JobReport(records=3, files=(FILE,))),
-        ("ingest", KAFKA_INGEST_RESULT_JSON, KafkaIngestResult("orders", 4, 1, (READ,), (READ,)), JobReport(records=4)),
-        ("ingest", TABLE_INGEST_RESULT_JSON, TableIngestResult("a.b", 7, 5), JobReport(records=5, snapshot_id=7)),
+        ("ingest", INGEST_RESULT_JSON, FileIngestResult((FILE,), 3), JobReport(records=3, files=(FILE,))),
+        ("ingest", INGEST_RESULT_JSON, KafkaIngestResult("orders", 4, 1, (READ,), (READ,)), JobReport(records=4)),
+        ("ingest", INGEST_RESULT_JSON, TableIngestResult("a.b", 7, 5), JobReport(records=5, snapshot_id=7)),
         ("reclaim", RECLAIM_RESULT_JSON, ReclaimResult(("orphans",), 77), JobReport(reclaimed_bytes=77)),
     ],
     ids=["files", "kafka", "table", "reclaim"],
