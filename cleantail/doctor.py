@@ -108,7 +108,7 @@ def exit_code_of(findings: Iterable[Finding]) -> int:
     return 0 if not codes else OutsideError.exit_code if codes == {OutsideError.exit_code} else 2
 
 
-def examine(config_dir: Path, env: Mapping[str, str] = os.environ, access: Access = Access()) -> Iterator[Finding]:
+def examine(config_dir: Path, env: Mapping[str, str], access: Access = Access()) -> Iterator[Finding]:
     """Yield the finding of each check, in the order of a run's needs. Broken files do not hide others."""
     platform, topics = yield from _configuration(config_dir, env)
     if platform is None:

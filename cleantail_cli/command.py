@@ -120,7 +120,8 @@ class Command(CommandWithExamples):
         the default platform."""
         if self.checked and (self.configured or config.is_dir()):
             return load_platform(config)
-        return Platform(home=state_home(config, None, os.environ), config_dir=config.absolute())
+        home = state_home(config, None, os.environ)
+        return Platform(home=home, config_dir=config.absolute()).with_env(os.environ)
 
 
 class Group(CommandWithExamples, click.Group):

@@ -7,7 +7,6 @@ configuration, and writes to stdout. It is left out if no Airflow was set up her
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import textwrap
@@ -46,7 +45,8 @@ def doctor(call: Invocation, send_test: bool) -> int:
     """
     with call.output.progress() as progress:
         progress("examining the installation")
-        findings = _with_airflow(call.config, send_test) if airflow_is_set_up(os.environ) else _alone(call.config)
+        env = call.platform.env
+        findings = _with_airflow(call.config, send_test, env) if airflow_is_set_up(env) else _alone(call.config, env)
     call.output.show(Examination(findings))
     return exit_code_of(findings)
 
@@ -58,12 +58,12 @@ def airflow_is_set_up(env: Mapping[str, str]) -> bool:
     return find_spec("airflow") is not None and (configured or (home / "airflow.cfg").is_file())
 
 
-def _alone(config: Path) -> list[Finding]:
+def _alone(config: Path, env: Mapping[str, str]) -> list[Finding]:
     text = "no Airflow is set up here (AIRFLOW_HOME has no airflow.cfg): run this where its scheduler or a worker runs"
-    return [*examine(config), Finding("airflow", "", UNKNOWN, text)]
+    return [*examine(config, env), Finding("airflow", "", UNKNOWN, text)]
 
 
-def _with_airflow(config: Path, send_test: bool) -> list[Finding]:
+def _with_airflow(config: Path, send_test: bool, env: Mapping[str, str]) -> list[Finding]:
     """Return all findings of a process that reads connections as Airflow's own servers do."""
     arguments = [
         "-m",
@@ -74,7 +74,7 @@ def _with_airflow(config: Path, send_test: bool) -> list[Finding]:
     try:
         done = subprocess.run(
             [sys.executable, *arguments],
-            env={**os.environ, "_AIRFLOW_PROCESS_CONTEXT": "server"},
+            env={**env, "_AIRFLOW_PROCESS_CONTEXT": "server"},
             capture_output=True,
             text=True,
             encoding="utf-8",
@@ -85,7 +85,7 @@ def _with_airflow(config: Path, send_test: bool) -> list[Finding]:
     except (subprocess.TimeoutExpired, ValueError) as e:
         text = f"Airflow's part could not be examined: {type(e).__name__}"
         step = f"run `{Path(sys.executable).name} {' '.join(arguments)}` and read its error"
-        return [*examine(config), Finding("airflow", "", WRONG, text, step, OutsideError.exit_code)]
+        return [*examine(config, env), Finding("airflow", "", WRONG, text, step, OutsideError.exit_code)]
 
 
 @dataclass(frozen=True)

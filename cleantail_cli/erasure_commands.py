@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import getpass
-import os
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -246,7 +245,7 @@ def public_key(call: Invocation) -> int:
     """Print the public key of CLEANTAIL_CERTIFICATE_KEY, with which others verify certificates."""
     from cleantail.erasure.certificate import public_pem, signing_key
 
-    sys.stdout.write(public_pem(signing_key(os.environ)))
+    sys.stdout.write(public_pem(signing_key(call.platform.env)))
     return 0
 
 

@@ -56,7 +56,7 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     elif missing:
         with call.output.progress() as progress:
             progress("fetching jars")
-            fetch(directory, kinds, repositories)
+            fetch(directory, kinds, repositories, call.platform.env)
     call.output.show(Jars(spark, directory, listed_jars(kinds), fetched=bool(missing)))
     return 0
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 import threading
@@ -124,10 +123,14 @@ def tasks(tracker: Any) -> tuple[int, int]:
 @contextmanager
 def on_terminal() -> Iterator[Progress]:
     """Show the progress line on stderr. Silent if stderr is not a terminal that can redraw a line."""
-    if not sys.stderr.isatty() or os.environ.get("TERM") in ("dumb", "unknown"):
+    if not sys.stderr.isatty():
         yield SILENT
         return
     from rich.console import Console
+
+    if (console := Console(stderr=True, highlight=False)).is_dumb_terminal:
+        yield SILENT
+        return
     from rich.progress import BarColumn, SpinnerColumn, TextColumn, TimeElapsedColumn
     from rich.progress import Progress as Bar
 
@@ -135,7 +138,7 @@ def on_terminal() -> Iterator[Progress]:
         TextColumn(f"{{task.{name}}}", markup=False) for name in ("description", "fields[about]", "fields[counts]")
     ]
     columns = (SpinnerColumn(), texts[0], BarColumn(20), *texts[1:], TimeElapsedColumn())
-    with Bar(*columns, console=Console(stderr=True, highlight=False), transient=True, redirect_stdout=False) as bar:
+    with Bar(*columns, console=console, transient=True, redirect_stdout=False) as bar:
         task = bar.add_task("starting", total=None, about="", counts="")
         line = Line(lambda **changes: bar.update(task, **changes))
         try:

@@ -7,12 +7,11 @@ output prints.
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Protocol
 
@@ -165,11 +164,6 @@ def wrapped(text: str) -> str:
     return "\n".join(parts)
 
 
-def line_width(env: Mapping[str, str] = os.environ) -> int:
+def line_width() -> int:
     """Return COLUMNS if it is a number, else the terminal's width, else PIPE_COLUMNS; at least FEWEST_COLUMNS."""
-    variable = env.get("COLUMNS", "")
-    if variable.isdigit() and int(variable) > 0:
-        columns = int(variable)
-    else:
-        columns = shutil.get_terminal_size().columns if sys.stdout.isatty() else PIPE_COLUMNS
-    return max(columns, FEWEST_COLUMNS)
+    return max(shutil.get_terminal_size((PIPE_COLUMNS, 0)).columns, FEWEST_COLUMNS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -79,7 +78,7 @@ def restore(
             f"topic {topic} has keys or values of several columns, or a column that marks deletes (source.table): its "
             "table does not have the bytes that a topic in Kafka needs; nothing was written"
         )
-    settings = target_settings(bootstrap_server, connection, command_config, os.environ)
+    settings = target_settings(bootstrap_server, connection, command_config, call.platform.env)
     with call.output.progress() as progress:
         result = _restored(configured, request, settings, progress)
     call.output.show(Restored(configured, result))

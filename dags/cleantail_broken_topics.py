@@ -6,9 +6,7 @@ broken topics, and the error is here, in a file that has no DAG. It says file, l
 
 from __future__ import annotations
 
-import os
-
 from cleantail_airflow import refuse_broken_topics
 from cleantail_airflow.installation import config_dir
 
-refuse_broken_topics(config_dir(os.environ))
+refuse_broken_topics(config_dir())

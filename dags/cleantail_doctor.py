@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
 from cleantail_airflow import doctor_dag
 from cleantail_airflow.installation import config_dir
 
-doctor = doctor_dag(config_dir(os.environ))
+doctor = doctor_dag(config_dir())

@@ -5,9 +5,7 @@ A broken file has none: see cleantail_broken_topics.py.
 
 from __future__ import annotations
 
-import os
-
 from cleantail_airflow import topic_dags
 from cleantail_airflow.installation import config_dir
 
-globals().update(topic_dags(config_dir(os.environ)))
+globals().update(topic_dags(config_dir()))

@@ -176,9 +176,7 @@ def take(source: Path, directory: Path, kinds: Collection[str]) -> None:
             half.unlink(missing_ok=True)
 
 
-def fetch(
-    directory: Path, kinds: Collection[str], repositories: Sequence[str] = (), env: Mapping[str, str] = os.environ
-) -> None:
+def fetch(directory: Path, kinds: Collection[str], repositories: Sequence[str], env: Mapping[str, str]) -> None:
     """Fetch the jars of these kinds into the directory.
 
     Raises OutsideError if they cannot be fetched, and CleantailError if a jar differs from the list.

@@ -6,7 +6,6 @@ for the damage. The run shows that check_quality is red, and that no reader sees
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -39,4 +38,4 @@ def corrupted_dag(topic_name: str, config: Path) -> DAG:
     return dag
 
 
-corrupted = corrupted_dag(TOPIC, config_dir(os.environ))
+corrupted = corrupted_dag(TOPIC, config_dir())

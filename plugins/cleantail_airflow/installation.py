@@ -29,7 +29,7 @@ WITHOUT_CONFIG = (
 """What the pages show instead."""
 
 
-def config_dir(env: Mapping[str, str]) -> Path:
+def config_dir(env: Mapping[str, str] = os.environ) -> Path:
     """Return the directory of defaults.yaml and topics/ for the page and the pool, which no DAG file configures.
 
     It is CLEANTAIL_CONFIG, else the directory of the checkout, else NO_CONFIG.

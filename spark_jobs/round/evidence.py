@@ -104,9 +104,12 @@ def record_rows(platform: Platform, rows: Iterable[RowsOfTopic]) -> None:
 
 def _complete(rows: Iterable[RowsOfTopic]) -> list[EvidenceRow]:
     """Return the rows with their writer, the time, and the defaults of missing columns."""
-    common = EMPTY | columns_of(os.environ) | {"checked_at_ms": int(time.time() * 1000)}
-    of_topics = ({"topic": table.topic.topic, **row} for table, of_table in rows for row in of_table)
-    return [cast("EvidenceRow", common | row) for row in of_topics]
+    common = EMPTY | {"checked_at_ms": int(time.time() * 1000)}
+    return [
+        cast("EvidenceRow", common | columns_of(table.topic.platform.env) | {"topic": table.topic.topic, **row})
+        for table, of_table in rows
+        for row in of_table
+    ]
 
 
 @dataclass(slots=True)

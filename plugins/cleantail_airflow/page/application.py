@@ -18,7 +18,6 @@ GET  /metrics                                     for Prometheus (metrics_endpoi
 
 from __future__ import annotations
 
-import os
 import threading
 import time
 from collections.abc import Awaitable, Callable
@@ -190,7 +189,7 @@ def asked(
 def build_app() -> FastAPI:
     """Return the application for the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
-    app.state.content = content = PageContent(config_dir(os.environ), client_settings)
+    app.state.content = content = PageContent(config_dir(), client_settings)
     # Airflow's UI loads the menu's icon at its first page, so tables are read before a user opens our pages
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(with_headers)

@@ -79,7 +79,7 @@ class DoctorOperator(BaseOperator):
 
 def examine_all(config_dir: Path, context: Context | None, send_test: bool) -> Iterator[Finding]:
     """Yield the findings of every check. `context`: that of the task; None for a process with Airflow's database."""
-    yield from examine(config_dir, access=Access(with_login, client_settings, _master))
+    yield from examine(config_dir, os.environ, Access(with_login, client_settings, _master))
     yield from _channels(config_dir, context, send_test)
     step = "restart the API server after the installation, or set [api] base_url to the address of the UI"
     yield checked("plugin", "", step, _answer_of_page, _page_without_login, context)

@@ -10,7 +10,6 @@ sends them before it erases, and again after each topic, whose alerts may be ove
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -155,13 +154,14 @@ def _topics(config_dir: Path, named: str | None) -> tuple[list[Topic], list[str]
 
 def _environment(topic: Topic) -> dict[str, str]:
     """Return the environment of the command: that of a driver, the key that signs, and the login of the brokers."""
-    env = with_own_python({**of_driver(os.environ), **spark_environment(os.environ)})
-    if key := os.environ.get(CERTIFICATE_KEY):
+    own = topic.platform.env
+    env = with_own_python({**of_driver(own), **spark_environment(own)})
+    if key := own.get(CERTIFICATE_KEY):
         env[CERTIFICATE_KEY] = key
     kafka = topic.source.kafka
     if kafka is not None and kafka.connection is not None:
         extra = dict(client_settings(topic))
         env[f"AIRFLOW_CONN_{kafka.connection.upper()}"] = json.dumps({"conn_type": "kafka", "extra": extra})
     elif kafka is not None:
-        env |= {name: value for name, value in os.environ.items() if name.startswith("CLEANTAIL_KAFKA_")}
+        env |= {name: value for name, value in own.items() if name.startswith("CLEANTAIL_KAFKA_")}
     return env

@@ -67,8 +67,8 @@ class DriverHook(SparkSubmitHook):
 
     clear: Callable[[], None] | None = None
     """Deletes the report of an earlier driver. Called before a driver is started, not when a try reattaches to one."""
-    submit_env: Mapping[str, str] = {}
-    """The variables that spark-submit itself needs. A driver on a cluster does not get them."""
+    driver_env: Mapping[str, str] = {}
+    """The environment of spark-submit. A driver on a cluster has its own."""
 
     def submit(self, application: str = "", **kwargs: Any) -> str | None:
         """End the process of an earlier try on this machine, and start the driver.
@@ -79,7 +79,7 @@ class DriverHook(SparkSubmitHook):
             self.log.warning("process %s of an earlier try of this task was still running, and was ended", pid)
         if self.clear is not None:
             self.clear()
-        env = {**of_driver(os.environ), **self.submit_env, **(self._env_vars or {})}
+        env = {**self.driver_env, **(self._env_vars or {})}
         try:
             return super().submit(application, env=env, **kwargs)
         finally:  # a killed process does not reach this, and leaves its note
@@ -233,6 +233,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         self.private_folder: Path | None = None
         self.note: Path | None = None
         self.clear: Callable[[], None] | None = None
+        self.platform: Platform | None = None  # set when the task runs; no text of it has the environment
         self.reported_exit_code: int | None = None
 
     def arguments(self, context: Context) -> list[str]:
@@ -296,10 +297,11 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
     def _run_on(self, platform: Platform, connection: Any, on_cluster: bool, records: int | None) -> None:
         """Set the job's settings and environment. A driver on a cluster has its own environment."""
         self.conf = _submit_conf(platform, connection.host or "", records)
+        self.platform = platform
         if not on_cluster:
-            self.env_vars = spark_environment(os.environ)
+            self.env_vars = spark_environment(platform.env)
             return
-        self.conf = settings_for_cluster(platform, self.conf) | task_settings(os.environ)
+        self.conf = settings_for_cluster(platform, self.conf) | task_settings(platform.env)
         self.application = (
             f"{platform.spark.jobs.rstrip('/')}/{JOB_FILE.name}" if platform.spark.jobs else self.application
         )
@@ -318,7 +320,9 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     def _get_hook(self) -> DriverHook:
         hook = DriverHook.of(super()._get_hook())
-        hook.note, hook.clear, hook.submit_env = self.note, self.clear, spark_environment(os.environ)
+        hook.note, hook.clear = self.note, self.clear
+        if self.platform is not None:
+            hook.driver_env = {**of_driver(self.platform.env), **spark_environment(self.platform.env)}
         return hook
 
     @property

@@ -7,7 +7,6 @@ starts. Its slots are `log.cleaner.threads` of defaults.yaml: the number of Spar
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
 
 from airflow.listeners import hookimpl
@@ -40,7 +39,7 @@ def ensure_pool() -> None:
     """
     from airflow.models.pool import Pool
 
-    config = config_dir(os.environ)
+    config = config_dir()
     if config == NO_CONFIG and (pool := Pool.get_pool(POOL)):
         logger.info("pool %s keeps its slots, %d: %s", POOL, pool.slots, NOT_NAMED)
         return
