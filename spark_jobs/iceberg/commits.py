@@ -1,5 +1,5 @@
 """Commit changes of Iceberg tables through the JVM, and find out which changes the catalog accepted, whatever it
-answered. No other module commits (docs/architecture.md, decision 9).
+answered. No other module of the jobs sends a change; four stage their own (docs/architecture.md, decision 9).
 
 1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
 2. It is sent once, and only onto the metadata on which it was staged. Iceberg's own `commit` and `commitTransaction`
