@@ -14,7 +14,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import quoted
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
-from cleantail.lake import own_namespace
+from cleantail.lake import releases
 from cleantail.lake.catalogs import load_named, require_usable, side_due
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.lake.reclaim_plan import resolve_reclaim
@@ -101,7 +101,7 @@ def release(call: Invocation, topic: str, partition: int) -> int:
     """Unblock a partition: the next run retries it."""
     configured = call.topic(topic)
     now_ms = int(time.time() * 1000)
-    quarantine = own_namespace.release(configured, partition, getpass.getuser(), now_ms)
+    quarantine = releases.release(configured, partition, getpass.getuser(), now_ms)
     call.output.show(Released(configured, partition, quarantine))
     return 0
 

@@ -29,8 +29,9 @@ from cleantail.errors import CleantailError, HeldError, TableError
 from cleantail.human import be, counted
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
 from cleantail.lake.kept_facts import KeptFacts
-from cleantail.lake.own_namespace import current_releases, namespace_properties, readers_of, releases_of
+from cleantail.lake.own_namespace import namespace_properties, readers_of
 from cleantail.lake.reclaim_plan import resolve_reclaim
+from cleantail.lake.releases import current_releases, releases_of
 from cleantail.lake.table_metadata import TableFacts, history_of, require_partition, table_facts
 from cleantail.log.due_work import DueWork, resolve_due_work, resolve_reconcile
 from cleantail.log.log_state import LogState, keyless_note, resolve_log_state

@@ -27,7 +27,8 @@ from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP
 from cleantail.errors import TableError
 from cleantail.home.kept_texts import KeptTexts
 from cleantail.lake.catalogs import kept_catalog, load_table, metadata_locations
-from cleantail.lake.own_namespace import namespace_properties, readers_in, releases_in
+from cleantail.lake.own_namespace import namespace_properties, readers_in
+from cleantail.lake.releases import releases_in
 from cleantail.lake.table_metadata import TableFacts, table_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.quarantine import NO_RELEASES, Releases

@@ -11,7 +11,8 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.evaluate import read_facts
-from cleantail.lake.own_namespace import namespace_properties, readers_of, releases_of
+from cleantail.lake.own_namespace import namespace_properties, readers_of
+from cleantail.lake.releases import releases_of
 from cleantail.lake.table_metadata import added_files, history_of, live_files, properties_that_count
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import PartitionState, states_of_properties

@@ -29,8 +29,9 @@ from cleantail.kafka.table_position import look_in
 from cleantail.lake.catalogs import is_outdated, load_any, load_table, metadata_locations, open_catalog
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.kept_facts import partitioned_by_values
-from cleantail.lake.own_namespace import namespace_properties, readers_in, releases_in
+from cleantail.lake.own_namespace import namespace_properties, readers_in
 from cleantail.lake.recorded_rounds import load_evidence, read_evidence
+from cleantail.lake.releases import releases_in
 from cleantail.lake.table_metadata import table_facts
 from cleantail.log.quarantine import NO_RELEASES
 from cleantail.log.source_position import ReadPosition, SourcePosition

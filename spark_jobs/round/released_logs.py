@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from cleantail.lake.catalogs import kept_catalog
-from cleantail.lake.own_namespace import current_releases, forget_releases
+from cleantail.lake.releases import current_releases, forget_releases
 from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import Releases, lifted
 from spark_jobs.engine.deleted_versions import forget_all

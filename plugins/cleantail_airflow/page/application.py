@@ -38,7 +38,7 @@ from cleantail.config.topic import DOCTOR_DAG, dag_id_of
 from cleantail.errors import CleantailError, ConfigError, HeldError
 from cleantail.home.home_folder import site_of
 from cleantail.lake.foreign_errors import explained
-from cleantail.lake.own_namespace import release
+from cleantail.lake.releases import release
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import may_decide, require_approver
 from cleantail.rounds.evidence_row import clocks_differ

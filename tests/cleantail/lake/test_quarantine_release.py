@@ -9,10 +9,10 @@ import pytest
 
 from cleantail.config.loading import find_topic
 from cleantail.errors import CleantailError, OvertakenError
-from cleantail.lake import own_namespace
+from cleantail.lake import releases
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic, log_states, read_facts
-from cleantail.lake.own_namespace import (
+from cleantail.lake.releases import (
     PROPERTY_RELEASED,
     RELEASE_JSON,
     current_releases,
@@ -195,27 +195,27 @@ def test_topics_with_names_that_are_alike_do_not_meet(held, neighbours):
 
 
 def test_a_release_that_met_a_round_starts_over_on_the_new_quarantine(held, monkeypatch, caplog):
-    real, other = own_namespace.write_release, replace(HELD, attempts=4)
+    real, other = releases.write_release, replace(HELD, attempts=4)
 
     def late(*arguments):
-        monkeypatch.setattr(own_namespace, "write_release", real)
+        monkeypatch.setattr(releases, "write_release", real)
         write_states(held, p0=replace(STATE, checkpoint=6, quarantine=other))
         return real(*arguments)
 
-    monkeypatch.setattr(own_namespace, "write_release", late)
+    monkeypatch.setattr(releases, "write_release", late)
     assert release(held.topic, 0, "ann", 1) == other
     assert states(held)[0] == replace(STATE, checkpoint=6, quarantine=None)
     assert "release is tried again (1 of 5): cleantail.orders was changed meanwhile" in caplog.text
 
 
 def test_rounds_that_always_come_first_are_a_conflict(held, monkeypatch):
-    real, attempts, pauses = own_namespace.write_release, iter(range(100)), []
+    real, attempts, pauses = releases.write_release, iter(range(100)), []
 
     def late(*arguments):
         real(*arguments)
         write_states(held, p0=replace(STATE, quarantine=replace(HELD, attempts=10 + next(attempts))))
 
-    monkeypatch.setattr(own_namespace, "write_release", late)
+    monkeypatch.setattr(releases, "write_release", late)
     monkeypatch.setattr("tenacity.nap.time.sleep", pauses.append)
     with pytest.raises(OvertakenError, match="cleantail.orders was changed meanwhile"):
         release(held.topic, 0, "ann", 1)
@@ -306,7 +306,7 @@ def test_a_catalog_that_fails_after_the_commit_fails_no_round(held, monkeypatch,
     def fail(*_):
         raise OSError("secret")
 
-    monkeypatch.setattr("cleantail.lake.own_namespace.open_catalog", fail)
+    monkeypatch.setattr("cleantail.lake.releases.open_catalog", fail)
     forget_releases(held.topic, [])  # nothing to ask the catalog for
     assert caplog.text == ""
     forget_releases(held.topic, read.values())

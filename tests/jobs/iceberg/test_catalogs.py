@@ -16,7 +16,7 @@ from cleantail.config.catalog import Catalog
 from cleantail.config.platform import Platform
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.neighbours import require_separate_folder
-from cleantail.lake.own_namespace import current_releases
+from cleantail.lake.releases import current_releases
 from cleantail.watch.metadata_cache import MetadataCache
 from tests.jobs.catalog_sites import SECRET, site
 from tests.jobs.round.test_held_rounds import SHORT

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic
-from cleantail.lake.own_namespace import current_releases, release
+from cleantail.lake.releases import current_releases, release
 from spark_jobs.round.approvals import set_aside
 from spark_jobs.round.check import check_round
 from spark_jobs.round.make import compact_unit
