@@ -15,9 +15,9 @@ import click
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
-from cleantail.lake import own_namespace
+from cleantail.lake import reader_positions
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.records.latest_state import Latest, load_latest, log_ends, log_starts, set_position
+from cleantail.lake.records.latest_state import Latest, load_latest, log_ends, log_starts
 from cleantail.lake.records.shown_records import read_records, records_of
 from cleantail.lake.table_metadata import live_files, require_partition, snapshot_id_of
 from cleantail.log.horizons import Reader
@@ -174,7 +174,7 @@ _name = click.argument("name", metavar="NAME", help="The reader's name.")
 def set_reader(call: Invocation, topic: str, name: str, partition: int, offset: int, back: bool) -> int:
     """Register a reader, or move its position."""
     configured, catalog = _readers_of(call, topic)
-    set_position(catalog, configured, name, partition, offset, back=back)
+    reader_positions.set_position(catalog, configured, name, partition, offset, back=back)
     return _show_readers(call, configured, catalog)
 
 
@@ -194,8 +194,8 @@ def list_readers(call: Invocation, topic: str) -> int:
 def remove_reader(call: Invocation, topic: str, name: str, partition: int | None) -> int:
     """Remove a reader: tombstones no longer wait for it."""
     configured, catalog = _readers_of(call, topic)
-    if not own_namespace.remove(catalog, configured, name, partition):
-        names = sorted({r.name for r in own_namespace.registered(catalog, configured)})
+    if not reader_positions.remove(catalog, configured, name, partition):
+        names = sorted({r.name for r in reader_positions.registered(catalog, configured)})
         has = f"its readers are {', '.join(names)}" if names else "no reader is registered"
         raise CleantailError(f"topic {configured.topic} has no reader {name}: {has}")
     return _show_readers(call, configured, catalog)
@@ -214,7 +214,7 @@ def _readers_of(call: Invocation, name: str) -> tuple[Topic, Catalog]:
 
 
 def _show_readers(call: Invocation, topic: Topic, catalog: Catalog) -> int:
-    call.output.show(Readers(topic, own_namespace.registered(catalog, topic)))
+    call.output.show(Readers(topic, reader_positions.registered(catalog, topic)))
     return 0
 
 

@@ -82,19 +82,6 @@ PROPERTY_READER = "cleantail.reader."
 READER_JSON: Codec[Reader] = Codec(Reader)
 
 
-def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:
-    """Remove a reader from one log or from all. Returns the positions that it had."""
-    removed = [r for r in registered(catalog, topic) if r.name == name and partition in (None, r.partition)]
-    if removed:
-        write_properties(catalog, topic.own_namespace, {}, {property_of(r) for r in removed})
-    return removed
-
-
-def registered(catalog: Catalog, topic: Topic) -> tuple[Reader, ...]:
-    """Return the topic's readers by partition and name. Raises TableError as readers_of does."""
-    return readers_of(topic, namespace_properties(catalog, topic.own_namespace))
-
-
 def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...]:
     """Return the topic's readers by partition and name, from its namespace's properties.
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from cleantail.errors import ConflictError
+from cleantail.lake.reader_positions import set_position
 from cleantail.lake.records import shown_records
-from cleantail.lake.records.latest_state import set_position
 from cleantail.lake.records.log_records import log_records
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.stations import TopicOutcome

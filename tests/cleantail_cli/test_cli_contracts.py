@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cleantail.lake.own_namespace import registered
+from cleantail.lake.reader_positions import registered
 from cleantail_cli import main
 from cleantail_cli.parameters import CLOCK
 from docs_site.command_reference import parsed

@@ -35,6 +35,8 @@ RULE_MODULES = [
     "winners",
     "own_namespace",
     "latest_state",
+    "reader_positions",
+    "releases",
     "evaluate",
     "reclaim_plan",
     "run_plan",

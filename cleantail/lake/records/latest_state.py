@@ -3,14 +3,11 @@
 Combines clean tail and head, applies the topic's strategy, and leaves out tombstoned keys (semantics.md 2, hazard 3).
 Records without a key do not belong to a state. State and positions are from one snapshot: a reader that loads the state
 and then follows from the positions misses nothing and sees nothing twice.
-
-A reader also registers its position here. An impossible position is refused.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,12 +15,10 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import HEADERS, KEY, LEDGER_SUFFIX, OFFSET, ORDER, PARTITION, TIMESTAMP, VALUE
 from cleantail.errors import CleantailError
-from cleantail.lake.catalogs import load_any, load_table, open_catalog, require_undamaged
+from cleantail.lake.catalogs import load_any, load_table, open_catalog
 from cleantail.lake.manifest_entries import named_if_damaged
-from cleantail.lake.own_namespace import READER_JSON, property_of, registered, write_properties
 from cleantail.lake.records.log_records import log_records
-from cleantail.lake.table_metadata import live_files, properties_that_count, require_partition, table_facts
-from cleantail.log.horizons import Reader
+from cleantail.lake.table_metadata import live_files, properties_that_count
 from cleantail.log.log_state import kept_log_start
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.source_position import read_position_of, with_source_ends
@@ -190,68 +185,3 @@ def _ranks(remembered: Mapping[bytes, Rank], keys: pa.Array) -> Ranks:
     has, version, offset = (np.array(column)[known] for column in zip(*remembered.values(), strict=True))
     versions = Versions(has, version, np.zeros(len(has), np.bool_))
     return best_ranks(number.drop_null().to_numpy(), versions, offset, len(keys))
-
-
-NAME_CHARS = 100
-
-
-def set_position(
-    catalog: Catalog,
-    topic: Topic,
-    name: str,
-    partition: int,
-    offset: int,
-    now_ms: int | None = None,
-    *,
-    back: bool = False,
-) -> Reader:
-    """Register the reader, or move its position. Only `back` allows moving it backwards.
-
-    Raises CleantailError for an invalid name, for an offset outside the log, and for an offset below the reader's own.
-    A position beyond the log's end would never block anything. Raises TableError for a partition that the topic does
-    not have. If the topic has no records yet, any partition is allowed.
-    """
-    _require_name(name)
-    _require_in_log(catalog, topic, partition, offset)
-    if not back:
-        _require_ahead(registered(catalog, topic), name, partition, offset)
-    at_ms = int(time.time() * 1000) if now_ms is None else now_ms
-    reader = Reader(topic.topic, name, partition, offset, at_ms)
-    write_properties(catalog, topic.own_namespace, {property_of(reader): READER_JSON.text(reader)}, set())
-    return reader
-
-
-def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int) -> None:
-    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
-
-    from cleantail.lake.evaluate import log_states
-
-    try:
-        table = catalog.load_table(topic.table)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return
-    except Exception as e:
-        require_undamaged(topic.table, e)
-        raise
-    logs = {log.partition: log for log in log_states(topic, table_facts(table), 0)}
-    require_partition(topic, partition, logs)
-    log = logs.get(partition)
-    if log is not None and not log.log_start_offset <= offset <= log.log_end_offset:
-        raise CleantailError(
-            f"offset {offset} is not in partition {partition} of topic {topic.topic}; nothing was changed. A reader's "
-            f"next offset is from {log.log_start_offset} (log start) to {log.log_end_offset} (log end: all is read)"
-        )
-
-
-def _require_ahead(readers: Iterable[Reader], name: str, partition: int, offset: int) -> None:
-    position = next((r for r in readers if (r.name, r.partition) == (name, partition)), None)
-    if position is not None and offset < position.offset:
-        raise CleantailError(
-            f"reader {name} is at offset {position.offset} of partition {partition}: {offset} would move it back, "
-            "and tombstones in between may be gone; nothing was changed. To move it back, use --back (back=True)"
-        )
-
-
-def _require_name(name: str) -> None:
-    if not (0 < len(name) <= NAME_CHARS and name.isprintable()):
-        raise CleantailError(f"reader name {name!r} is not allowed: 1 to {NAME_CHARS} printable characters")

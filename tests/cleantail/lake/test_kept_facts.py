@@ -14,7 +14,7 @@ from cleantail.lake.catalogs import kept_catalog, open_catalog
 from cleantail.lake.evaluate import evaluate_topic, read_facts
 from cleantail.lake.kept_facts import FILE, FOLDER, KeptFacts
 from cleantail.lake.pending_input import new_files
-from cleantail.lake.records.latest_state import set_position
+from cleantail.lake.reader_positions import set_position
 from cleantail.lake.records.topic_columns import property_of_columns
 from cleantail.lake.releases import release
 from cleantail.log.partition_state import PROPERTY_INGESTED, Horizon, PartitionState, Quarantine

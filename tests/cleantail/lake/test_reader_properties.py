@@ -9,9 +9,9 @@ from cleantail.config.loading import load_platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.lake.own_namespace import PROPERTY_READER, registered, remove
-from cleantail.lake.records.latest_state import NAME_CHARS
-from cleantail.lake.records.latest_state import set_position as put
+from cleantail.lake.own_namespace import PROPERTY_READER
+from cleantail.lake.reader_positions import NAME_CHARS, registered, remove
+from cleantail.lake.reader_positions import set_position as put
 from cleantail.log.horizons import Reader, hold_offset, left_behind
 from cleantail.log.partition_state import PartitionState
 
@@ -97,7 +97,7 @@ def test_a_position_that_the_version_before_wrote_or_one_to_come_is_read(catalog
 
 
 def test_a_position_without_a_time_is_of_now(catalog, monkeypatch):
-    monkeypatch.setattr("cleantail.lake.records.latest_state.time.time", lambda: 1_234.5678)
+    monkeypatch.setattr("cleantail.lake.reader_positions.time.time", lambda: 1_234.5678)
     assert put(catalog, ORDERS, "a", 0, 5).at_ms == 1_234_567
 
 

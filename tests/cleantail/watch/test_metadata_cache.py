@@ -10,7 +10,7 @@ from cleantail.config.topic import Topic
 from cleantail.erasure.requests import APPROVED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
 from cleantail.errors import OutsideError
-from cleantail.lake.records.latest_state import set_position
+from cleantail.lake.reader_positions import set_position
 from cleantail.watch import metadata_cache
 from cleantail.watch.metadata_cache import ERRORS_LIVE_S, LOCATIONS_LIVE_S, UNLISTED_LIVE_S, MetadataCache
 from cleantail.watch.observed_table import ObservedTable

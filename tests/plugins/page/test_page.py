@@ -26,7 +26,7 @@ from cleantail.config.settings_in_force import settings_in_force
 from cleantail.erasure.store import ErasureStore
 from cleantail.home.home_folder import site_of
 from cleantail.lake.evaluate import read_facts
-from cleantail.lake.records.latest_state import set_position
+from cleantail.lake.reader_positions import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.commit_summaries import packed

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from cleantail.lake.records.latest_state import set_position
+from cleantail.lake.reader_positions import set_position
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from differential.broker import free_port
 from tests.airflow_site import Site
