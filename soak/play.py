@@ -231,7 +231,7 @@ class Player:
             if others:
                 machine.configure(self.dag, {"limits": {"pack.max.topics": 2, "run.max.packs": 1}}, kind="group")
             for n in range(others):
-                path = self.site.folder / f"{self.topic}-{0 if n < 4 else 'none'}.jsonl"
+                path = self.site.folder / f"{self.topic}-{0 if n < 4 else 'none*'}.jsonl"
                 table, source = f"{NAMESPACE}.{self.topic}_{n}", {"path": str(path)}
                 machine.configure(f"{self.topic}_{n}", topic | {"table": table, "source": source})
             machine.configure(self.topic, topic, self.configs.get("cleaner"))
