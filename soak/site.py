@@ -90,7 +90,7 @@ class Machine:
         catalog = platform["catalog"]
         properties = {**PATIENCE[catalog["type"]], **catalog.get("properties", {})}
         own = {"name": "cleantail", "namespace": NAMESPACE, "uri": address, "properties": properties}
-        self._platform = {**platform, "catalog": {**catalog, **own}}
+        self._platform = {**platform, "sources": [str(folder)], "catalog": {**catalog, **own}}
         for allow in (False, True):
             for kind in ("topics", "groups"):
                 (self.config_of(allow) / kind).mkdir(parents=True)
