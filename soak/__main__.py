@@ -128,8 +128,8 @@ class Soak:
         self.played += 1
         self.acts += player.acts
         self.commands += player.commands
-        result, seconds = "FINDING" if found else "ok", time.monotonic() - began
-        say(f"{topic}: {result}, {len(history.acts)} acts, {player.commands} commands, {seconds:.0f} s")
+        counts = f"{len(history.acts)} acts, {player.commands} commands, {time.monotonic() - began:.0f} s"
+        say(f"{topic}: {'FINDING' if found else 'ok'}, {counts}. {kind_of(found)}")
         return found
 
     def _save(self, name: str, history: History, found: str) -> None:

@@ -39,8 +39,7 @@ ANSWERS: dict[str, tuple[int, int | None]] = {
 None: the catalog's last). A request that is `late` is delivered after its answer."""
 PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")
 """Faults of the machine that sent the request: all of it is killed, only its driver is killed, or it is stopped."""
-PAUSED = ("orphan", "stop")
-"""Faults after which the request or its answer continues once the act's `meanwhile` has happened."""
+PAUSED = ("orphan", "stop")  # the request or its answer continues after the act's `meanwhile`
 DISK = ("full disk", "full home", "read-only home", "lost vectors", "cut vectors", "lost data", "cut data")
 """Faults of the disk from this request on, until the command ends."""
 

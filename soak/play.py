@@ -17,7 +17,7 @@ from soak.gateway import ANSWERS, DISK, PAUSED
 from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
-from soak.site import DIED, NAMESPACE, ROOT, Done, Site, now_ms
+from soak.site import DIED, LANDING, NAMESPACE, ROOT, Done, Site, now_ms
 
 CONFLICT, OUTSIDE, WRONG = 3, 4, 2
 REFUSED = (WRONG,)
@@ -231,7 +231,7 @@ class Player:
             if others:
                 machine.configure(self.dag, {"limits": {"pack.max.topics": 2, "run.max.packs": 1}}, kind="group")
             for n in range(others):
-                path = self.site.folder / f"{self.topic}-{0 if n < 4 else 'none*'}.jsonl"
+                path = self.site.folder / LANDING / f"{self.topic}-{0 if n < 4 else 'none*'}.jsonl"
                 table, source = f"{NAMESPACE}.{self.topic}_{n}", {"path": str(path)}
                 machine.configure(f"{self.topic}_{n}", topic | {"table": table, "source": source})
             machine.configure(self.topic, topic, self.configs.get("cleaner"))
@@ -292,7 +292,7 @@ class Player:
 
     def file(self, act: Act) -> Path:
         """Return the file of an act, in a landing folder that both machines see."""
-        file = self.site.folder / f"{self.topic}-{act.file}.jsonl"
+        file = self.site.folder / LANDING / f"{self.topic}-{act.file}.jsonl"
         file.write_text("".join(self.line(record) for record in act.records))
         return file
 

@@ -38,7 +38,7 @@ SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
 """Variables of the environment that a machine gets: the login of a staging platform's catalog and store."""
 LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
 PASSWORDS = {"POSTGRES_PASSWORD": "x", "AIRFLOW_DB_PASSWORD": "x", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
-WAREHOUSE, NAMESPACE, DISK = "warehouse", "cleantail_soak", "size=512m,mode=700"
+WAREHOUSE, LANDING, NAMESPACE, DISK = "warehouse", "landing", "cleantail_soak", "size=512m,mode=700"
 DIED, STUCK = -9, -1
 SPARK = {
     "spark.sql.adaptive.enabled": "false",
@@ -90,7 +90,7 @@ class Machine:
         catalog = platform["catalog"]
         properties = {**PATIENCE[catalog["type"]], **catalog.get("properties", {})}
         own = {"name": "cleantail", "namespace": NAMESPACE, "uri": address, "properties": properties}
-        self._platform = {**platform, "sources": [str(folder)], "catalog": {**catalog, **own}}
+        self._platform = {**platform, "sources": [str(folder / LANDING)], "catalog": {**catalog, **own}}
         for allow in (False, True):
             for kind in ("topics", "groups"):
                 (self.config_of(allow) / kind).mkdir(parents=True)
@@ -290,6 +290,7 @@ def running_site(
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
         folder.chmod(0o711)  # the database's user must be able to enter the folder
+        (folder / LANDING).mkdir()
         for place in (folder / WAREHOUSE, *(folder / f"home-{name}" for name in range(machines))):
             place.mkdir()
             if small_disk(place):
