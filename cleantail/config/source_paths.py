@@ -36,13 +36,13 @@ def roots_of(platform: Platform) -> list[Path]:
 
 
 def written_problem(pattern: str, home: Path, sources: Sequence[str]) -> str | None:
-    """Return what is allowed if a source.path is in no root by its text, else None. Does not read the disk."""
+    """Return the allowed values if the text of a source.path is outside all roots, else None. Reads no disk."""
     roots = [Path(os.path.normpath(home / root)) for root in sources]
     return None if _inside(beginning_of(pattern, home), roots) else _allowed_beginning(home, sources)
 
 
 def path_problem(pattern: str, platform: Platform) -> str | None:
-    """Return what is allowed if a source.path is in no root with links followed, else None."""
+    """Return the allowed values if a source.path, with links followed, is outside all roots, else None."""
     inside = _inside(beginning_of(pattern, platform.home).resolve(), roots_of(platform))
     return None if inside else _allowed_beginning(platform.home, platform.sources)
 

@@ -1,7 +1,7 @@
 """What a topic table remembers of each of its logs, and how a table property stores it. Pure.
 
 1. The state changes only in the commit that changes the data (semantics.md 3.2). A reader of the table sees both or
-   neither. Nothing in Airflow's database decides over data.
+   neither. Airflow's database decides nothing about data.
 2. The ledger of horizons has one entry for each round: (end offset, horizon). A tombstone has the horizon of the first
    round whose end offset is above it (semantics.md 3.3).
 3. A horizon is set once. Entries are added, and none is moved if delete.retention.ms changes (semantics.md 1.5).

@@ -8,7 +8,7 @@
    another answer.
 3. Airflow shows the question, and its database has the user who answered. But every user who may edit a DAG may also
    write the results of its tasks, or set a task to success. So the approval task stores the question, and later the
-   answer, in a property of Cleantail's own namespace. Publish reads only that.
+   answer, in a property of Cleantail's own namespace. `publish` reads only that property.
 4. If a topic names approvers, only they may approve, undo a round or release a log.
 5. A rejection takes the round's logs out of compaction and retention until a pause has passed. A failed check takes
    them out of compaction alone.

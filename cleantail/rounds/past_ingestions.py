@@ -1,4 +1,4 @@
-"""Ingestions in `main`'s history, and undoing one: the table as if its files had never come. Pure.
+"""Find ingestions in `main`'s history, and undo one: restore the table without its records. Pure.
 
 1. A commit is undone: its data files hold the records of all its source files together.
 2. `main` becomes the snapshot before it, followed by every append since, unchanged. Rewrites since are undone with it:
