@@ -151,8 +151,7 @@ class Soak:
 
 
 def kind_of(found: str) -> str:
-    """Return the beginning of a finding's text, without act, numbers and names. A shorter history must have the same
-    one."""
+    """Return the beginning of a finding's text, without act, numbers and names: a shorter one must be equal."""
     return re.sub(r"\d+|soak_\w+", "", found.partition(": ")[2].partition("\n")[0])[:50]
 
 

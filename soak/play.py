@@ -22,12 +22,10 @@ from soak.site import DIED, LANDING, NAMESPACE, ROOT, Done, Site, now_ms
 CONFLICT, OUTSIDE, WRONG = 3, 4, 2
 REFUSED = (WRONG,)
 SEVERE = ("away", "late")
-"""Wrong answers after which a command may give up: the catalog does not answer for long, or takes the commit too
-late."""
+"""Wrong answers after which a command may give up: a long time without answers, or a commit that is taken late."""
 FORMAT = "cleantail.format"
 CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
-"""A check of the topic's own, so that the branch of each round is committed: it is only committed if something reads
-it."""
+"""A check of the topic's own. It reads the branch of a round, so that the branch is committed."""
 FILES_OF_COMMAND = 4
 """Allowed average number of files without a snapshot per command: files of staged rounds and of failed tries."""
 BACKUP = "backup_of_another_user"
@@ -127,8 +125,7 @@ class Player:
             raise Finding(str(done))
 
     def again(self, act: Act) -> None:
-        """Ingest again, on another machine, a file that may not have been taken: each record must get in exactly
-        once."""
+        """Ingest again, on another machine, a file that may not have been taken: no record may be there twice."""
         done = self.run(replace(act, machine=(act.machine + 1) % len(self.site.machines), fault=None, meanwhile=()))
         if done.code:
             raise Finding(f"the next plain run does not heal it: {done}")
@@ -272,8 +269,7 @@ class Player:
         made.commit_transaction()
 
     def made_again(self, act: Act) -> None:
-        """The topic is deleted and created again. Its table refuses records of the new one, and another table takes
-        them."""
+        """The topic is deleted and created again. Its table refuses new records, another takes them."""
         before, partitions = self.rows(), len(self.broker.ends(self.topic))
         was_read = bool(before)
         self.broker.delete(self.topic)
@@ -328,8 +324,7 @@ class Player:
     # ---- the end
 
     def settle(self) -> None:
-        """Settle the topic by plain runs, and compare table, page, metrics and alerts with the records. Raises
-        Finding."""
+        """Settle the topic by plain runs, and compare all reports with the records. Raises Finding."""
         try:
             self._settle()
         except Exception as e:

@@ -37,8 +37,7 @@ def ingest(file: int, text: str, start: int = 0, machine: int = 0, how: str = ""
 
 
 def once(n: int) -> str:
-    """Return two records of a key that no later round processes: if the deletion of the first is lost, it stays
-    lost."""
+    """Return two records of a key that no later round processes: a lost deletion stays lost."""
     return f"once{n}=1 once{n}=2"
 
 
@@ -197,8 +196,7 @@ def vectors_of_rewritten_files() -> History:
 
 
 def thousand_topics() -> History:
-    """S15: 999 other topics share the DAG, and a run processes two. Each gets its turn, and tombstones expire in
-    time."""
+    """S15: 999 other topics share the DAG, and a run takes two: each gets its turn, tombstones expire in time."""
     turns = [dag(9000 * n) for n in (1, 2, 3)]
     return _history(
         Act("configure", configs={"others": 999}), ingest(1, "a=1 b=1 a"), *turns, ingest(2, "b=2", 3),

@@ -113,8 +113,7 @@ class Machine:
     def run(
         self, argv: Sequence[object], fault: Fault | None = None, allow_clock: bool = False, label: str | None = None
     ) -> Done:
-        """Run a command, with a fault at one of its requests. Repair the disk after it. `label`: the command's name in
-        points."""
+        """Run a command, with a fault at one of its requests. Then repair the disk. `label`: its name in points."""
         words = tuple(map(str, argv))
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
