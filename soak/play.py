@@ -472,7 +472,7 @@ def shrink(history: History, fails: Callable[[History], bool], say: Callable[[st
                 say(f"{len(acts)} acts still fail")
         size //= 2
     for n, act in enumerate(acts):
-        simplest: tuple[dict[str, Any], ...] = ({"meanwhile": ()}, {"fault": None})
+        simplest: tuple[dict[str, Any], ...] = ({"meanwhile": ()}, {"meanwhile": (), "fault": None})
         for simpler in simplest:
             changed = replace(act, **simpler)
             if changed != acts[n] and fails(with_acts([*acts[:n], changed, *acts[n + 1 :]])):

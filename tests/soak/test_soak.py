@@ -102,6 +102,12 @@ def test_a_failing_history_is_made_shorter_and_loses_the_faults_that_do_not_matt
     )
 
 
+def test_a_shrunk_act_keeps_its_fault_if_it_needs_what_happens_meanwhile():
+    """Without the fault, both would happen at the same time: such a history may fail once and pass later."""
+    act = Act("compact", fault=Fault("publish", "stop before"), meanwhile=(Act("rewrite"),))
+    assert shrink(History(1, 1, {}, (act,)), lambda each: bool(each.acts[0].meanwhile), lambda _: None).acts == (act,)
+
+
 def test_a_shorter_history_must_find_the_same():
     lost = "act 3, read on machine 0: Record(partition=0, offset=7) is lost\n\n0: ingest soak_1 -> 0"
     assert finding_kind(lost) == finding_kind("act 1, read on machine 1: Record(partition=1, offset=2) is lost")
