@@ -17,7 +17,7 @@ READERS = {
     "plugins/cleantail_airflow/tasks/doctor_task.py",
     # what belongs to no platform
     "cleantail/lake/foreign_errors.py",
-    "plugins/cleantail_airflow/page/exposition.py",
+    "plugins/cleantail_airflow/page/metrics_endpoint.py",
     # where a connection of Airflow fills in a login
     "plugins/cleantail_airflow/catalog_login.py",
     # settings that a library takes only from there
