@@ -11,7 +11,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import StringType
 
-from cleantail.lake.own_tables import FORMAT, PROPERTIES, append_to
+from cleantail.lake.own_tables import FORMAT_VERSION, PROPERTIES, append_to
 
 NAMES = [f"number_{n}" for n in range(20)]
 SCHEMA = pa.schema(
@@ -29,7 +29,7 @@ def rows(topic, count=2):
 def table(tmp_path):
     catalog = SqlCatalog("own", uri=f"sqlite:///{tmp_path}/catalog.db", warehouse=f"file://{tmp_path}")
     catalog.create_namespace("n")
-    return catalog.create_table("n.evidence", SCHEMA, properties=FORMAT | PROPERTIES)
+    return catalog.create_table("n.evidence", SCHEMA, properties=FORMAT_VERSION | PROPERTIES)
 
 
 def test_a_file_of_two_rows_takes_few_bytes(table):
