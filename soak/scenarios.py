@@ -288,7 +288,7 @@ def dead_worker_of_airflow() -> History:
 
 
 ORDER = (
-    rewrite_before_publication, same_file_on_two_machines, lost_answers, vectors_of_rewritten_files, run_of_airflow,
+    rewrite_before_publication, vectors_of_rewritten_files, lost_answers, same_file_on_two_machines, run_of_airflow,
     others_between_round_and_publish, upkeep_on_two_machines, killed_at_each_station, rounds_on_two_machines,
     strobing_clock, registered_twice, copies_and_contradictions, forgotten_tombstone, gaps_and_new_topics, many_keys,
     changing_policy, failing_parts, transactions, keys_of_other_bytes, restart_of_everything, slow_reader,
