@@ -325,5 +325,7 @@ def test_a_ledger_that_cannot_be_loaded_is_named(orders_table):
     with_ledger(orders_table, (MICROS, 0, 60_000, 1, NOW + 1))
     ledger = orders_table.catalog.load_table("cleantail.orders_deleted_versions")
     Path(ledger.metadata_location.removeprefix("file:")).unlink()
-    with pytest.raises(TableError, match=r"^table cleantail\.orders_deleted_versions is broken: its metadata is missing"):
+    with pytest.raises(
+        TableError, match=r"^table cleantail\.orders_deleted_versions is broken: its metadata is missing"
+    ):
         loaded(orders_table, **REMEMBERS)
