@@ -11,14 +11,13 @@ ROOT = Path(__file__).parents[2]
 FLOORS = (
     ("cleantail.human",),
     ("cleantail.errors",),
-    ("cleantail.codec", "cleantail.retries"),
+    ("cleantail.codec", "cleantail.formats", "cleantail.retries"),
     ("cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),
     ("cleantail.lake",),
-    ("cleantail.adopt", "cleantail.kafka"),
     ("cleantail.erasure",),
-    ("cleantail.kafka.restore_plan",),  # a restore leaves out erased keys
+    ("cleantail.adopt", "cleantail.kafka"),
     ("cleantail.watch", "cleantail.whatif", "cleantail.lineage", "cleantail.api"),
     ("cleantail.doctor",),
     ("spark_jobs.iceberg", "spark_jobs.quality"),
