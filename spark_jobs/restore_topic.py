@@ -36,6 +36,7 @@ from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.registrations import registered_twice
 from spark_jobs.engine.shared_logs import run_work
 from spark_jobs.engine.tasks import files_of, log_tasks, run_tasks, with_footers
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.snapshot_files import union_of
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.restore_tasks import (
@@ -153,7 +154,8 @@ class Restore:
         self.progress("reading back")
         verified = self._run(verify_log, denied, tasks, "read the restored records back")
         self._require_same_topic(plan.target)
-        require_denied(plan.target, branch, plan.pin.denied, denied_requests(self.table.topic))
+        denied_now = denied_requests(self.table.topic, texts(self.table.load().properties()))
+        require_denied(plan.target, branch, plan.pin.denied, denied_now)
         self.table.drop_branches([branch])
         return _result(plan, facts, compared, written, verified)
 

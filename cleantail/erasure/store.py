@@ -161,14 +161,22 @@ class ErasureStore:
         """Return the requests of a topic, or of all, oldest first."""
         return requests_of(self.events(topic))
 
-    def denied(self, topic: str) -> tuple[ErasureRequest, ...]:
+    def denied(self, topic: str, *, noted: bool = False) -> tuple[ErasureRequest, ...]:
         """Return the requests that make up the topic's denylist, oldest first.
 
-        Raises CleantailError if the secret is missing, or another one than that which made their marks."""
+        `noted`: the topic's table has PROPERTY_DENYLIST, so a request was approved. Raises TableError if no approved
+        request is known then: the events are lost. Raises CleantailError if the secret is missing, or another one than
+        that which made their marks."""
         events = self._load(ERASURES)
-        if events is None or _denied(topic) not in events.properties:
+        if not noted and (events is None or _denied(topic) not in events.properties):
             return ()
-        denied = tuple(request for request in requests_of(events_in(events, topic)) if request.denies)
+        requests = requests_of(events_in(events, topic)) if events is not None else []
+        if noted and not any(request.first(APPROVED) for request in requests):
+            raise TableError(
+                f"table {ERASURES} has no approved request of topic {topic}, and the topic's table has a denylist: it "
+                f"is unknown which keys were erased. Restore table {ERASURES}, or request these keys again"
+            )
+        denied = tuple(request for request in requests if request.denies)
         if denied:
             secret = ErasureSecret.from_environ(self._platform.env)
             for request in denied:

@@ -45,6 +45,7 @@ from cleantail.kafka.target_client import TargetBrokers
 from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.records.latest_state import log_ends, log_starts
 from cleantail.lake.table_metadata import live_files, snapshot_id_of
+from cleantail.log.partition_state import PROPERTY_DENYLIST
 from cleantail.log.segments import DataFile
 
 if TYPE_CHECKING:
@@ -200,14 +201,17 @@ def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, 
         return _first_run(table, topic, request, target, partitions, now_ms)
     branch, pin = begun
     _require_same(table, request, pin, now_ms)
-    require_denied(target, branch, pin.denied, denied_requests(topic))
+    require_denied(target, branch, pin.denied, denied_requests(topic, table.properties))
     require_whole(target)
     return RestorePlan(target, pin, branch, ())
 
 
-def denied_requests(topic: Topic) -> tuple[str, ...]:
-    """Return the ids of the requests whose erased keys stay out. Raises CleantailError without their secret."""
-    return tuple(request.id for request in ErasureStore(topic.platform).denied(topic.topic))
+def denied_requests(topic: Topic, properties: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the ids of the requests whose erased keys stay out. `properties`: of the topic's table.
+
+    Raises CleantailError without their secret, and TableError if the requests are lost."""
+    denied = ErasureStore(topic.platform).denied(topic.topic, noted=PROPERTY_DENYLIST in properties)
+    return tuple(request.id for request in denied)
 
 
 def _partitions(table: Table, request: RestoreRequest) -> int:
@@ -257,7 +261,7 @@ def _first_run(
         now_ms=now_ms,
         partitions=partitions,
         starts=log_starts(table, topic.config, snapshot_id),
-        denied=denied_requests(topic),
+        denied=denied_requests(topic, table.properties),
     )
     return RestorePlan(target, pin, None, files)
 

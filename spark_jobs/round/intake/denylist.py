@@ -73,10 +73,10 @@ class Denylist:
 
     @classmethod
     def of(cls, table: TopicTable) -> Denylist:
-        """Read the denylist. Raises CleantailError if it cannot be compared with keys."""
+        """Read the denylist. Raises CleantailError if it cannot be compared with keys, and TableError if it is lost."""
         version = texts(table.load().properties()).get(PROPERTY_DENYLIST)  # before the denylist itself
         store = ErasureStore(table.platform)
-        requests = store.denied(table.topic.topic)
+        requests = store.denied(table.topic.topic, noted=version is not None)
         return cls(version, _sent(table.spark.sparkContext, store, requests) if requests else None)
 
     def require_known(self, table: TopicTable, properties: Mapping[str, str]) -> None:

@@ -126,6 +126,35 @@ def test_another_secret_is_noticed_instead_of_finding_nothing(project, store):
         store_with(project, None).denied("orders")
 
 
+@pytest.mark.parametrize("loss", ["dropped", "rolled back"])
+def test_a_lost_table_of_requests_is_an_error_if_the_topics_table_has_a_denylist(store, loss):
+    add(store, ask(store, b"k0", topic="payments"), APPROVED)
+    table = store._load(erasure_store.ERASURES)
+    before = table.current_snapshot().snapshot_id
+    request = ask(store, b"k1")
+    add(store, request, APPROVED)
+    assert store.denied("orders", noted=True) == store.denied("orders") == tuple(store.requests("orders"))
+    if loss == "dropped":
+        table.catalog.drop_table(table.name())
+    else:
+        table.refresh().manage_snapshots().set_current_snapshot(before).commit()
+    with pytest.raises(TableError, match="cleantail_erasures has no approved request of topic orders, .* again"):
+        store.denied("orders", noted=True)
+    add(store, ask(store, b"k1", now_ms=NOW + 5), APPROVED)
+    assert found(store, b"k1") == [True]
+
+
+def test_a_denylist_without_its_property_is_read_if_the_topics_table_has_one(store):
+    request = ask(store, b"k1")
+    add(store, request, APPROVED)
+    table = store._load(erasure_store.ERASURES)
+    with table.transaction() as transaction:
+        transaction.remove_properties(*(name for name in table.properties if name.startswith("cleantail.denied.")))
+    assert [denied.id for denied in store.denied("orders", noted=True)] == [request.id]
+    add(store, request, LIFTED, NOW + 2)
+    assert store.denied("orders", noted=True) == ()
+
+
 def test_the_state_follows_from_the_events(store):
     request = ask(store, b"k1")
     for event, at_ms in ((APPROVED, 1), (HIDDEN, 2), (FAILED, 3)):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from cleantail.config.topic_table import ERASURES
 from cleantail.erasure.requests import APPROVED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
 from cleantail.watch import metrics
@@ -270,6 +271,23 @@ def test_without_the_secret_nothing_is_ingested_into_a_topic_with_erased_keys(wo
     code, _, err = workshop.run("ingest", topic, "--file", workshop.file("c.jsonl", [record(3, "gone", "marker")]))
     assert code == 2 and "CLEANTAIL_ERASURE_KEY is not set" in err
     assert values(workshop, topic) == [(0, "v"), (2, "w")]
+
+
+def test_without_the_events_of_requests_nothing_is_ingested_into_a_topic_with_erased_keys(workshop, deny):
+    topic = workshop.topic("denied-lost")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "kept", "v")]))
+    deny(topic, b"gone")
+    store = ErasureStore(workshop.platform())
+    events = store._load(ERASURES)
+    lost, moved = ".".join(events.name()), f"{events.name()[0]}.moved"  # other tests of the session need them again
+    events.catalog.rename_table(lost, moved)
+    try:
+        file = workshop.file("b.jsonl", [record(1, "gone", "marker"), record(2, "kept", "w")])
+        code, _, err = workshop.run("ingest", topic, "--file", file)
+        assert code == 2 and f"{ERASURES} has no approved request of topic {topic}" in err
+    finally:
+        events.catalog.rename_table(moved, lost)
+    assert values(workshop, topic) == [(0, "v")]
 
 
 @pytest.mark.parametrize(
