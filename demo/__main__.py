@@ -135,7 +135,7 @@ def _stop(console: Console, home: Home) -> None:
 
 def _run(console: Console, home: Home, inputs: list[Expected], started: float) -> bool:
     platform = load_platform(CONFIG, {"CLEANTAIL_HOME": str(home.path)})
-    console.print("starting Airflow, and Kafka beside it ...", style="dim")
+    console.print("starting Airflow and Kafka ...", style="dim")
     broker, port = home.broker, free_port()
     with ThreadPoolExecutor(1) as beside:
         sent = beside.submit(_start_kafka, broker, inputs)

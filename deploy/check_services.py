@@ -148,7 +148,7 @@ def check_reclaim(embedded: Side, services: Side, s3: Path) -> None:
         _say(side.name, str(done))
     compare(embedded, services, "reclaim")
     if orphan.exists() or not neighbour.exists():
-        raise Failed("the wrong files are left: an orphan, or not those beside the table")
+        raise Failed("the wrong files are left: the orphan is still there, or a file outside the table is gone")
 
 
 def _old_file(file: Path) -> Path:

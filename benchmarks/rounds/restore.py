@@ -50,7 +50,8 @@ COLUMNS = (
 NOTES = (
     "Bare producer: a process a core, its records in memory, in a loop; idempotent, acks=all, as the restore's.",
     "Its writing: the Spark tasks that read the table's files and write. Its reading back: those that compare each "
-    "record of the topic with the table's. As a whole: both, pinned and looked at before, in a session that runs.",
+    "record of the topic with the table's. As a whole: both, with the pin and the look at the log before them, in a "
+    "session that runs.",
     "The broker has the same cores, with Kafka's own options of the JVM. The last column is bare seconds over these.",
 )
 

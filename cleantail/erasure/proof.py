@@ -112,7 +112,7 @@ class TableScan:
         return frozenset(self.holding) | {manifest for manifest in self.entries if self.tainting(manifest)}
 
     def tainting(self, name: str) -> set[str]:
-        """Return the files of a manifest whose keys' bounds it must not have. A file that is no manifest has itself."""
+        """Return the files whose bounds of keys the manifest must not have. Of another file, return its own name."""
         entries = self.entries.get(name)
         if entries is None:
             return {name}
@@ -392,8 +392,8 @@ def _is_local(path: str) -> bool:
 def _download(stream: Any, copy: IO[bytes], columns: Sequence[KeyColumn]) -> None:
     """Copy the ends of a Parquet file and the chunks of these columns to the same places; the rest stays a hole.
 
-    The copy has no name in a folder, so that it ends with its process. An engine that reads a hole fails: zeros are no
-    page."""
+    The copy has no name in a folder, so that it ends with its process. An engine that reads a hole fails,
+    because a page does not begin with zeros."""
     import pyarrow.parquet as pq
 
     size = stream.seek(0, SEEK_END) or stream.tell()

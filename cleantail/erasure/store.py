@@ -136,8 +136,8 @@ class ErasureStore:
     def append_after(
         self, topic: str, made: Callable[[Sequence[ErasureEvent]], ErasureEvent | None]
     ) -> ErasureEvent | None:
-        """Record the event that is made of the topic's events, or none. No other event comes between the two: if one
-        does, the event is made again. An error of `made` is raised, and nothing is recorded."""
+        """Record the event that `made` returns for the topic's events, if it returns one. If another event came
+        meanwhile, call `made` again. An error of `made` is raised, and nothing is recorded."""
         table = self._events_table()
 
         def stage(transaction: Transaction) -> tuple[ErasureEvent | None]:

@@ -13,8 +13,8 @@ Versions by the other strategies:
    does not win for years (semantics.md 2, hazard 4). By LogAppendTime every timestamp counts.
 2. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
    headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
-3. By `order` the version is a whole number in the adopted table's column of that name. Null is no version (semantics.md
-   3.13).
+3. By `order` the version is a whole number in the adopted table's column of that name. Null counts as missing
+   (semantics.md 3.13).
 4. A version that exists but cannot be compared is unusable: a check counts and reports it.
 
 Rounds, checks and Python readers compare columns. The `latest` view and the side table of deleted versions compare in

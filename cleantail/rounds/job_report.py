@@ -1,4 +1,5 @@
-"""The report of a Spark job: the one type in which tasks, metrics and lineage read the result of any job.
+"""The report of a Spark job: the one type in which the tasks of a topic's DAG, metrics and lineage read the result of
+any job. The tasks of a group's DAG read the TopicOutcome of a pack instead, which has all stations of a topic.
 
 A job of a topic writes what its station did as one JSON object, and a task returns that object unchanged as its XCom.
 It may have more than Airflow needs: users see it. A field of JobReport has the same name and meaning in all of them.

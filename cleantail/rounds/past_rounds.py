@@ -299,7 +299,7 @@ def _log_of(row: EvidenceRow) -> tuple[str, str, int]:
 
 
 def _day_row(day: int, outcome: str, rows: Sequence[EvidenceRow]) -> EvidenceRow:
-    """Return the row of a day. The rows of checks whose round has an outcome only add their failed checks."""
+    """Return the row of a day. A check's row adds only its failed checks if its round has an outcome."""
     ends = [row for row in rows if outcome_of(row) != CHECKED]
     deleted: Counter[str] = sum((Counter(deleted_of(row)) for row in ends), Counter())
     saved = [saved_bytes for row in ends if (saved_bytes := row.get("saved_bytes")) is not None]

@@ -178,8 +178,9 @@ class TasksOf:
         return {**self.of_topic, "pool": POOL}
 
     def ingest(self) -> list[Any]:
+        """Return the task if runs read a source. Files of the defaults are not for a table that a sink fills."""
         source = self.topic.source
-        has_source = source.path or source.kafka or source.table
+        has_source = source.kafka or source.table or (source.path and self.topic.columns is None)
         return [IngestOperator(task_id=INGEST, **self.on_spark)] if has_source else []
 
     def convert_deletes(self) -> list[Any]:

@@ -797,7 +797,7 @@ def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: B
     in the base, with the same delete files.
 
     For deletion vectors Iceberg checks this by itself. For position deletes it checks only whether any were added.
-    That is correct since the returned snapshot, and too strict since the base.
+    From the returned snapshot on that check is correct. From the base on it would also refuse harmless commits.
     """
     now = int(iceberg.currentSnapshot().snapshotId())
     if now == base_snapshot_id:

@@ -6,7 +6,7 @@ import ast
 from pathlib import Path
 
 REPOSITORY = Path(__file__).parents[2]
-PACKAGES = ("cleantail", "cleantail_cli", "spark_jobs", "plugins")
+PACKAGES = ("cleantail", "cleantail_cli", "spark_jobs", "plugins", "embedded_airflow")
 READERS = {
     # where a process gets its configuration
     "cleantail/config/loading.py",
@@ -18,6 +18,8 @@ READERS = {
     # what belongs to no platform
     "cleantail/lake/foreign_errors.py",
     "plugins/cleantail_airflow/page/metrics_endpoint.py",
+    # where the processes of Airflow start
+    "embedded_airflow/supervisor.py",
     # where a connection of Airflow fills in a login
     "plugins/cleantail_airflow/catalog_login.py",
     # settings that a library takes only from there

@@ -66,8 +66,8 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
 
     from spark_jobs.round.evidence import append_rows, checked_rows, evidence_table
 
-    table: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders"))
     platform = load_platform(site.config)
+    table: Any = SimpleNamespace(topic=SimpleNamespace(topic="orders", platform=platform))
     append_rows(evidence_table(platform), table, checked_rows(CHECKED_ROUND_JSON.of_plain(checked, "XCom"), []))
 
 

@@ -65,8 +65,9 @@ def test_a_topic_without_a_source_path_has_no_ingest_task(site: Site) -> None:
 
 def test_a_topic_whose_table_a_sink_fills_has_its_deletes_converted_before_it_is_evaluated(site: Site) -> None:
     columns = {"partition": "p", "offset": "o", "key": "k"}
-    site.topic("orders", table="sinks.orders", columns=columns)
+    site.topic("orders", table="sinks.orders", columns=columns, source={"path": "landing/*.jsonl"})
     dag = site.dag("orders")
+    assert "ingest" not in dag.task_ids
     convert, evaluate = dag.get_task("convert_deletes"), dag.get_task("evaluate")
     assert (convert.upstream_task_ids, evaluate.upstream_task_ids) == (set(), {"convert_deletes"})
     assert (convert.trigger_rule, evaluate.trigger_rule, convert.pool) == ("none_failed",) * 2 + ("cleantail_spark",)
