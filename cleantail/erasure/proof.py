@@ -8,7 +8,7 @@ none is left. Neither uses a reader of the rounds:
    only these columns are downloaded.
 3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So it must be removed too
    if it names a file with an erased key, or a deleted file, whose keys cannot be read any more.
-4. Puffin files and delete files by position have no keys, nor has metadata, except in names of ingested files: those
+4. Puffin files and delete files by position have no keys. In metadata, only names of ingested files are searched: those
    are counted if a part of the name is an erased key. Any other object is *unread*, and prevents a proof.
 
 The scan shows that keys are absent from what was listed at one time. It does not cover other places.
@@ -160,7 +160,10 @@ class TableScan:
         """Return why this scan proves nothing; empty if it proves that no erased key is left."""
         left, reached = self.left(excluded), self.reached()
         orphans = [name for name in left if name not in reached]
-        wait = "and no snapshot has them. A commit that has just begun may need them: erase again after a day"
+        wait = (
+            "and no snapshot has them. A commit that has just begun may need them: erase again after a day. Move files "
+            "away that are older than the table, and those of an adopted table without cleantail.adopted.orphans=remove"
+        )
         found = [
             ("have an erased key, or bounds of its record", [name for name in left if name in reached]),
             (f"have an erased key, or bounds of its record, {wait}", orphans),
