@@ -138,14 +138,13 @@ def require_ready(topic: Topic, exclude: Sequence[str]) -> None:
 
 def require_known(topic: Topic, exclude: Sequence[str]) -> None:
     """Raise CleantailError for a name to exclude that the topic's tables do not have: a certificate would list it."""
-    from cleantail.lake.catalogs import kept_catalog, load_table, side_tables
+    from cleantail.erasure.request_files import excludable
 
-    tables = [load_table(kept_catalog(topic.platform), topic), *side_tables(topic).values()] if exclude else []
-    known = {"source", "versions"}.union(*(table.metadata.refs for table in tables if table is not None))
-    if unknown := sorted({*exclude} - (known - {"main"})):
+    known = excludable(topic) if exclude else set(exclude)
+    if unknown := sorted({*exclude} - known):
         raise CleantailError(
             f"--exclude {unknown[0]}: no table of topic {topic.topic} has a branch or tag of this name. Allowed are "
-            f"these: {', '.join(sorted(known - {'main'}))}"
+            f"these: {', '.join(sorted(known))}"
         )
 
 

@@ -21,6 +21,7 @@ from cleantail.erasure.requests import ErasureRequest, default_deadline_ms
 from cleantail.erasure.store import ErasureStore
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.human import moment_ms
+from cleantail.lake.catalogs import kept_catalog, load_table, side_tables
 
 FOLDER = "erasures"
 """The folder of CLEANTAIL_HOME with a folder for each topic that has such files."""
@@ -92,6 +93,11 @@ def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> Erasur
         raise CleantailError(f"{file} is not a request: a key is not base64, which its encoding names") from None
     if at_ms is None:
         raise CleantailError(f"{file} is not a request: deadline must be a time as 2026-12-24T00:00Z")
+    if asked.exclude and not {*asked.exclude} <= (known := excludable(topic)):
+        raise CleantailError(
+            f"{file} is not a request: exclude has a name that no branch or tag of the topic's tables has. Allowed are "
+            f"these: {', '.join(sorted(known))}"
+        )
     return store.request(
         topic.topic,
         keys,
@@ -101,6 +107,13 @@ def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> Erasur
         exclude=asked.exclude,
         tombstone=asked.tombstone,
     )
+
+
+def excludable(topic: Topic) -> set[str]:
+    """Return what a request may exclude: the branches and tags of the topic's tables, the source, and old versions."""
+    tables = [load_table(kept_catalog(topic.platform), topic), *side_tables(topic).values()]
+    refs = {name for table in tables if table is not None for name in table.metadata.refs}
+    return {"source", "versions"} | (refs - {"main"})
 
 
 def _problems(error: ValidationError) -> Sequence[str] | str:

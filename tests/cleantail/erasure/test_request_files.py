@@ -65,6 +65,7 @@ def test_files_that_are_not_complete_wait(topic, leave):
         pytest.param({"keys": ["marker"], "requested_by": "a", "marker": 1}, "it is JSON of another form", id="more"),
         pytest.param({"keys": ["marker!"], "encoding": "base64", "requested_by": "a"}, "not base64", id="no base64"),
         pytest.param({"keys": ["marker"], "requested_by": "a", "deadline": "soon"}, "deadline must be", id="deadline"),
+        pytest.param({"keys": ["k"], "requested_by": "a", "exclude": ["marker"]}, "source, versions", id="no such tag"),
     ],
 )
 def test_a_wrong_file_stays_and_is_named_without_its_content(topic, leave, content, problem):
