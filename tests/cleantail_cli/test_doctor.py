@@ -95,7 +95,7 @@ def test_without_a_configuration_the_next_step_is_init(run, project):
 
 def test_a_state_that_cannot_be_written_or_is_open_to_others_is_named(run, project, monkeypatch):
     (project / "home").mkdir(mode=0o755)
-    assert "is open to others" in run()[1]["state"]["text"]
+    assert "is open to users other than" in run()[1]["state"]["text"]
     (project / "file").write_text("")
     monkeypatch.setenv("CLEANTAIL_HOME", str(project / "file" / "home"))
     assert "cannot be written" in run()[1]["state"]["text"]

@@ -111,7 +111,8 @@ def test_retention_goes_on_in_a_log_that_is_held_back_for_a_record_without_a_key
 
 
 def test_small_files_of_a_side_table_become_one_and_its_metadata_stay_small(workshop, table_of, spark, monkeypatch):
-    topic = workshop.topic("keyless-many", {"cleantail.keyless.policy": "quarantine"})
+    at_once = {"cleantail.reclaim.deleted.ratio": 0}  # else the topic's own small files wait, and reclaim with them
+    topic = workshop.topic("keyless-many", {"cleantail.keyless.policy": "quarantine", **at_once})
     monkeypatch.setattr("spark_jobs.round.reclaim.MIN_FILES", 2)
     side, added = f"cleantail.{workshop.find(topic).table}_keyless", []
     for first in (0, 2, 4):
