@@ -109,7 +109,7 @@ Dealt = tuple[str, str, str]
 class Deck:
     """The choices of drawn histories: requests of a first ingestion, requests of later commands, and faults.
 
-    `hits`: (point, fault) -> how often it occurred. A fault whose request did not occur is dealt again.
+    `hits`: (point, fault) -> how often it occurred. A fault that met no request is dealt again.
     """
 
     first: Sequence[str] = FIRST

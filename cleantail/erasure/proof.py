@@ -374,8 +374,8 @@ def _source_names(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _parts(name: str) -> pa.Array:
-    """Return what a key may be in the name of a file: the name, its beginnings before a point, and its words; each also
-    as JSON text."""
+    """Return the parts of a file's name to compare with keys, also as JSON text: the name, its beginnings before a
+    point, and its words."""
     import pyarrow as pa
 
     stems = accumulate(name.split("."), "{}.{}".format)

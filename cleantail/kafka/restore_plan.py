@@ -207,7 +207,7 @@ def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, 
 
 
 def denied_requests(topic: Topic, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ids of the requests whose erased keys stay out. `properties`: of the topic's table.
+    """Return the ids of the requests whose erased keys stay out. `properties`: those of the topic's table.
 
     Raises CleantailError without their secret, and TableError if the requests are lost."""
     denied = ErasureStore(topic.platform).denied(topic.topic, noted=PROPERTY_DENYLIST in properties)

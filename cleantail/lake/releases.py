@@ -98,7 +98,7 @@ BY_CHARS = 40
 
 
 def release(topic: Topic, partition: int, by: str, now_ms: int) -> Quarantine:
-    """Lift the quarantine of one log and return what it was. The rest of its state stays.
+    """Lift the quarantine of one log, and return it. The rest of the log's state stays.
 
     `by` is the user's name, for the log. Raises CleantailError if the log is not in quarantine, TableError if the table
     or partition does not exist, OvertakenError if rounds were faster every time.

@@ -541,7 +541,7 @@ def _proof(scans: Scans, versions: Mapping[Place, ObjectVersions | None], exclud
     older = sorted({v.problem for v in versions.values() if v and v.problem})
     listed = [v for v in versions.values() if v and not v.unseen]
     named = [
-        f"{counted(scan.file_names, 'name')} of ingested files, of which a part is a key, in metadata of {scan.table}"
+        f"{counted(scan.file_names, 'name')} of ingested files with a key as a part, in metadata of {scan.table}"
         for scan in scans.values()
         if scan.file_names
     ]

@@ -29,6 +29,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.config.unholdable import ERASED
 from cleantail.errors import CleantailError
+from cleantail.formats import FORMAT, require_format
 from cleantail.home.home_folder import OWNER_FILE_MODE, exclusive, make_folder
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.foreign_errors import explained
@@ -126,7 +127,7 @@ class _Kept:
         with self.one_at_a_time:
             self.file = self.file or _new_file(self.home)
             # begins with a line break: a full disk may have cut the rows before
-            self.file.write("".join(f"\n{json.dumps(row)}\n" for row in rows))
+            self.file.write("".join(f"\n{json.dumps({'format': FORMAT, **row})}\n" for row in rows))
             self.file.flush()
             os.fsync(self.file.fileno())
             self.rows += rows
@@ -190,8 +191,13 @@ def append_left(platform: Platform) -> None:
         claimed = [
             claims.enter_context(file) for path in folder.glob("*.jsonl") if (file := _claimed(path)) is not None
         ]
-        _append_once(platform, [row for file in claimed for line in file if (row := _row(line)) is not None])
+        rows, read = list[EvidenceRow](), list[IO[str]]()
         for file in claimed:
+            with _left_if_outside():
+                rows += [row for line in file if (row := _row(line, file.name)) is not None]
+                read.append(file)
+        _append_once(platform, rows)
+        for file in read:
             Path(file.name).unlink(missing_ok=True)
 
 
@@ -207,11 +213,15 @@ def _claimed(path: Path) -> IO[str] | None:
     return None
 
 
-def _row(line: str) -> EvidenceRow | None:
-    """Return the row in a line. None if the line is empty or was cut: its writer got an error, or died."""
-    with contextlib.suppress(json.JSONDecodeError):
-        return cast("EvidenceRow", json.loads(line))
-    return None
+def _row(line: str, file: str) -> EvidenceRow | None:
+    """Return the row in a line. None if the line is empty or was cut: its writer got an error, or died. Raises
+    TableError for an unknown format."""
+    try:
+        row = json.loads(line)
+    except json.JSONDecodeError:
+        return None
+    require_format(file, "format", row.pop("format", FORMAT))
+    return cast("EvidenceRow", row)
 
 
 def _append_once(platform: Platform, rows: Sequence[EvidenceRow]) -> None:

@@ -26,11 +26,12 @@ from pyspark.core.broadcast import Broadcast
 from pyspark.sql import DataFrame
 
 from cleantail.codec import digest_of
-from cleantail.config.topic_table import KEY, OFFSET, PARTITION, UNHOLDABLE_SUFFIX
+from cleantail.config.topic_table import ERASURES, KEY, OFFSET, PARTITION, UNHOLDABLE_SUFFIX
 from cleantail.config.unholdable import ERASED
 from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.erasure.requests import ErasureRequest
 from cleantail.erasure.store import ErasureStore
+from cleantail.errors import TableError
 from cleantail.lake.catalogs import side_tables
 from cleantail.log.partition_state import PROPERTY_DENYLIST, LeftOut
 from spark_jobs.iceberg.commits import Load, change_properties, require_denylist
@@ -108,16 +109,18 @@ class Denylist:
 
 def denied_keys(table: TopicTable, ids: Collection[str]) -> SentKeys | None:
     """Return the keys of these requests of the topic; None without requests. Raises CleantailError if they cannot be
-    compared with keys."""
+    compared with keys, and TableError if a request is lost."""
     if not ids:
         return None
     store = ErasureStore(table.platform)
     requests = [request for request in store.requests(table.topic.topic) if request.id in ids]
+    if lost := sorted({*ids} - {request.id for request in requests}):
+        raise TableError(f"table {ERASURES} has no request {', '.join(lost)} of topic {table.topic.topic}: restore it")
     return _sent(table.spark.sparkContext, store, requests)
 
 
 MOST_SENT = 4
-"""Maximum number of topics whose keys an application keeps. A million keys have 48 MB, which Spark may move to disk."""
+"""Maximum number of topics whose keys an application keeps. A million keys take 48 MB, which Spark may move to disk."""
 FEW = 8
 """Keys that came later are sent by themselves while the others are so many times as many."""
 _sending = threading.Lock()

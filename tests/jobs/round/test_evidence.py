@@ -202,6 +202,23 @@ def test_rows_that_a_dead_process_kept_are_appended_once_and_those_of_a_live_one
     assert [*folder.iterdir()] == []
 
 
+def test_kept_rows_of_an_unknown_format_stay_for_the_version_that_knows_it(workshop, table_of, caplog):
+    separate(workshop, "kept_format")
+    table, platform = table_of(workshop.topic("kept-format")), workshop.platform()
+    with evidence.rows_kept(platform):
+        evidence.append_reclaim(table, 1, NOW)
+        [file] = (platform.home / evidence.KEPT_FOLDER).iterdir()
+        row = json.loads(file.read_text())
+    left = file.with_name("of-a-later-version.jsonl")
+    left.write_text(json.dumps(row | {"format": 2, "freed_bytes": 2}))
+    file.write_text(json.dumps(row | {"checked_at_ms": 3, "freed_bytes": 3}))
+    evidence.append_left(platform)
+    assert f"{left} has format=2" in caplog.text
+    assert [*file.parent.iterdir()] == [left]
+    assert sorted(row["freed_bytes"] for row in workshop.evidence(table.topic.topic)) == [1, 3]
+    left.unlink()  # other tests have the same home
+
+
 @pytest.mark.parametrize(
     ("error", "raised"),
     [

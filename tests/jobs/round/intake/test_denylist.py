@@ -11,11 +11,12 @@ import pytest
 from cleantail.config.topic_table import ERASURES
 from cleantail.erasure.requests import APPROVED, ErasureEvent
 from cleantail.erasure.store import ErasureStore
+from cleantail.errors import TableError
 from cleantail.watch import metrics
 from cleantail.watch.log_metrics import totals_of
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake import ingest, kafka_reading
-from spark_jobs.round.intake.denylist import note_denylist
+from spark_jobs.round.intake.denylist import denied_keys, note_denylist
 from tests.jobs.round.test_rounds import record
 from tests.segment_builders import batch, segment
 
@@ -271,6 +272,11 @@ def test_without_the_secret_nothing_is_ingested_into_a_topic_with_erased_keys(wo
     code, _, err = workshop.run("ingest", topic, "--file", workshop.file("c.jsonl", [record(3, "gone", "marker")]))
     assert code == 2 and "CLEANTAIL_ERASURE_KEY is not set" in err
     assert values(workshop, topic) == [(0, "v"), (2, "w")]
+
+
+def test_a_request_that_is_lost_after_a_restore_began_is_an_error(workshop, table_of):
+    with pytest.raises(TableError, match=r"has no request lost-request of topic erased-lost: restore it"):
+        denied_keys(table_of(workshop.topic("erased-lost")), ["lost-request"])
 
 
 def test_without_the_events_of_requests_nothing_is_ingested_into_a_topic_with_erased_keys(workshop, deny):
