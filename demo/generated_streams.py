@@ -1,4 +1,4 @@
-"""Generate inputs: customers whose changes arrive out of order, sensors, and files if there is no repository.
+"""Generate inputs: changes of customers that arrive out of order, sensors, and files if there is no repository.
 
 Deterministic: the same seed and `now_ms` give the same records.
 """

@@ -120,7 +120,7 @@ def may_be_rewritten(properties: Mapping[str, str]) -> bool:
 
 
 def lost_marks(properties: Mapping[str, str], history: MainHistory, table: str) -> Marks | None:
-    """Return the marks whose snapshots others removed from the history of `main`. None if it still has both.
+    """Return the marks if others removed the snapshot of one from the history of `main`. None if it still has both.
 
     Raises TableError if the marks cannot be read."""
     marks = marks_of(properties, table, history.table_uuid)
