@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 from py4j.java_gateway import JavaClass
 from py4j.protocol import Py4JJavaError
@@ -910,18 +911,50 @@ def replace_and_forget(
 
 
 def _forget_removed(jvm: Any, transaction: Any, summary: Mapping[str, str]) -> None:
-    table, removed = transaction.table(), jvm.java.util.ArrayList()
+    table = transaction.table()
     current = table.currentSnapshot()
-    for manifest in each(current.dataManifests(table.io())) if current is not None else ():
-        if manifest.hasDeletedFiles():
-            removed.add(manifest)
-    if removed.isEmpty():
+    if current is None:
         return
-    # of Guava, because Py4J passes no function of Python to Java
-    one_manifest = static(jvm, "com.google.common.base.Functions", "constant")("")
-    among_removed = getattr(JavaClass("com.google.common.base.Predicates", jvm._gateway_client), "in")(removed)
-    rewrite = within(transaction).rewriteManifests().clusterBy(one_manifest).rewriteIf(among_removed)
+    data, deletes = (
+        [manifest for manifest in each(manifests) if manifest.hasDeletedFiles()]
+        for manifests in (current.dataManifests(table.io()), current.deleteManifests(table.io()))
+    )
+    if not data and not deletes:
+        return
+    rewrite = within(transaction).rewriteManifests()
+    if data:
+        removed = jvm.java.util.ArrayList()
+        for manifest in data:
+            removed.add(manifest)
+        # of Guava, because Py4J passes no function of Python to Java
+        one_manifest = static(jvm, "com.google.common.base.Functions", "constant")("")
+        among_removed = getattr(JavaClass("com.google.common.base.Predicates", jvm._gateway_client), "in")(removed)
+        rewrite = rewrite.clusterBy(one_manifest).rewriteIf(among_removed)
+    for manifest in deletes:  # clusterBy leaves them as they are
+        rewrite = rewrite.deleteManifest(manifest)
+        if manifest.hasExistingFiles() or manifest.hasAddedFiles():
+            rewrite = rewrite.addManifest(_without_removed(jvm, table, manifest))
     with_summary(rewrite, summary).commit()
+
+
+def _without_removed(jvm: Any, table: Any, manifest: Any) -> Any:
+    """Write a manifest of delete files again, with those that are not removed."""
+    metadata, io = table.operations().current(), table.io()
+    specs, of_java = metadata.specsById(), jvm.org.apache.iceberg.ManifestFiles
+    added_in = {int(snapshot.sequenceNumber()): snapshot.snapshotId() for snapshot in each(metadata.snapshots())}
+    output = io.newOutputFile(table.operations().metadataFileLocation(f"{uuid4()}-m0.avro"))
+    spec = specs.get(manifest.partitionSpecId())
+    writer = of_java.writeDeleteManifest(metadata.formatVersion(), spec, output, None)
+    reader = of_java.readDeleteManifest(manifest, io, specs)
+    try:
+        for file in each(reader):
+            number = file.fileSequenceNumber()
+            # an expired snapshot has no number in the metadata, and its id is of no use
+            writer.existing(file, added_in.get(number, manifest.snapshotId()), file.dataSequenceNumber(), number)
+    finally:
+        reader.close()
+        writer.close()
+    return writer.toManifestFile()
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,11 +17,13 @@ import pytest
 from cleantail.erasure.certificate import page, public_pem, require_chain, signing_key, verified
 from cleantail.home.home_folder import make_folder
 from spark_jobs.iceberg import commits
+from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import branch_name
 from spark_jobs.round import erase as erasing
 from spark_jobs.round import erased_request
 from spark_jobs.round.run import Run
 from tests.jobs.round.test_rounds import NOW, record
+from tests.jobs.upsert_sink import DELETE, UpsertSink
 from tests.markers import decoded
 
 GONE, KEPT = "marker-of-an-erased-key", "key-that-stays"
@@ -258,6 +260,31 @@ def test_bounds_of_values_go_too_also_if_keys_have_none(workshop, monkeypatch, s
     code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0")
     assert code == 0, err + out
     assert holding(workshop, topic, GONE, VALUE) == {}
+
+
+def test_an_equality_delete_of_a_key_that_was_removed_is_in_no_manifest_of_delete_files(
+    workshop, monkeypatch, spark, table_of
+):
+    topic = workshop.topic("erased-equality")
+    kept = [record(n, f"{KEPT}-{n % 2}", str(n)) for n in range(6)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", kept))
+    workshop.ok("compact", topic, "--now", NOW)  # the file has a deletion vector
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", [record(10, f"{GONE}-0", VALUE)]))
+    table, merged = table_of(topic), "'commit.manifest.min-count-to-merge'"
+    spark.sql(f"ALTER TABLE {table.name} SET TBLPROPERTIES ({merged} = '2')")
+    UpsertSink(spark, table.name, ["key"]).commit((DELETE, {"partition": 0, "key": f"{GONE}-1".encode()}))
+    spark.sql(f"ALTER TABLE {table.name} UNSET TBLPROPERTIES ({merged})")
+    iceberg = table.load()
+    [manifest] = list(iceberg.currentSnapshot().deleteManifests(iceberg.io()))
+    reader = spark._jvm.org.apache.iceberg.ManifestFiles.readDeleteManifest(manifest, iceberg.io(), iceberg.specs())
+    [equality] = [file for file in each(reader) if str(file.content()) == "EQUALITY_DELETES"]
+    iceberg.newRowDelta().removeDeletes(equality).commit()
+    before = workshop.read(topic)
+    assert holding(workshop, topic, f"{GONE}-1")
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert code == 0, err + out
+    assert holding(workshop, topic, GONE, VALUE) == {}
+    assert workshop.read(topic) == before[:-1]
 
 
 def test_statistics_that_an_engine_has_computed_go_with_their_snapshot(workshop, monkeypatch, table_of):
