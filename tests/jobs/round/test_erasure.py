@@ -321,7 +321,9 @@ def test_keys_in_names_of_ingested_files_are_found_and_the_certificate_counts_th
     assert left and all(name.endswith(".metadata.json") for name in left), left
     content = json.loads(json.loads(out)["requests"][0]["certificate"])["certificate"]
     table = str(workshop.find(topic).table)
-    [counted] = [text for text in content["exclusions"] if text.endswith(f"with a key as a part, in metadata of {table}")]
+    [counted] = [
+        text for text in content["exclusions"] if text.endswith(f"with a key as a part, in metadata of {table}")
+    ]
     assert counted[0] in "12"  # an older metadata file may have the second name
     assert [text for text in content["exclusions"] if "and their names, which metadata, evidence and logs keep" in text]
 
@@ -344,7 +346,10 @@ class Killed(BaseException):
     """A process that ends at once: no handler of errors catches it."""
 
 
-AFTER = pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
+AFTER = pytest.mark.parametrize(
+    "after",
+    [pytest.param(False, id="before the commit", marks=pytest.mark.deep), pytest.param(True, id="after the commit")],
+)
 
 
 def after_kills(monkeypatch: pytest.MonkeyPatch, after: bool, run: Callable[[], Answer]) -> Answer:

@@ -27,6 +27,7 @@ from tests.jobs.round.test_erasure import GONE, KEPT, VALUE, erase, holding, lin
 from tests.jobs.round.test_rounds import NOW, record
 
 __all__ = ["secrets", "shared_sink"]  # fixtures
+DEEP = pytest.mark.deep
 
 
 @pytest.fixture
@@ -79,7 +80,7 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], obje
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("step", ["_hide", "_rewrite", "_remove"])
+@pytest.mark.parametrize("step", [pytest.param("_hide", marks=DEEP), pytest.param("_rewrite", marks=DEEP), "_remove"])
 def test_a_compaction_between_two_steps_of_an_erasure_does_no_harm(workshop, monkeypatch, table_of, elsewhere, step):
     topic, expected = filled(workshop, f"erased-beside-{step}".replace("_", ""))
     done = before(monkeypatch, step, lambda: elsewhere("compact", topic, "--now", NOW))
@@ -93,7 +94,7 @@ def test_a_compaction_between_two_steps_of_an_erasure_does_no_harm(workshop, mon
     assert [name for name in content["exclusions"] if "branch" in name] == []
 
 
-@pytest.mark.parametrize("step", ["_hide", "_remove"])
+@pytest.mark.parametrize("step", [pytest.param("_hide", marks=DEEP), "_remove"])
 def test_a_side_table_that_an_ingestion_with_the_old_denylist_makes_meanwhile_is_cleaned_too(
     workshop, monkeypatch, table_of, step
 ):
@@ -150,6 +151,7 @@ def test_a_round_that_begins_after_files_were_rewritten_has_no_key_and_is_publis
 
 
 @pytest.mark.integration
+@DEEP
 def test_an_erasure_between_making_and_publishing_of_a_round_names_it(workshop, table_of, elsewhere):
     topic, expected = filled(workshop, "erased-unpublished")
     table = table_of(topic)

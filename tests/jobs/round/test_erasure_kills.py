@@ -29,7 +29,7 @@ SETTINGS = {
     "compaction.strategy": "timestamp",
     "cleantail.tombstone.lateness.ms": 10**12,  # the table of deleted versions remembers the erased keys
 }
-SAMPLE, PARTS = 12, 6
+SAMPLE, PARTS = 24, 6
 """`make test` tries each SAMPLEth point, and `make test-deep` all of them, in PARTS parts."""
 
 
