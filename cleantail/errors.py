@@ -149,6 +149,14 @@ class TableError(CleantailError):
     """A table or catalog is missing or damaged, or the table does not belong to Cleantail."""
 
 
+class NoSnapshotError(TableError):
+    """A table does not have the snapshot that a person named by its id."""
+
+    def __init__(self, message: str, snapshot_id: int) -> None:
+        super().__init__(message)
+        self.snapshot_id = snapshot_id
+
+
 class ConflictError(CleantailError):
     """Another writer changed the table so that this result is void. The round starts over."""
 

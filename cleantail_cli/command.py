@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ from cleantail.config.loading import CONFIG_VARIABLE, config_directory, find_top
 from cleantail.config.platform import Platform
 from cleantail.config.state_home import state_home
 from cleantail.config.topic import Topic
-from cleantail.errors import CleantailError
+from cleantail.errors import CleantailError, NoSnapshotError, TableError
 from cleantail.home.home_folder import open_to_others
 from cleantail.lake.foreign_errors import explained
 from cleantail_cli.output import ConsoleOutput, JsonOutput, Output
@@ -101,6 +102,8 @@ class Command(CommandWithExamples):
                 output.warning(warning)
             body: Any = self.callback
             return int(ctx.invoke(body, call, **ctx.params))
+        except NoSnapshotError as e:
+            return output.refuse(_with_erasure(e, config))
         except CleantailError as e:
             return output.refuse(e)
         except BrokenPipeError:
@@ -122,6 +125,20 @@ class Command(CommandWithExamples):
             return load_platform(config)
         home = state_home(config, None, os.environ)
         return Platform(home=home, config_dir=config.absolute()).with_env(os.environ)
+
+
+def _with_erasure(error: NoSnapshotError, config: Path) -> CleantailError:
+    """Return the error, with the erasure that made the snapshot expire, if one did."""
+    from cleantail.erasure.store import ErasureStore
+
+    with suppress(CleantailError):
+        for request in ErasureStore(load_platform(config)).requests():
+            if error.snapshot_id in request.expired_snapshots:
+                return TableError(
+                    f"{error}. It expired because keys of topic {request.topic} were erased: "
+                    f"`cleantail erasures {request.topic}` shows request {request.id}"
+                )
+    return error
 
 
 class Group(CommandWithExamples, click.Group):

@@ -101,6 +101,12 @@ class ErasureRequest:
         return tuple(dict.fromkeys([*self.asked.get("exclude", ()), *later]))
 
     @property
+    def expired_snapshots(self) -> frozenset[int]:
+        """The snapshots, of any table, that expire because they reach records of the keys."""
+        of_tables = (e.details.get("snapshots", {}).values() for e in self.events if e.event == REWRITTEN)
+        return frozenset(int(number) for tables in of_tables for numbers in tables for number in numbers)
+
+    @property
     def state(self) -> str:
         """Return the last event that is a step, or FAILED, or one of ENDS."""
         for final in ENDS:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
-from cleantail.errors import TableError
+from cleantail.errors import NoSnapshotError, TableError
 from cleantail.human import instant, moment_ms, whole_number
 from cleantail.lake.data_files import data_files_of
 from cleantail.lake.manifest_entries import (
@@ -367,21 +367,23 @@ def snapshot_id_of(table: Table, text: str, now_ms: int) -> int:
         )
     snapshot = table.snapshot_as_of_timestamp(at_ms)
     if snapshot is None:
-        raise TableError(f"{name} has no kept snapshot of {instant(at_ms)} UTC or before: {LISTED}")
+        raise TableError(
+            f"{name} has no kept snapshot of {instant(at_ms)} UTC or before: they expired by their age, or because keys "
+            f"were erased (`cleantail erasures`); {LISTED}"
+        )
     return snapshot.snapshot_id
 
 
 LISTED = "`cleantail history TOPIC` lists the snapshots"
 
 
-def no_snapshot(table: Table, snapshot_id: int) -> TableError:
+def no_snapshot(table: Table, snapshot_id: int) -> NoSnapshotError:
     """Return the error about a snapshot that a table does not have. The number may be a Unix time."""
     at_ms = snapshot_id if snapshot_id >= 10**11 else snapshot_id * 1000
     is_time = 10**12 <= at_ms < 10**13
     hint = f". If it is a time, write it as {instant(at_ms).replace(' ', 'T')}" if is_time else ""
-    return TableError(
-        f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired; {LISTED}{hint}"
-    )
+    message = f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired; {LISTED}{hint}"
+    return NoSnapshotError(message, snapshot_id)
 
 
 def _snapshot(table: Table, snapshot_id: int | None) -> Snapshot | None:

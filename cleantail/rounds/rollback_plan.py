@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass, replace
 from itertools import takewhile
 from typing import Any
 
-from cleantail.errors import CleantailError, TableError
+from cleantail.errors import CleantailError, NoSnapshotError, TableError
 from cleantail.human import instant
 from cleantail.log.partition_state import PartitionState
 from cleantail.rounds.commit_summaries import (
@@ -123,8 +123,8 @@ def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
     by_id = {c.snapshot_id: c for c in history}
     if to is not None:
         if to not in by_id:
-            raise TableError(
-                f"{table}: snapshot {to} is not in the table's history: it never was, has expired, or was undone"
+            raise NoSnapshotError(
+                f"{table}: snapshot {to} is not in the table's history: it never was, has expired, or was undone", to
             )
         return by_id[to]
     last = next((c for c in history if c.is_round), None)

@@ -105,6 +105,20 @@ def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were
         verified(request["certificate"].replace('"found": 0', '"found": 1').encode(), public_key(workshop))
 
 
+def test_a_reader_at_a_snapshot_that_an_erasure_made_expire_is_told_the_request(workshop, monkeypatch):
+    topic = workshop.topic("erased-past")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+    workshop.ok("compact", topic, "--now", NOW)
+    snapshots = [event["snapshot_id"] for event in workshop.json("history", topic)["events"]]
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    assert code == 0, err + out
+    [request] = [each["id"] for each in json.loads(out)["requests"]]
+    for snapshot in snapshots:
+        for command in (("read", topic, "--as-of"), ("latest", topic, "--as-of"), ("rollback", topic, "--to")):
+            code, _, err = workshop.run(*command, snapshot)
+            assert code == 2 and f"keys of topic {topic} were erased" in err and request in err, (command, err)
+
+
 def test_keys_that_were_never_found_are_counted_and_told(workshop, monkeypatch):
     topic = workshop.topic("erased-misspelt")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
