@@ -368,8 +368,8 @@ def snapshot_id_of(table: Table, text: str, now_ms: int) -> int:
     snapshot = table.snapshot_as_of_timestamp(at_ms)
     if snapshot is None:
         raise TableError(
-            f"{name} has no kept snapshot of {instant(at_ms)} UTC or before: they expired by their age, or because keys "
-            f"were erased (`cleantail erasures`); {LISTED}"
+            f"{name} has no kept snapshot of {instant(at_ms)} UTC or before: they expired by age, or because keys were "
+            f"erased (`cleantail erasures`); {LISTED}"
         )
     return snapshot.snapshot_id
 
