@@ -229,7 +229,7 @@ def tenants(spark, workshop):
 
 
 def null_tenants(file, arrays):
-    """As 9eee2be0 reads: a column that a file lacks is null."""
+    """A reader for which a column that a file lacks is null."""
     from cleantail.lake.records.topic_columns import joined_parts
 
     if "key" not in arrays:
@@ -239,7 +239,7 @@ def null_tenants(file, arrays):
 
 
 def test_a_key_part_that_only_the_partition_has_is_never_taken_for_null(workshop, tenants, misreading):
-    """Rounds of 9eee2be0 took it for null, and lost a record under green checks."""
+    """A round that took it for null would lose a record, with green checks."""
     table = tenants("tenants")
     workshop.ok("adopt", table, "--column", "key=tenant,id", "--column", "timestamp=ms")
     settings(workshop, "tenants")

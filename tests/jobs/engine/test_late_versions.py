@@ -244,7 +244,7 @@ def test_the_view_follows_a_change_of_the_strategy(workshop, spark, table_of):
 
 
 def test_deletions_that_were_remembered_in_milliseconds_still_count(workshop, spark, table_of):
-    """As of 9eee2be0: a late record that is older stays away, in a task, in the kernel and in the view."""
+    """A late record that is older stays away, in a task, in the kernel and in the view."""
     config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 4 * HOUR}
     topic = workshop.topic("late-millis", config)
     at = NOW - 3 * HOUR
