@@ -24,7 +24,7 @@ from spark_jobs.round import erased_request
 from spark_jobs.round.run import Run
 from tests.jobs.round.test_rounds import NOW, record
 from tests.jobs.upsert_sink import DELETE, UpsertSink
-from tests.markers import decoded
+from tests.markers import CUT, traces
 
 GONE, KEPT = "marker-of-an-erased-key", "key-that-stays"
 VALUE = "marker-of-an-erased-value"
@@ -49,15 +49,13 @@ def holding(workshop, topic: str, *markers: str, full: bool = False) -> dict[str
 
     Other topics of the session have the same keys. Bounds in manifests are cut short, so that their beginning counts;
     `full`: only the whole marker does."""
-    found = {}
     tables = str(workshop.find(topic).table).rpartition(".")[2]
-    for file in Path(workshop.platform().home).rglob("*"):
-        of_others = "warehouse" in file.parts and not any(p.startswith((tables, "cleantail_")) for p in file.parts)
-        if of_others or not file.is_file():
-            continue
-        if there := [m for m in markers if any((m if full else m[:14]).encode() in text for text in decoded(file))]:
-            found[str(file)] = there
-    return found
+
+    def of_others(file: Path) -> bool:
+        return "warehouse" in file.parts and not any(p.startswith((tables, "cleantail_")) for p in file.parts)
+
+    files = (f for f in Path(workshop.platform().home).rglob("*") if f.is_file() and not of_others(f))
+    return traces(files, *markers, forms=lambda marker: [(marker if full else marker[:CUT]).encode()])
 
 
 def lines(topic: str) -> list[dict[str, Any]]:
