@@ -22,7 +22,7 @@ from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, free_port
 from tests.markers import traces
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+pytestmark = [pytest.mark.deep, pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 KEY, VALUE = 'Zq7 mark-of-"ä" key', "Vq8 mark-of-<ö> value"
 SECRETS = {name: base64.b64encode(os.urandom(32)).decode() for name in ("ERASURE", "CERTIFICATE")}
 DAG_FILE = """

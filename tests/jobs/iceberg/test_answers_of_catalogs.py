@@ -9,15 +9,7 @@ from tests.jobs.iceberg.stations import STATIONS, end
 
 CHEAP = {
     "409 after": set(STATIONS),
-    "unknown after": {
-        "a compaction",
-        "a first read of a table",
-        "a reader",
-        "a reader that goes",
-        "a release",
-        "a round that is approved",
-        "a round that waits",
-    },
+    "unknown after": {"a first read of a table", "a reader that goes", "a round that waits"},
 }
 """Fault -> stations that are tried with it in every run: of `unknown after` those that test_answers_of_rest.py leaves
 out, and those that PyIceberg commits. The other cases are deep."""

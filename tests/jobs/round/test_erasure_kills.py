@@ -29,8 +29,8 @@ SETTINGS = {
     "compaction.strategy": "timestamp",
     "cleantail.tombstone.lateness.ms": 10**12,  # the table of deleted versions remembers the erased keys
 }
-SAMPLE, PARTS = 24, 6
-"""`make test` tries each SAMPLEth point, and `make test-deep` all of them, in PARTS parts."""
+PARTS = 6
+pytestmark = pytest.mark.deep
 
 
 @dataclass
@@ -214,12 +214,6 @@ def is_same(name: str, value: Any, expected: Any) -> bool:
     )
 
 
-def test_after_a_death_at_some_point_the_same_command_ends_the_same(site, whole):
-    points, _ = whole
-    assert ends_that_differ(site, whole, range(5, len(points) + 1, SAMPLE)) == {}
-
-
-@pytest.mark.deep
 @pytest.mark.parametrize("part", range(PARTS))
 def test_after_a_death_at_any_point_the_same_command_ends_the_same(site, whole, part):
     points, _ = whole

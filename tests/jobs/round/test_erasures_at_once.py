@@ -14,7 +14,7 @@ from cleantail.erasure.certificate import public_pem, require_chain, signing_key
 from cleantail.lake.spark_settings import SMALL_RUN
 from tests.jobs.round.test_erasure import GONE, SECRETS, holding, lines
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.deep, pytest.mark.integration]
 
 
 @pytest.fixture(autouse=True)
@@ -39,9 +39,7 @@ def started(workshop, topic: str, key: str, place: Path) -> subprocess.Popen[str
     return run
 
 
-@pytest.mark.parametrize(
-    "places", [pytest.param("aa", id="one machine"), pytest.param("ab", id="two machines", marks=pytest.mark.deep)]
-)
+@pytest.mark.parametrize("places", [pytest.param("aa", id="one machine"), pytest.param("ab", id="two machines")])
 def test_each_of_three_requests_at_once_has_its_own_certificate(workshop, tmp_path, home, places):
     """Two for one topic, and one for another. Processes of one machine share a lock, of two only the catalog."""
     catalog = {"uri": f"sqlite:///{home}/catalog.db", "warehouse": f"file://{home}/warehouse"}
