@@ -12,7 +12,7 @@ CHEAP = {
     "unknown after": {"a first read of a table", "a reader that goes", "a round that waits"},
 }
 """Fault -> stations that are tried with it in every run: of `unknown after` those that test_answers_of_rest.py leaves
-out, and those that PyIceberg commits. The other cases are deep."""
+out, and one that PyIceberg commits. The other cases are deep."""
 CASES = [
     pytest.param(
         station, fault, id=f"{station}: {fault}", marks=() if station in CHEAP.get(fault, ()) else pytest.mark.deep
