@@ -160,6 +160,7 @@ def master_of(address):
     raise AssertionError("no master runs")
 
 
+@pytest.mark.deep
 def test_a_driver_whose_master_forgot_it_fails_with_what_it_saw_and_its_next_try_goes_on(
     workshop, master, directory, tmp_path
 ):

@@ -59,7 +59,7 @@ def left_on(table, branch):
     return sorted(tuple(row) for row in rows)
 
 
-@pytest.mark.parametrize("strategy", strategies("offset", "header"))
+@pytest.mark.parametrize("strategy", strategies("header"))
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
 def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     workshop, table_of, monkeypatch, strategy, seed

@@ -72,7 +72,7 @@ DIFFERENCES = [
 ]
 
 
-FEW_OR_MANY = pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
+FEW_OR_MANY = pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.deep)], ids=["few", "many"])
 """Few records are compared by one plan, many by two."""
 
 

@@ -50,9 +50,9 @@ FIRST = {"k1": (1, "v1"), "k2": (2, "v2"), "k3": (3, "v3"), "gone": (4, None)}
         # those of one table change different records
         (("a value", "a key"), "merge-on-read", 3),
         (("a value by MERGE", "a key to one that wins later", "a tombstone to a value"), "merge-on-read", 3),
-        (("a value to a tombstone",), "merge-on-read", 3),
-        (("a value",), "merge-on-read", 2),
-        (("a value",), "copy-on-write", 3),
+        pytest.param(("a value to a tombstone",), "merge-on-read", 3, marks=pytest.mark.deep),
+        pytest.param(("a value",), "merge-on-read", 2, marks=pytest.mark.deep),
+        pytest.param(("a value",), "copy-on-write", 3, marks=pytest.mark.deep),
         (("a key",), "copy-on-write", 2),
     ],
 )

@@ -428,6 +428,7 @@ def quarantine(workshop, topic, now_ms):
     return log["state"].get("quarantine")
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_a_check_that_is_given_up_lets_the_next_try_go_on_and_its_log_rests(workshop, made, run, spark):
     """Nothing waits for the core that is lost: not the retention of the log, nor the checks of the next topic, which

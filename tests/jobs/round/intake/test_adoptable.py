@@ -88,7 +88,10 @@ FITS = {
 }
 
 
-@pytest.mark.parametrize("case", FITS)
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=pytest.mark.deep if number in range(2, 6) else ()) for number, case in enumerate(FITS)],
+)
 def test_a_table_that_is_adopted_is_handled_by_every_later_command(workshop, spark, lake, case):
     name = f"fits_{list(FITS).index(case)}"
     table = FITS[case].make(spark, lake, name)
@@ -340,7 +343,7 @@ def test_files_of_another_format_are_refused_whenever_they_come_and_by_every_com
 
 
 @pytest.mark.parametrize("mapped", [True, False], ids=["mapped", "not mapped"])
-@pytest.mark.parametrize("version", [2, 3])
+@pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
 def test_int96_is_refused_if_it_is_mapped(workshop, spark, lake, version, mapped):
     """pyarrow lets times after 2262 wrap around there."""
     name = f"int96_{version}_{mapped}"
