@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from benchmarks.harness.fresh_process import in_fresh_process
 from benchmarks.harness.options import Options
-from benchmarks.harness.report import Column, Table, ratio
-from benchmarks.systems.ingested_lines import Denied, measure_lines, write_lines
+from benchmarks.harness.report import Column, Table, Value, ratio
+from benchmarks.systems.ingested_lines import Denied, measure_commands, measure_lines, write_lines
 
 LINES, ERASED = 1_000_000, 1_000_000
 ROWS = {
     "no key is erased": Denied(0),
     f"{ERASED:,} erased keys": Denied(ERASED),
     f"{ERASED:,}, and one more since the last ingestion": Denied(ERASED, grows=True),
-    f"{ERASED:,}, which the application has not sent yet": Denied(ERASED, first=True),
 }
+COMMANDS = {"no key is erased, by a command": 0, f"{ERASED:,} erased keys, by a command": ERASED}
 COLUMNS = (
     Column("lines", "count"),
     Column("the topic's denylist", "text"),
@@ -31,7 +31,8 @@ NOTES = (
     "The processor's time is that of the JVM and of all its Python processes. It depends less on other programs.",
     "The topics are of one platform, and are ingested in turn in one process.",
     "An application reads and sends the same erased keys once. After another request it reads and sends only the new "
-    "ones, while they are few. The last row is the first ingestion of an application that has started.",
+    "ones, while they are few. The last two rows are `cleantail ingest` from start to end. Each command is an "
+    "application of its own, which reads and sends all keys.",
 )
 
 
@@ -40,10 +41,11 @@ def run(options: Options) -> Table:
     in_fresh_process(write_lines, file, lines)
     try:
         measured = in_fresh_process(measure_lines, options.lake, file, lines, options.repetitions, ROWS)
+        commands = in_fresh_process(measure_commands, options.lake, file, lines, options.repetitions, COMMANDS)
     finally:
         file.unlink()
     empty = next(iter(measured.values()))
-    rows = [
+    rows: list[tuple[Value, ...]] = [
         (
             lines,
             name,
@@ -57,4 +59,8 @@ def run(options: Options) -> Table:
         )
         for name, each in measured.items()
     ]
+    without = next(iter(commands.values()))
+    for name, times in commands.items():
+        to_empty = ratio(times.warm, without.warm)
+        rows.append((lines, name, times.cold, times.warm, times.spread, to_empty, None, None, None))
     return Table("denylist", "Ingestion with erased keys", COLUMNS, tuple(rows), (*NOTES, options.text))

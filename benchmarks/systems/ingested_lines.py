@@ -19,6 +19,7 @@ from benchmarks.harness.report import Times
 from benchmarks.harness.shape import FIRST_TIMESTAMP_MS, KEY_DIGITS
 from benchmarks.systems.ingested_kafka import Measured
 from benchmarks.systems.spark_costs import Meter
+from benchmarks.topics.commands import cleantail
 
 TOPIC = "bench_lines"
 PARTITIONS = 4
@@ -74,12 +75,10 @@ def _parsed(file: Path, start: int, end: int) -> int:
 @dataclass(frozen=True, slots=True)
 class Denied:
     """A topic's denylist with this number of keys. The lines have none of them. `grows`: another key is added before
-    each ingestion, which reads and sends only that one. `first`: each ingestion reads and sends all keys, like the
-    first one of an application."""
+    each ingestion, which reads and sends only that one."""
 
     keys: int
     grows: bool = False
-    first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +98,6 @@ def measure_lines(
 
     `erased`: name of a row -> the denylist of its topic."""
     from cleantail.erasure.store import ErasureStore
-    from spark_jobs.round.intake import denylist as sent_denylists
     from spark_jobs.round.intake.ingest import ingest_files
 
     os.environ["CLEANTAIL_ERASURE_KEY"] = base64.b64encode(bytes(32)).decode()
@@ -115,8 +113,6 @@ def measure_lines(
             say(f"{name}, {number} of {repetitions}")
             if erased[name].grows:
                 _erase(lake, topic, [erased[name].keys + number])
-            if erased[name].first:
-                sent_denylists._kept.pop((spark.sparkContext.applicationId, topic), None)
             os.utime(file)  # so that its digest is not cached
             before = meter.cpu_seconds()
             with whole(name):
@@ -135,6 +131,32 @@ def measure_lines(
         name: Ingested(Times.of(seconds), memory, Times.of(cpu[name]), Times.of(denylist.seconds[name]))
         for name, seconds in whole.seconds.items()
     }
+
+
+def measure_commands(
+    lake: Lake, file: Path, lines: int, repetitions: int, erased: Mapping[str, int]
+) -> Mapping[str, Times]:
+    """Measure `cleantail ingest` of the file into new tables, in turn: each is an application, which has to read and
+    send the keys.
+
+    `erased`: name of a row -> the number of keys on the denylist of its topics."""
+    from cleantail.lake.catalogs import load_table, open_catalog
+    from cleantail.lake.table_metadata import live_files
+
+    os.environ["CLEANTAIL_ERASURE_KEY"] = base64.b64encode(bytes(32)).decode()
+    seconds: dict[str, list[float]] = {name: [] for name in erased}
+    for number in range(repetitions + 1):
+        for row, (name, keys) in enumerate(erased.items()):
+            say(f"{name}, {number} of {repetitions}")
+            topic = f"{TOPIC}_command_{row}_{number}"
+            lake.write_topic(topic, {})
+            if keys:
+                _erase(lake, topic, range(keys))
+            os.utime(file)  # so that its digest is not cached
+            seconds[name].append(cleantail(lake, "ingest", topic, "--file", str(file), "--any-topic"))
+            table = load_table(open_catalog(lake.platform), lake.topic(topic))
+            require_records(sum(f.live_records for f in live_files(table, None)) if table else 0, lines, name)
+    return {name: Times.of(each) for name, each in seconds.items()}
 
 
 def _erase(lake: Lake, topic: str, numbers: Iterable[int]) -> None:

@@ -24,7 +24,7 @@ from tests.jobs.round.test_rounds import record
 pytestmark = pytest.mark.integration
 
 CHEAP = {
-    "no answer after": set(list(STATIONS)[::2]),
+    "no answer after": set(list(STATIONS)[::4]),
     "delivered twice": {"a compaction", "a reclaim"},
     "409 after": {"a compaction", "a reader that goes"},
     "500 after": {"an adoption"},

@@ -80,7 +80,8 @@ def before(monkeypatch: pytest.MonkeyPatch, name: str, action: Callable[[], obje
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("step", [pytest.param("_hide", marks=DEEP), pytest.param("_rewrite", marks=DEEP), "_remove"])
+@DEEP
+@pytest.mark.parametrize("step", ["_hide", "_rewrite", "_remove"])
 def test_a_compaction_between_two_steps_of_an_erasure_does_no_harm(workshop, monkeypatch, table_of, elsewhere, step):
     topic, expected = filled(workshop, f"erased-beside-{step}".replace("_", ""))
     done = before(monkeypatch, step, lambda: elsewhere("compact", topic, "--now", NOW))
@@ -191,6 +192,7 @@ def test_a_sink_that_writes_the_key_before_some_scan_makes_another_pass(workshop
     assert holding(workshop, topic, GONE, VALUE) == {}
 
 
+@pytest.mark.deep
 def test_a_sink_that_never_stops_prevents_a_certificate(workshop, monkeypatch, shared_sink):
     topic, written = appending(monkeypatch, shared_sink, lambda _: True)
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
