@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from cleantail.erasure.certificate import page, public_pem, require_chain, signing_key, verified
+from cleantail.erasure.store import ErasureStore
 from cleantail.home.home_folder import make_folder
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -115,6 +116,18 @@ def test_a_reader_at_a_snapshot_that_an_erasure_made_expire_is_told_the_request(
         for command in (("read", topic, "--as-of"), ("latest", topic, "--as-of"), ("rollback", topic, "--to")):
             code, _, err = workshop.run(*command, snapshot)
             assert code == 2 and f"keys of topic {topic} were erased" in err and request in err, (command, err)
+
+
+def test_who_may_not_read_requests_gets_the_error_about_a_snapshot_as_it_is(workshop, monkeypatch):
+    topic = workshop.topic("erased-past-unread")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+
+    def refused(*_):
+        raise PermissionError("no right to read")
+
+    monkeypatch.setattr(ErasureStore, "requests", refused)
+    code, _, err = workshop.run("read", topic, "--as-of", 5)
+    assert code == 2 and "no snapshot 5 in" in err and "no right to read" not in err, err
 
 
 def test_keys_that_were_never_found_are_counted_and_told(workshop, monkeypatch):
