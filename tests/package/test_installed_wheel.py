@@ -205,7 +205,6 @@ def checkout(with_jars: CleanEnvironment, place: Path) -> Path:
     return folder
 
 
-@pytest.mark.deep
 def test_the_first_commands_as_written_compact_on_a_fresh_home_with_the_jars_and_print_nothing_else(
     with_jars: CleanEnvironment, base: CleanEnvironment, checkout: Path
 ) -> None:

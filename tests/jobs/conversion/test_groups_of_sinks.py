@@ -22,7 +22,6 @@ from tests.jobs.upsert_sink import UpsertSink
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 
 
-@pytest.mark.deep
 def test_a_missed_deadline_is_told_and_the_pack_is_as_large_as_the_table(
     operations: Operations,  # noqa: F811
     spark: Any,

@@ -243,7 +243,6 @@ def test_the_view_follows_a_change_of_the_strategy(workshop, spark, table_of):
     assert sorted(r.offset for r in spark.table(name).collect()) == [0, 2]
 
 
-@pytest.mark.deep
 def test_deletions_that_were_remembered_in_milliseconds_still_count(workshop, spark, table_of):
     """A late record that is older stays away, in a task, in the kernel and in the view."""
     config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 4 * HOUR}

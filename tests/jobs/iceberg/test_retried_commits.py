@@ -49,7 +49,6 @@ def test_a_branch_that_lost_against_another_commit_is_made_on_the_table_as_it_is
     assert table.load().properties().get("somebody") == "else"
 
 
-@pytest.mark.deep
 def test_a_branch_that_loses_every_time_is_overtaken(table, monkeypatch):
     monkeypatch.setattr("time.sleep", lambda _: None)
     tries = []

@@ -116,7 +116,6 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
 
 
-@pytest.mark.deep
 def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_and_as_over(
     operations: Operations,
 ) -> None:

@@ -192,7 +192,6 @@ def test_a_sink_that_writes_the_key_before_some_scan_makes_another_pass(workshop
     assert holding(workshop, topic, GONE, VALUE) == {}
 
 
-@pytest.mark.deep
 def test_a_sink_that_never_stops_prevents_a_certificate(workshop, monkeypatch, shared_sink):
     topic, written = appending(monkeypatch, shared_sink, lambda _: True)
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")

@@ -77,7 +77,6 @@ def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(works
     assert workshop.evidence(topic) == before
 
 
-@pytest.mark.deep
 def test_a_reclaim_merges_what_erasures_remember_too(workshop, monkeypatch):
     separate(workshop, "merged_erasures")
     monkeypatch.setenv("CLEANTAIL_ERASURE_KEY", base64.b64encode(bytes(32)).decode())

@@ -2,8 +2,6 @@
 
 import json
 
-import pytest
-
 from cleantail.config.topic_table import SMALL_METADATA
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.partition_state import states_of_properties
@@ -112,7 +110,6 @@ def test_retention_goes_on_in_a_log_that_is_held_back_for_a_record_without_a_key
     assert offsets(workshop.read(topic)) == [2, 3]
 
 
-@pytest.mark.deep
 def test_small_files_of_a_side_table_become_one_and_its_metadata_stay_small(workshop, table_of, spark, monkeypatch):
     at_once = {"cleantail.reclaim.deleted.ratio": 0}  # else the topic's own small files wait, and reclaim with them
     topic = workshop.topic("keyless-many", {"cleantail.keyless.policy": "quarantine", **at_once})

@@ -74,7 +74,6 @@ def limited(workshop):
     return limit
 
 
-@pytest.mark.deep
 def test_tasks_that_wait_for_brokers_one_after_the_other_share_the_time_of_their_topic(
     kafka, workshop, spark, landed, limited, monkeypatch
 ):

@@ -285,10 +285,8 @@ def test_without_the_events_of_requests_nothing_is_ingested_into_a_topic_with_er
     deny(topic, b"gone")
     store = ErasureStore(workshop.platform())
     events = store._load(ERASURES)
-    lost, moved = (
-        ".".join(events.name()),
-        f"{events.name()[0]}.cleantail_erasures_moved",
-    )  # other tests of the session need them again
+    # other tests of the session need them again
+    lost, moved = ".".join(events.name()), f"{events.name()[0]}.cleantail_erasures_moved"
     events.catalog.rename_table(lost, moved)
     try:
         file = workshop.file("b.jsonl", [record(1, "gone", "marker"), record(2, "kept", "w")])

@@ -460,7 +460,6 @@ def test_segments_of_a_running_broker_are_read_while_it_writes(kafka, workshop, 
     assert workshop.json("ingest", topic)["records"] == 0
 
 
-@pytest.mark.deep
 def test_of_a_broker_that_was_killed_the_replicated_part_lands_and_the_rest_is_told(workshop, landed, tmp_path):
     with kafka_site(tmp_path) as kafka:
         kafka.create("seg-killed")
