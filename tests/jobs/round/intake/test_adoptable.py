@@ -67,8 +67,8 @@ def later_commands(name, table, now=NOW):
     ]
 
 
-def require_working(workshop, name, table, now=NOW, only=()):
-    """`only`: names of commands, where another case runs all of them."""
+def require_working(workshop, name, table, now=NOW, only=("compact",)):
+    """`only`: names of commands; of all of them if it is empty."""
     settings(workshop, name, **{"cleantail.reclaim.deleted.ratio": 0.01, "cleantail.reclaim.min.merge.files": 2})
     for command in (c for c in later_commands(name, table, now) if not only or c[0] in only):
         code, _, err = workshop.run(*command)
@@ -76,8 +76,11 @@ def require_working(workshop, name, table, now=NOW, only=()):
 
 
 FITS = {
-    "offsets up to the last that Kafka gives": Table(offsets=tuple(range(LONG_MAX - 6, LONG_MAX))),
-    "the last partition": Table(partition=2**31 - 1, columns={"partition": ("bigint", "CAST(p AS BIGINT)")}),
+    "the last partition, offsets up to the last that Kafka gives": Table(
+        partition=2**31 - 1,
+        offsets=tuple(range(LONG_MAX - 6, LONG_MAX)),
+        columns={"partition": ("bigint", "CAST(p AS BIGINT)")},
+    ),
     "names with dots that are not mapped": Table(columns={"a.b": ("string", "'x'"), "kafka.headers": HEADERS}),
     "names that YAML does not take, not mapped": Table(columns={"grün und so": ("string", "'x'")}),
     "a struct with a dotted field": Table(columns={"s": ("struct<`x.y`: int>", "named_struct('x.y', 1)")}),
@@ -90,13 +93,13 @@ FITS = {
 
 @pytest.mark.parametrize(
     "case",
-    [pytest.param(case, marks=pytest.mark.deep if number in range(2, 6) else ()) for number, case in enumerate(FITS)],
+    [pytest.param(case, marks=pytest.mark.deep if number in range(1, 5) else ()) for number, case in enumerate(FITS)],
 )
 def test_a_table_that_is_adopted_is_handled_by_every_later_command(workshop, spark, lake, case):
     name = f"fits_{list(FITS).index(case)}"
     table = FITS[case].make(spark, lake, name)
     workshop.ok("adopt", table, *FITS[case].arguments)
-    require_working(workshop, name, table)
+    require_working(workshop, name, table, only=())
     kept = [(r["offset"], r["payload"]) for r in workshop.read(name) if r["payload"] is not None]
     assert kept == [(FITS[case].offsets[5], "v5")]
 
@@ -121,14 +124,14 @@ NO_VARIANT = (
 OFFSETS = f"0 to {LONG_MAX - 1} are allowed"
 OTHER_OFFSET = {"seq": ("bigint", "abs(o % 10)")}
 REFUSED = {
-    "negative offsets": Refused(
-        Table(offsets=tuple(range(-5, 1)), columns={"seq": ("bigint", "o + 5")}),
-        ("offset: partition 0 has offsets from -5 to 0", OFFSETS, "--column offset=COLUMN"),
-        arguments=("--column", "offset=seq"),
-    ),
     "one negative offset": Refused(
         Table(offsets=(-1, 0, 1, 2, 3, 4), columns={"seq": ("bigint", "o + 1")}),
-        ("has offsets from -1 to 4", "--column order=COLUMN"),
+        (
+            "offset: partition 0 has offsets from -1 to 4",
+            OFFSETS,
+            "--column offset=COLUMN",
+            "--column order=COLUMN",
+        ),
         arguments=("--column", "offset=seq"),
     ),
     "the offset after Kafka's last": Refused(
@@ -184,15 +187,17 @@ REFUSED = {
         ("has, or had, a column of type variant",),
         NO_VARIANT,
     ),
-    "times in nanoseconds that a person has mapped": Refused(
-        Table(columns={"t": ("bigint", "ms * 1000000")}, arguments=("--column", "timestamp=t")),
-        ("timestamp: column t, mapped to timestamp, has numbers beyond 9223372036854775, the last Unix ms", "--column timestamp="),
-        arguments=("--column", "timestamp=timestamp"),
-    ),
-    "types of times beyond Kafka's": Refused(
-        Table(columns={"t": ("bigint", "o + 9000000000")}, arguments=("--column", "timestamp_type=t")),
-        ("timestamp_type: t has numbers that are not timestamp types",),
-        arguments=("--column", "timestamp_type="),
+    "times in nanoseconds, and types of times beyond Kafka's, that a person has mapped": Refused(
+        Table(
+            columns={"t": ("bigint", "ms * 1000000"), "kind": ("bigint", "o + 9000000000")},
+            arguments=("--column", "timestamp=t", "--column", "timestamp_type=kind"),
+        ),
+        (
+            "timestamp: column t, mapped to timestamp, has numbers beyond 9223372036854775, the last Unix ms",
+            "--column timestamp=",
+            "timestamp_type: kind has numbers that are not timestamp types",
+        ),
+        arguments=("--column", "timestamp=timestamp", "--column", "timestamp_type="),
     ),
     "headers that a person has mapped to a map": Refused(
         Table(columns={"headers": HEADERS}, arguments=("--column", "headers=headers")),
@@ -202,7 +207,17 @@ REFUSED = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("case", REFUSED)
+DEEP = (
+    "the offset after Kafka's last",
+    "a negative partition",
+    "a partition beyond Kafka's",
+    "a key with a dot",
+    "a VARIANT as value",
+)
+"""Refused as the case before each of them is; the bounds are those of tests/cleantail/adopt/test_adoption.py."""
+
+
+@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.deep if c in DEEP else ()) for c in REFUSED])
 def test_what_a_later_command_could_not_handle_is_refused_and_the_error_has_the_way_out(workshop, spark, lake, case):
     refused, name = REFUSED[case], f"refused_{list(REFUSED).index(case)}"
     table = refused.table.make(spark, lake, name)
@@ -214,30 +229,29 @@ def test_what_a_later_command_could_not_handle_is_refused_and_the_error_has_the_
     for statement in refused.way_out:
         spark.sql(statement.format(f"cleantail.sinks.`{name}`", table))
     workshop.ok("adopt", table, *refused.arguments)
-    require_working(workshop, name, table, only=("compact", "latest", "reclaim"))
+    require_working(workshop, name, table)
 
 
-@pytest.mark.parametrize(
-    ("kind", "name"),
-    [
-        pytest.param(lambda types: types.TimeType.get(), "time", id="time"),
-        pytest.param(lambda types: types.TimestampNanoType.withZone(), "timestamptz_ns", id="nanoseconds"),
-        pytest.param(lambda types: types.GeometryType.crs84(), "geometry", id="geometry"),
-    ],
-)
-def test_a_column_with_which_spark_reads_no_table_is_refused_mapped_or_not(workshop, spark, lake, kind, name):
-    table = Table(version=3).make(spark, lake, f"type_{name}")
-    full = f"cleantail.sinks.`type_{name}`"
-    odd = kind(spark._jvm.org.apache.iceberg.types.Types)
-    iceberg_table(spark, full).updateSchema().addColumn("odd", odd).commit()
-    code, _, err = workshop.run("adopt", table)
-    assert code == 2 and f"column odd is {name}" in err and "drop the column" in err
-    iceberg_table(spark, full).updateSchema().deleteColumn("odd").commit()
+def test_a_column_with_which_spark_reads_no_table_is_refused(workshop, spark, lake):
+    table, full = Table(version=3).make(spark, lake, "odd_types"), "cleantail.sinks.odd_types"
+    types = spark._jvm.org.apache.iceberg.types.Types
+    kinds = {
+        "time": types.TimeType.get(),
+        "timestamptz_ns": types.TimestampNanoType.withZone(),
+        "geometry": types.GeometryType.crs84(),
+    }
+    for name, kind in kinds.items():
+        iceberg_table(spark, full).updateSchema().addColumn("odd", kind).commit()
+        code, _, err = workshop.run("adopt", table)
+        assert code == 2 and f"column odd is {name}" in err and "drop the column" in err
+        iceberg_table(spark, full).updateSchema().deleteColumn("odd").commit()
     workshop.ok("adopt", table)
-    require_working(workshop, f"type_{name}", table, only=("compact", "latest"))
-    iceberg_table(spark, full).updateSchema().addColumn("odd", odd).commit()
-    code, _, err = workshop.run("compact", f"type_{name}", "--now", NOW + 9_000, "--force")
-    assert code in (0, 4) and "may quote" not in err
+    require_working(workshop, "odd_types", table, only=("compact", "latest"))
+    for kind in kinds.values():
+        iceberg_table(spark, full).updateSchema().addColumn("odd", kind).commit()
+        code, _, err = workshop.run("compact", "odd_types", "--now", NOW + 9_000, "--force")
+        assert code in (0, 4) and "may quote" not in err
+        iceberg_table(spark, full).updateSchema().deleteColumn("odd").commit()
 
 
 def test_a_variant_that_comes_after_adoption_is_reported_by_every_command_alike(workshop, spark, lake):
@@ -251,13 +265,17 @@ def test_a_variant_that_comes_after_adoption_is_reported_by_every_command_alike(
 
 
 GUESSES = {
-    "Flink's": (
-        {"headers": HEADERS, "timestamp_type": ("string", "'CreateTime'")},
-        ["headers is left out: headers is map<string, binary>", "timestamp_type is left out: timestamp_type is string"],
-    ),
-    "times as text": (
-        {"timestamp": ("string", "'2020-01-01'")},
-        ["timestamp is left out: timestamp is string: a timestamp, or a long of Unix ms is needed"],
+    "Flink's, times as text": (
+        {
+            "headers": HEADERS,
+            "timestamp_type": ("string", "'CreateTime'"),
+            "timestamp": ("string", "'2020-01-01'"),
+        },
+        [
+            "headers is left out: headers is map<string, binary>",
+            "timestamp_type is left out: timestamp_type is string",
+            "timestamp is left out: timestamp is string: a timestamp, or a long of Unix ms is needed",
+        ],
     ),
     "times in nanoseconds": (
         {"timestamp": ("bigint", "ms * 1000000")},
@@ -276,7 +294,7 @@ def test_a_guessed_column_that_does_not_fit_is_left_out_with_a_note(workshop, sp
         assert f"note: {note}" in out
     yaml = (workshop.config / "topics" / f"{name}.yaml").read_text()
     assert not any(f"{column}:" in yaml for column in columns)
-    require_working(workshop, name, table, only=("compact", "latest", "status"))
+    require_working(workshop, name, table)
 
 
 def test_snowflakes_layout_is_adopted_without_its_map_of_headers(workshop, spark, lake):
@@ -289,24 +307,23 @@ def test_snowflakes_layout_is_adopted_without_its_map_of_headers(workshop, spark
     named = ("value=RECORD_CONTENT", "timestamp=RECORD_METADATA.CreateTime")
     out = workshop.ok("adopt", table, *(part for one in named for part in ("--column", one)))
     assert "note: headers is left out: RECORD_METADATA.headers is map<string, string>" in out
-    require_working(workshop, "snowflake", table, only=("compact", "latest", "check"))
+    require_working(workshop, "snowflake", table)
 
 
-@pytest.mark.parametrize("lost", [False, True], ids=["the YAML is there", "the YAML was lost"])
-def test_a_column_that_a_person_leaves_out_stays_out(workshop, spark, lake, lost):
-    name = f"left_out_{lost}"
+def test_a_column_that_a_person_leaves_out_stays_out(workshop, spark, lake):
+    """Also if the YAML was lost."""
+    name = "left_out"
     headers = ("array<struct<key: string, value: binary>>", "array(named_struct('key', 'h', 'value', X'01'))")
     table = Table(columns={"headers": headers}).make(spark, lake, name)
     out = workshop.ok("adopt", table, "--column", "headers=", "--column", "timestamp=")
     assert "not mapped: timestamp, headers" in out
     file = workshop.config / "topics" / f"{name}.yaml"
     assert "headers" not in file.read_text() and "timestamp" not in file.read_text()
-    if lost:
-        file.unlink()
+    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
+    file.unlink()
     workshop.ok("adopt", table)
     assert "headers" not in file.read_text() and "timestamp" not in file.read_text()
-    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
-    require_working(workshop, name, table, only=("check-config", "status", "compact", "latest"))
+    require_working(workshop, name, table)
     assert all(not record.get("headers") and record["ts"] == -1 for record in workshop.read(name))
 
 
@@ -319,7 +336,7 @@ def test_a_column_that_every_record_needs_cannot_be_left_out(workshop, spark, la
     assert code == 2 and "NAME= for none; NAME is one of partition, offset" in err
 
 
-@pytest.mark.parametrize("kind", ["orc", "avro"])
+@pytest.mark.parametrize("kind", ["orc", pytest.param("avro", marks=pytest.mark.deep)])
 def test_files_of_another_format_are_refused_whenever_they_come_and_by_every_command_alike(workshop, spark, lake, kind):
     name, version = f"later_{kind}", 2 if kind == "orc" else 3
     table = Table(version=version).make(spark, lake, name)
@@ -365,6 +382,6 @@ def test_int96_is_refused_if_it_is_mapped(workshop, spark, lake, version, mapped
             f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
         )
     workshop.ok("adopt", table, *arguments)
-    require_working(workshop, name, table)
+    require_working(workshop, name, table, only=("compact",) if mapped else ())
     latest = [json.loads(line) for line in workshop.ok("latest", name, "--now", NOW).splitlines()]
     assert [r["offset"] for r in latest] == [15]
