@@ -87,6 +87,7 @@ def test_nothing_due_is_a_green_run_whose_skipped_tasks_keep_the_reason(
     assert rendered(finished, "evaluate")["reason"] == reason
     assert jobs.calls == []
     assert alerts(site) == []
+    assert xcom(finished, "evaluate", "plan") == plan()  # the whole of it, for the UI
     assert note_of(finished) == (
         "Nothing was due, all is well: the log is clean; there is no tombstone to expire; nothing to merge. "
         "Skipped tasks had no work. Next evaluation: */15 * * * *."
@@ -104,16 +105,15 @@ def note_of(finished: Any) -> str | None:
 
 
 def test_what_is_not_due_is_skipped_without_a_process_of_its_own(run: Run, jobs: StubbedJobs) -> None:
+    """Tombstones expire on a topic without new data."""
     finished = run(plan(sweep=True))
+    assert (str(finished.state), jobs.names) == ("success", ["expire_tombstones"])
+    assert xcom(finished, "reclaim", "skipped") == "nothing to merge"
     begun = {i.task_id for i in finished.get_task_instances() if i.start_date and str(i.state) != "skipped"}
     assert begun == {"evaluate", "alert"}
     started = {i.task_id for i in finished.get_task_instances() if i.hostname}
     assert started == {"evaluate", "expire_tombstones", "alert"}
     assert note_of(finished) is None
-
-
-def test_the_whole_plan_is_kept_for_the_ui(run: Run) -> None:
-    assert xcom(run(plan()), "evaluate", "plan") == plan()
 
 
 def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs) -> None:
@@ -131,18 +131,21 @@ def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs
 
 
 def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    compacted = {"ok": True, **unit(), "counts": {"map_keys": 4}}
-    checked = {"ok": True, "round": "r1", "verdicts": [verdict(0)]}
-    jobs.answer("compact", compacted)
-    jobs.answer("check_quality", checked)
+    """Neither evidence nor table has what was published, so `publish` is an application of its own; test_whole_run.py
+    has a round that they have."""
+    of_three = unit(0, (0, 3, 7))
+    jobs.answer("compact", {"ok": True, **of_three, "counts": {"map_keys": 4}})
+    jobs.answer("check_quality", {"ok": True, "round": "r1", "verdicts": [verdict(0)]})
     published = {"ok": True, "published": [], "held_back": []}
     jobs.answer("publish", published)
-    finished = run(plan(units=1, sweep=True, reclaim=True))
+    finished = run(plan(sweep=True, reclaim=True) | {"units": [of_three]})
+    assert jobs.names == ["compact", "check_quality", "publish", "expire_tombstones", "reclaim"]
+    assert "--publish" in jobs.calls[1]["arguments"]
     assert asset_events(finished) == []
     assert (states(finished)["publish"], xcom(finished, "publish", "return_value")) == ("skipped", published)
     assert rendered(finished, "publish")["reason"] == "nothing was published, so the topic's asset is not updated"
     handed_on = WORK_UNIT_JSON.value(jobs.argument("compact", "--unit"), "--unit")
-    assert handed_on == WORK_UNIT_JSON.of_plain(unit(), "unit")
+    assert handed_on == WORK_UNIT_JSON.of_plain(of_three, "unit")
     assert json.loads(jobs.argument("check_quality", "--round")) == {"round": "r1", "branches": ["ct_r1_u0"]}
     assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [], "passed": [0]}
     sweep = {"now_ms": NOW_MS, "partitions": [0], "fresh_from": {}}
@@ -154,26 +157,9 @@ def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, 
         assert jobs.argument(job, "--now") == str(NOW_MS)
         assert jobs.argument(job, "--topic") == "orders"
         assert jobs.argument(job, "--config") == str(site.config)
-
-
-def test_what_neither_evidence_nor_table_has_is_published_by_an_application_of_its_own(
-    run: Run, jobs: StubbedJobs
-) -> None:
-    """tests/dags/test_whole_run.py has one that they have."""
-    jobs.answer("check_quality", {"ok": True, "round": "r1", "verdicts": [verdict(0)]})
-    jobs.answer("publish", {"ok": True, "published": [], "held_back": []})
-    finished = run(plan(units=1))
-    assert jobs.names == ["compact", "check_quality", "publish"]
-    assert "--publish" in jobs.calls[1]["arguments"]
-    assert asset_events(finished) == []
-
-
-def test_the_ui_shows_the_arguments_and_which_partitions_a_unit_has(run: Run, jobs: StubbedJobs) -> None:
-    found = plan(units=1)
-    found["units"] = [unit(0, (0, 3, 7))]
-    finished = run(found)
+    # the UI shows the arguments, and which partitions the unit has
     fields = rendered(finished, "compact")
-    assert found["units"][0].items() <= {**fields["unit"], "partitions": found["units"][0]["partitions"]}.items()
+    assert of_three.items() <= {**fields["unit"], "partitions": of_three["partitions"]}.items()
     assert [work["partition"] for work in fields["unit"]["partitions"]] == [0, 3, 7]
     assert fields["application"].endswith("spark_jobs/run_station.py")
     assert fields["application_args"][:3] == ["compact", "--config", jobs.argument("compact", "--config")]
@@ -185,85 +171,67 @@ def test_the_ui_shows_the_arguments_and_which_partitions_a_unit_has(run: Run, jo
 def test_a_red_check_says_what_failed_and_the_green_partitions_are_published(
     run: Run, jobs: StubbedJobs, site: Site
 ) -> None:
-    checked = {"ok": False, "verdicts": [verdict(0), verdict(1, failure())]}
+    """Tombstones expire all the same, and nothing of a record is rendered as a template."""
+    hostile = "{{ 7 * 7 }} {% raw %} {{ conn.spark_default.password }}"
+    checked = {"ok": False, "verdicts": [verdict(0), verdict(1, failure(observed=hostile))]}
     jobs.answer("check_quality", checked, code=1)
     published = {"ok": False, "published": [0], "held_back": [1], "verdicts": checked["verdicts"], "red_before": [1]}
     jobs.answer("publish", published, code=1)
-    finished = run(plan(units=2))
+    finished = run(plan(units=2, sweep=True))
     assert str(finished.state) == "failed"
+    assert jobs.names == ["compact", "compact", "check_quality", "publish", "expire_tombstones"]
+    assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [], "passed": [0]}
     assert states(finished)["check_quality"] == "failed"
     assert states(finished)["publish"] == "success"
     assert states(finished)["outcome"] == "failed"
     assert xcom(finished, "check_quality", "return_value") == checked
     assert xcom(finished, "publish", "return_value")["held_back"] == [1]
-    assert len(alerts(site)) == 1
-
-
-def test_the_alert_has_topic_partition_expectation_observed_value_and_a_link(
-    run: Run, jobs: StubbedJobs, site: Site
-) -> None:
-    jobs.answer("check_quality", {"ok": False, "verdicts": [verdict(4, failure())]}, code=1)
-    finished = run(plan(units=1))
     (alert,) = alerts(site)
     (row,) = alert["failures"]
-    assert (row["topic"], row["partition"], row["severity"]) == ("orders", 4, "critical")
-    assert (row["expectation"], row["observed"]) == ("expect_column_values_to_not_be_null", "3 of 9 records")
+    assert (row["topic"], row["partition"], row["severity"]) == ("orders", 1, "critical")
+    assert (row["expectation"], row["observed"]) == ("expect_column_values_to_not_be_null", hostile)
     assert alert["link"].startswith(f"{BASE_URL}/dags/orders/runs/")
     assert "/tasks/check_quality" in alert["link"]
     assert alert["run_id"] == finished.run_id
-    assert "orders partition 4: expect_column_values_to_not_be_null (critical): observed 3 of 9" in alert["text"]
+    assert f"orders partition 1: expect_column_values_to_not_be_null (critical): observed {hostile}" in alert["text"]
 
 
-def test_an_incident_is_told_once_over_runs_and_again_when_it_is_over(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
-    assert states(run(plan(reclaim=True)))["alert"] == "success"
-    run(plan(reclaim=True))
-    assert [(a["event"], a["state"]) for a in alerts(site)] == [("run_failed", "open")]
-    jobs.answer("reclaim", {"ok": True})
-    run(plan(reclaim=True))
-    run(plan(reclaim=True))
-    assert [(a["event"], a["state"]) for a in alerts(site)] == [("run_failed", "open"), ("run_failed", "over")]
+def test_an_incident_is_told_once_over_runs_with_each_new_cause_and_again_when_it_is_over(
+    run: Run, jobs: StubbedJobs, site: Site
+) -> None:
+    def fails(error: str) -> Any:
+        jobs.answer("reclaim", {"ok": False, "error": error}, code=2)
+        return run(plan(reclaim=True))
 
+    def told() -> list[tuple[str, str, str]]:
+        return [(alert["event"], alert["state"], alert["headline"]) for alert in alerts(site)]
 
-def test_an_open_incident_tells_its_new_cause_under_the_same_key(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    jobs.answer("reclaim", {"ok": False, "error": "no disk: 12 bytes of 99 are free"}, code=2)
-    run(plan(reclaim=True))
-    jobs.answer("reclaim", {"ok": False, "error": "no disk: 11 bytes of 99 are free"}, code=2)
-    run(plan(reclaim=True))
-    jobs.answer("reclaim", {"ok": False, "error": "the store refuses the login"}, code=2)
-    run(plan(reclaim=True))
+    # 1. what could not be sent turns the run red, and is sent by the next one, once
+    (site.home / "alerts").write_text("a file where the folder of the alerts should be")
+    assert states(fails("no disk: 12 bytes of 99 are free"))["alert"] == "failed"
+    (site.home / "alerts").unlink()
+    assert states(fails("no disk: 12 bytes of 99 are free"))["alert"] == "success"
+    fails("no disk: 11 bytes of 99 are free")
+    assert told() == [("run_failed", "open", "reclaim failed")]
+    # 2. a new cause is told under the same key
+    fails("the store refuses the login")
     first, second = alerts(site)
     assert (first["incident"], first["state"]) == (second["incident"], second["state"])
     assert second["reason"] == "reclaim failed: the store refuses the login"
-
-
-def test_the_headline_names_the_tasks_of_its_own_run_first(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
-    run(plan(reclaim=True))
-    run({"reason": "not a plan"})
-    assert [a["headline"] for a in alerts(site)] == [
-        "reclaim failed",
-        "evaluate failed; still open from an earlier run: reclaim",
-    ]
-
-
-def test_an_alert_that_could_not_be_sent_is_red_and_sent_by_the_next_run(
-    run: Run, jobs: StubbedJobs, site: Site
-) -> None:
-    jobs.answer("expire_tombstones", {"ok": False, "error": "no disk"}, code=2)
-    (site.home / "alerts").write_text("a file where the folder of the alerts should be")
-    finished = run(plan(sweep=True))
-    assert states(finished)["alert"] == "failed"
-    (site.home / "alerts").unlink()
-    assert states(run(plan(sweep=True)))["alert"] == "success"
-    assert [a["reason"] for a in alerts(site)] == ["expire_tombstones failed: no disk"]
-
-
-def test_a_run_without_work_tells_the_end_of_an_incident(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
-    run(plan(reclaim=True))
+    # 3. without an evaluation no job is started; the headline begins with the tasks of its own run
+    before = len(jobs.calls)
+    finished = run({"reason": "not a plan"})
+    assert (str(finished.state), len(jobs.calls)) == ("failed", before)
+    assert rendered(finished, "reclaim")["reason"] == "evaluate made no plan"
+    assert told()[2:] == [("run_failed", "open", "evaluate failed; still open from an earlier run: reclaim")]
+    # 4. it is over when its station was well, and when nothing was due
+    jobs.answer("reclaim", {"ok": True})
+    finished = run(plan(reclaim=True))
+    assert jobs.names[before:] == ["reclaim"]
+    assert xcom(finished, "expire_tombstones", "skipped") == "there is no tombstone to expire"
+    fails("no disk")
     assert states(run(plan())) == {"evaluate": "success", **dict.fromkeys(DOWNSTREAM, "skipped"), "alert": "success"}
-    assert [a["state"] for a in alerts(site)] == ["open", "over"]
+    assert [state for _, state, _ in told()[3:]] == ["over", "open", "over"]
 
 
 def test_a_topic_without_alerts_tells_nobody(run: Run, jobs: StubbedJobs) -> None:
@@ -304,13 +272,6 @@ def test_a_check_that_crashed_publishes_nothing_and_says_so(run: Run, jobs: Stub
     assert states(finished)["outcome"] == "failed"
 
 
-def test_tombstones_expire_on_a_topic_without_new_data(run: Run, jobs: StubbedJobs) -> None:
-    finished = run(plan(sweep=True))
-    assert jobs.names == ["expire_tombstones"]
-    assert str(finished.state) == "success"
-    assert xcom(finished, "reclaim", "skipped") == "nothing to merge"
-
-
 def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: StubbedJobs, site: Site) -> None:
     behind = [{"topic": "orders", "name": "{{ 7 * 7 }}", "partition": 3, "offset": 17, "at_ms": 1, "gone_to": 20}]
     jobs.answer("expire_tombstones", {"ok": True, "left_behind": behind})
@@ -320,34 +281,6 @@ def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: 
     assert "tombstones were deleted before 1 reader (partition 3) had read them" in alert["text"]
     assert "reader {{ 7 * 7 }} is at offset 17 of partition 3" in alert["reason"]
     assert alert["link"] == f"{BASE_URL}/cleantail/topics/orders#log-3"
-
-
-def test_tombstones_expire_after_a_red_check_too(run: Run, jobs: StubbedJobs) -> None:
-    jobs.answer("check_quality", {"ok": False, "verdicts": [verdict(0, failure())]}, code=1)
-    run(plan(units=1, sweep=True))
-    assert jobs.names == ["compact", "check_quality", "publish", "expire_tombstones"]
-
-
-def test_reclaim_alone_can_be_due(run: Run, jobs: StubbedJobs) -> None:
-    finished = run(plan(reclaim=True))
-    assert jobs.names == ["reclaim"]
-    assert xcom(finished, "expire_tombstones", "skipped") == "there is no tombstone to expire"
-
-
-def test_a_failed_evaluation_starts_no_job(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    finished = run({"reason": "not a plan"})
-    assert str(finished.state) == "failed"
-    assert jobs.calls == []
-    assert rendered(finished, "reclaim")["reason"] == "evaluate made no plan"
-
-
-def test_data_in_a_check_result_is_never_rendered_as_a_template(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    hostile = "{{ 7 * 7 }} {% raw %} {{ conn.spark_default.password }}"
-    checked = {"ok": False, "verdicts": [verdict(0, failure(observed=hostile))]}
-    jobs.answer("check_quality", checked, code=1)
-    run(plan(units=1))
-    assert json.loads(jobs.argument("publish", "--round")) == {"round": "r1", "heads": [], "passed": []}
-    assert alerts(site)[0]["failures"][0]["observed"] == hostile
 
 
 def test_a_conflict_is_tried_again_by_airflow(run: Run, jobs: StubbedJobs) -> None:
@@ -406,7 +339,9 @@ def test_no_new_file_is_no_reason_to_start_spark_or_to_stop(run: Run, jobs: Stub
     assert "nothing new" in rendered(finished, "ingest")["reason"]
 
 
-@pytest.mark.parametrize("other_ms", [4_102_444_800_000, NOW_MS], ids=["ahead", "behind"])
+@pytest.mark.parametrize(
+    "other_ms", [4_102_444_800_000, pytest.param(NOW_MS, marks=pytest.mark.deep)], ids=["ahead", "behind"]
+)
 def test_a_run_that_is_triggered_with_another_clock_does_nothing(
     site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch, other_ms: int
 ) -> None:
@@ -425,7 +360,11 @@ def test_a_run_that_is_triggered_with_another_clock_does_nothing(
     assert asked == [other_ms]
 
 
-@pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])
+@pytest.mark.parametrize(
+    "source",
+    ["landing/*.jsonl", pytest.param(None, marks=pytest.mark.deep)],
+    ids=["ingest is first", "evaluate is first"],
+)
 def test_a_name_that_no_parameter_has_ends_the_run_at_its_first_task(
     run: Run, jobs: StubbedJobs, site: Site, source: str | None
 ) -> None:
@@ -441,7 +380,11 @@ def test_a_name_that_no_parameter_has_ends_the_run_at_its_first_task(
     )
 
 
-@pytest.mark.parametrize("source", [None, "landing/*.jsonl"], ids=["evaluate is first", "ingest is first"])
+@pytest.mark.parametrize(
+    "source",
+    [None, pytest.param("landing/*.jsonl", marks=pytest.mark.deep)],
+    ids=["evaluate is first", "ingest is first"],
+)
 def test_a_clock_in_seconds_ends_the_run_at_its_first_task(
     run: Run, jobs: StubbedJobs, site: Site, source: str | None
 ) -> None:
