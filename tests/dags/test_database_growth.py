@@ -74,6 +74,7 @@ def test_the_runs_of_a_topic_leave_the_database_by_airflows_own_command(
     measured(lambda: site.dag("orders").test(), airflow_db, "a topic")
 
 
+@pytest.mark.deep
 def test_the_runs_of_a_group_leave_it_too(
     group: Site,  # noqa: F811
     jobs: StubbedJobs,

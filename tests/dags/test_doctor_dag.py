@@ -95,16 +95,16 @@ def test_the_command_reads_connections_and_dags_of_airflow(site: Site, airflow_d
     site.topic("idle")
     dag_row("orders")
     dag_row("idle", is_paused=True)
+    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
     code, findings = told(site)
     wrong = {name: each for name, each in findings.items() if each["state"] == "wrong"}
     assert code == 2
-    assert wrong.keys() == {"alerts orders", "plugin", "dag users", "dag idle"}
+    assert wrong.keys() == {"alerts orders", "plugin", "dag users", "dag idle", "spark master"}
     assert wrong["alerts orders"]["text"] == "Airflow has no connection cleantail_nowhere"
     assert wrong["dag users"]["text"] == "Airflow has no DAG users"
     assert wrong["dag idle"]["next_step"] == "airflow dags unpause idle"
     assert findings["dag orders"]["state"] == findings["pool cleantail_spark"]["state"] == "ok"
-    monkeypatch.delenv("AIRFLOW_CONN_SPARK_DEFAULT")
-    assert "Airflow has no connection spark_default. Make one" in told(site)[1]["spark master"]["text"]
+    assert "Airflow has no connection spark_default. Make one" in wrong["spark master"]["text"]
 
 
 @pytest.mark.parametrize(

@@ -33,9 +33,10 @@ def told(site: Site) -> list[tuple[str, str, str, str]]:
 @pytest.mark.parametrize(
     ("failed", "named"),
     [
-        (
+        pytest.param(
             {"ok": False, "station": "ingest", "error": "line 3 is no record"},
             "ingest failed: left: line 3 is no record",
+            marks=pytest.mark.deep,
         ),
         (red("reconciled"), "reconcile failed: left partition 3: expect_column_values_to_not_be_null"),
     ],

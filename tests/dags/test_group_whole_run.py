@@ -1,4 +1,8 @@
-"""Runs of a group's DAG with the real job on real Spark: many topics in one application, each failure its own."""
+"""Runs of a group's DAG with the real job on real Spark: many topics in one application, each failure its own.
+
+They are of `make test-deep`. Of `make test` are the same runs with jobs in one process (tests/jobs/run/test_three_doors.py)
+and the real application of a topic's DAG (test_whole_run.py).
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,7 @@ from cleantail.lake.spark_settings import SMALL_RUN
 from tests.airflow_environment import ROOT
 from tests.airflow_site import Site, forget_incidents
 
-pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+pytestmark = [pytest.mark.deep, pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 ALERTS = [{"type": "file", "path": "alerts/all.jsonl"}]
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 
