@@ -122,7 +122,6 @@ def test_a_short_history_of_real_faults_has_no_finding(tmp_path):
     acts = (
         Act("ingest", fault=Fault("ingest", "409 after"), records=tuple(records)),
         Act("compact", fault=Fault("publish", "twice"), at=1000),
-        Act("compact", fault=Fault("stage", "closed before"), at=5000),
     )
     configs = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0, "delete.retention.ms": 1000}
     file = tmp_path / "history.json"
