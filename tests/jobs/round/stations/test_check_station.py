@@ -63,7 +63,10 @@ def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_applicat
     call,  # noqa: F811
     told,
 ):
+    """Without the argument it only checks. A try after one that died past its commit changes nothing, and finds it."""
     topic, table, asked = staged("checked-and-published", two_logs(), checks=[ONE_KEY])
+    assert call("check_quality", topic, "--round", asked)[0] == 1
+    assert (offsets(workshop.read(topic)), len(branches(table))) == ([0, 1, 0, 1, 2], 1)
     code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, result["ok"]) == (1, False)
     assert offsets(workshop.read(topic)) == [1, 0, 1, 2]
@@ -75,45 +78,19 @@ def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_applicat
     published = told(table, result)
     assert (published.ok, published.published, published.held_back) == (False, (0,), (1,))
     assert (published.snapshot_id, published.checkpoints) == (table.load().currentSnapshot().snapshotId(), {0: 2})
-    own = call("publish", topic, "--round", json.dumps(told_by(result)))[1]
-    shown = ROUND_RESULT_JSON.plain(published)
-    assert own == shown
-
-
-def test_without_the_argument_it_checks_and_no_more(workshop, staged, call):  # noqa: F811
-    topic, table, asked = staged("only-checked", two_logs(), checks=[ONE_KEY])
-    code, result = call("check_quality", topic, "--round", asked)
-    assert (code, offsets(workshop.read(topic))) == (1, [0, 1, 0, 1, 2])
-    assert len(branches(table)) == 1
-
-
-def test_a_round_that_waits_for_a_person_is_not_published(workshop, staged, call):  # noqa: F811
-    lines = [record(0, "a", "x"), record(1, "a", "y"), record(2, "b", "z")]
-    topic, _, asked = staged("waits", lines, publish="approve", approvers=["anna"])
-    code, result = call("check_quality", topic, "--round", asked, "--publish")
-    assert (code, offsets(workshop.read(topic))) == (0, [0, 1, 2])
-    code, result = call("publish", topic, "--round", json.dumps(told_by(result)))
-    assert (code, offsets(workshop.read(topic))) == (5, [0, 1, 2])
-
-
-def test_a_try_after_one_that_died_past_its_commit_changes_nothing_and_finds_it(
-    workshop,
-    staged,
-    call,  # noqa: F811
-    told,
-):
-    topic, table, asked = staged("died-past-its-commit", two_logs(), checks=[ONE_KEY])
-    first = call("check_quality", topic, "--round", asked, "--publish")[1]
-    before, published = summary_of(table), told(table, first)
-    assert (published.published, published.red_before) == ((0,), (1,))
+    assert published.red_before == (1,)
     assert told(table).red_before == ()  # nobody has told of it where the check came to no end
+    before = summary_of(table)
     code, again = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, again["ok"], [v["partition"] for v in again["verdicts"] if not v["passed"]]) == (1, False, [1])
     assert (summary_of(table), told(table, again), offsets(workshop.read(topic))) == (before, published, [1, 0, 1, 2])
     # without a check of the round, or of other branches, it is an error
     for changed in ({"round": "20200101T000000_000_1"}, {"branches": ["ct_by_hand_1"]}):
-        code, result = call("check_quality", topic, "--round", json.dumps(json.loads(asked) | changed), "--publish")
-        assert (code, "is gone" in result["error"]) == (3, True)
+        code, wrong = call("check_quality", topic, "--round", json.dumps(json.loads(asked) | changed), "--publish")
+        assert (code, "is gone" in wrong["error"]) == (3, True)
+    own = call("publish", topic, "--round", json.dumps(told_by(result)))[1]
+    shown = ROUND_RESULT_JSON.plain(published)
+    assert own == shown
 
 
 def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop, staged, call, told, monkeypatch):  # noqa: F811
@@ -157,21 +134,30 @@ def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, 
     assert (found.published, found.held_back, found.red_before) == ((), (0,), ())
 
 
-def test_a_no_holds_though_the_yaml_asks_for_no_approval_any_more(workshop, staged, call):  # noqa: F811
+def test_a_round_that_waits_for_a_person_is_not_published_and_a_no_holds_though_the_yaml_asks_for_none_any_more(
+    workshop,
+    staged,
+    call,  # noqa: F811
+):
     topic, table, asked = staged("no-is-no", two_logs()[:2], publish="approve", approvers=["anna"])
-    checked = CHECKED_ROUND_JSON.of_plain(call("check_quality", topic, "--round", asked)[1], "XCom")
+    code, result = call("check_quality", topic, "--round", asked, "--publish")
+    assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
+    assert call("publish", topic, "--round", json.dumps(told_by(result)))[0] == 5
+    assert offsets(workshop.read(topic)) == [0, 1]
+    checked = CHECKED_ROUND_JSON.of_plain(result, "XCom")
     answer(workshop, table, checked, ANNA, approved=False)
     workshop.topic(topic)
     code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
 
 
-@pytest.mark.parametrize("error", [ConflictError("another was faster"), RuntimeError("a defect that names a-key")])
-def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog, error):  # noqa: F811
-    def fails(*_):
-        raise error
+def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog):  # noqa: F811
+    """As after a conflict in test_what_nothing_passed_of_…"""
 
-    topic, _, asked = staged(f"left-to-publish-{type(error).__name__.lower()}", two_logs()[:2])
+    def fails(*_):
+        raise RuntimeError("a defect that names a-key")
+
+    topic, _, asked = staged("left-to-publish", two_logs()[:2])
     with monkeypatch.context() as patch:
         patch.setattr(check_and_publish, "publish_unasked", fails)
         code, result = call("check_quality", topic, "--round", asked, "--publish")
@@ -198,13 +184,12 @@ def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of
     topic, asked = red_log_with_old_segments(workshop, table_of, call, "held-and-retained")
     code, result = call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)
     assert (code, offsets(workshop.read(topic))) == (1, [2, 3])
-    for checks_again in (False, True):  # the application of publish tells the same, and so does another check
-        if checks_again:
-            assert call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
-        found = told(table_of(topic))
-        assert (found.published, found.held_back, found.retained, found.snapshot_id) == ((), (0,), (0,), None)
-        code, own = call("publish", topic, "--round", json.dumps(told_by(result)), "--now", NOW)
-        assert (code, own["published"], own["held_back"], own["red_before"]) == (1, [], [0], [0])
+    # another check tells the same, and so does the application of publish
+    assert call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
+    found = told(table_of(topic))
+    assert (found.published, found.held_back, found.retained, found.snapshot_id) == ((), (0,), (0,), None)
+    code, own = call("publish", topic, "--round", json.dumps(told_by(result)), "--now", NOW)
+    assert (code, own["published"], own["held_back"], own["red_before"]) == (1, [], [0], [0])
 
 
 def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, staged, call, told):  # noqa: F811
