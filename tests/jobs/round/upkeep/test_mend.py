@@ -98,8 +98,15 @@ def without_footer(vectors):
     return [b"".join(content)[: places[-1][0] + places[-1][1]]], places
 
 
-@pytest.mark.parametrize("write", [bare, without_footer], ids=["no magic", "no footer"])
-@pytest.mark.parametrize("in_one", [False, True], ids=["a file each", "two in one file"])
+@pytest.mark.parametrize(
+    ("write", "in_one"),
+    [
+        pytest.param(bare, False, id="no magic, a file each"),
+        pytest.param(without_footer, True, id="no footer, two in one file"),
+        pytest.param(bare, True, id="no magic, two in one file", marks=pytest.mark.deep),
+        pytest.param(without_footer, False, id="no footer, a file each", marks=pytest.mark.deep),
+    ],
+)
 def test_a_vector_in_no_puffin_file_is_written_into_one(workshop, spark, redpanda, monkeypatch, write, in_one):
     """Spark reads it by its place. PyIceberg does not, and adopt, latest and read need PyIceberg."""
     records, name = list(changes(partitions=1)), f"bare-{write.__name__}-{in_one}"
