@@ -62,7 +62,6 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     assert f"next: `cleantail plan {topic}`" in out
     assert "nothing, it is adopted already" in workshop.ok("adopt", table)
     settings(workshop, topic)
-    assert workshop.run("check-config")[0] == 0
     assert read(workshop, topic) == [(p, o, k, v) for p, o, _, k, v in records]
 
     result = workshop.json("compact", topic, "--now", NOW)
@@ -72,14 +71,9 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     assert {(f.content, f.file_format) for f in delete_files_of(spark, table)} == {
         (1, "PUFFIN" if upgrade else "PARQUET")
     }
-    live = [log["records"] for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]]
-    assert live == [6, 6]
-    latest = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
     alive = [r for r in expected(records) if r[3] is not None]
-    assert [(r["partition"], r["offset"], r["key"], r["payload"]) for r in latest] == alive
     view = spark.table(f"cleantail.sinks.`{topic}_latest`").select("partition", "offset", "key").collect()
     assert sorted((r["partition"], r["offset"], bytes(r["key"]).decode()) for r in view) == [a[:3] for a in alive]
-    assert workshop.json("check", topic)["ok"]
 
     # the sink goes on; tombstones go at their horizon
     more = [(0, 40, NOW, "k0", "new"), (0, 41, NOW, "k9", None)]
@@ -123,10 +117,10 @@ CONNECT = {
 @pytest.mark.parametrize(
     ("layout", "version"),
     [
-        pytest.param(layout, version, marks=[] if (n == 0) == (version == 2) else pytest.mark.deep)
+        pytest.param(layout, version, marks=[] if (n, version) == (1, 2) else pytest.mark.deep)
         for n, layout in enumerate(CONNECT)
         for version in (2, 3)
-    ],  # each layout and each version once; the others are one code
+    ],  # the other layout, with version 3, is that of the next test
 )
 def test_kafka_connects_table_is_adopted_with_the_key_that_is_named(workshop, lake, spark, layout, version):
     columns, metadata, by = CONNECT[layout]
@@ -148,7 +142,6 @@ def test_kafka_connects_table_is_adopted_with_the_key_that_is_named(workshop, la
     assert result["ok"], result
     assert read(workshop, name) == expected(records)
     assert result["compacted"]["measures"][1]["deleted"]["copies"] == 2
-    assert workshop.json("check", name)["ok"]
     plan = workshop.json("plan", name, "--now", NOW)
     assert [row["action"] for row in plan["partitions"]] == ["none", "none"]
     gone = workshop.json("compact", name, "--now", NOW + 2000)["expired"]
