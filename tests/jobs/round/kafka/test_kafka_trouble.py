@@ -69,7 +69,9 @@ def test_a_topic_that_is_not_there_makes_no_table(kafka, workshop, refused):
     assert workshop.run("read", topic)[0] == 2
 
 
-@pytest.mark.parametrize("fault", [pytest.param(f, marks=() if " after" in f else pytest.mark.deep) for f in FAULTS])
+@pytest.mark.parametrize(
+    "fault", [pytest.param(f, marks=() if f == "unknown after" else pytest.mark.deep) for f in FAULTS]
+)
 def test_each_record_lands_once_whatever_the_catalog_answers(kafka, workshop, spark, landed, position, fault):
     topic = workshop.topic(f"answered-{fault.replace(' ', '-')}", source=kafka.source())
     kafka.create(topic)
@@ -157,7 +159,7 @@ def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, wor
 def test_a_topic_of_another_cluster_is_refused_also_with_the_same_topic_id(
     kafka, workshop, refused, landed, position, table_of
 ):
-    """As in a copy of a cluster. Another table is the way to read it."""
+    """As in a copy of a cluster. Another table is the way to read it, as of a topic that was made anew."""
     topic = workshop.topic("moved", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x")])
@@ -172,9 +174,6 @@ def test_a_topic_of_another_cluster_is_refused_also_with_the_same_topic_id(
         in said
     )
     assert [r.key for r in landed(topic)] == [b"a"]
-    workshop.topic("moved", source=kafka.source(), table="cleantail.moved_again")
-    workshop.ok("ingest", topic)
-    assert landed(topic) == kafka.consumed(topic)
 
 
 def test_a_topic_that_two_clusters_answer_for_during_a_read_is_refused(kafka, workshop, reading, landed, monkeypatch):
@@ -198,7 +197,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(kafka, workshop, 
     assert (landed(topic), position(topic)) == ([], before)
 
 
-def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused, landed):
+def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused, landed, monkeypatch):
     topic = workshop.topic("gap", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x"), (b"b", b"x")])
@@ -218,26 +217,19 @@ def test_a_gap_fails_or_is_noted_in_evidence_and_alert(kafka, workshop, refused,
     told = [log_alarms(log_states(workshop.find(topic), facts, t), (), configs, t) for t in (at_ms, at_ms + 86_400_000)]
     assert [[c.event for c in conditions] for conditions in told] == [[Event.GAP], []]
     assert "offsets 2 to 3 were deleted in Kafka" in told[0][0].text
-    assert workshop.json("ingest", topic)["gaps"] == []
-    workshop.ok("status", topic)
-    workshop.ok("compact", topic, "--force")
-
-
-def test_a_gap_whose_row_a_crash_has_left_out_is_in_the_evidence_after_the_next_read(kafka, workshop, monkeypatch):
-    topic = workshop.topic("gap-untold", source=kafka.source(on_gap="continue"))
-    kafka.create(topic)
-    kafka.send(topic, [(b"a", b"x")])
-    workshop.ok("ingest", topic)
-    kafka.send(topic, [(b"b", b"x"), (b"c", b"x")])
-    kafka.delete_below(topic, 0, 2)
+    # a gap whose row a crash has left out is in the evidence after the next read, once
+    kafka.send(topic, [(b"f", b"x"), (b"g", b"x")])
+    kafka.delete_below(topic, 0, 6)
     with monkeypatch.context() as crash:
         crash.setattr("spark_jobs.round.intake.kafka_reading.record_gaps", lambda *_: None)
         workshop.ok("ingest", topic)
-    assert workshop.evidence(topic) == []
-    for key in (b"d", b"e"):
+    assert workshop.evidence(topic) == [row]
+    for key in (b"h", b"i"):
         kafka.send(topic, [(key, b"x")])
         workshop.ok("ingest", topic)
-    assert [(row["first_dirty_offset"], row["end_offset"]) for row in workshop.evidence(topic)] == [(1, 2)]
+    told = [(row["first_dirty_offset"], row["end_offset"]) for row in workshop.evidence(topic)]
+    assert told == [(2, 4), (5, 6)]
+    workshop.ok("compact", topic, "--force")
 
 
 def test_added_partitions_are_followed_and_a_group_may_see_the_progress(kafka, workshop, landed):
@@ -322,14 +314,14 @@ def test_an_unknown_codec_is_told_with_its_place(kafka, workshop, refused, lande
 
 def test_a_read_that_stands_still_ends_with_partition_and_offset(kafka, workshop, reading, landed):
     topic = workshop.topic(
-        "stalled", source=kafka.source(**{"stall.timeout.ms": 5000, "properties": {"socket.timeout.ms": 5000}})
+        "stalled", source=kafka.source(**{"stall.timeout.ms": 3000, "properties": {"socket.timeout.ms": 3000}})
     )
     kafka.create(topic)
     read = reading(topic, reading=lambda: frozen.__enter__())
     kafka.send(topic, [(b"a", b"x")] * 3)
     frozen = kafka.frozen()
     try:
-        with pytest.raises(Exception, match=r"partition 0 was not read on from offset 0 for 5 s.*nothing was appended"):
+        with pytest.raises(Exception, match=r"partition 0 was not read on from offset 0 for 3 s.*nothing was appended"):
             read()
     finally:
         frozen.__exit__(None, None, None)
