@@ -14,8 +14,8 @@ from tests.jobs.round.source_table.test_table_source import expire
 @pytest.mark.parametrize(
     ("on_change", "expired"),
     [
-        pytest.param("fail", False, id="fail-kept"),
         pytest.param("continue", True, id="continue-expired"),
+        pytest.param("fail", False, id="fail-kept", marks=pytest.mark.deep),
         pytest.param("fail", True, id="fail-expired", marks=pytest.mark.deep),
         pytest.param("continue", False, id="continue-kept", marks=pytest.mark.deep),
     ],
@@ -37,7 +37,7 @@ def test_a_table_that_was_replaced_under_its_uuid_is_refused(sink, workshop, rea
     assert "give the topic another table in its YAML" in err and len(records(topic)) == 1
 
 
-@pytest.mark.parametrize("kind", ["whole", "appends", "overwrite"])
+@pytest.mark.parametrize("kind", ["whole", pytest.param("appends", marks=pytest.mark.deep), "overwrite"])
 def test_a_snapshot_that_expires_between_plan_and_read_is_told(
     sink, workshop, reading, table_of, records, monkeypatch, kind
 ):
