@@ -75,33 +75,30 @@ def require_working(workshop, name, table, now=NOW, only=("compact",)):
         assert code == 0, (command, err)
 
 
-FITS = {
-    "the last partition, offsets up to the last that Kafka gives": Table(
-        partition=2**31 - 1,
-        offsets=tuple(range(LONG_MAX - 6, LONG_MAX)),
-        columns={"partition": ("bigint", "CAST(p AS BIGINT)")},
-    ),
-    "names with dots that are not mapped": Table(columns={"a.b": ("string", "'x'"), "kafka.headers": HEADERS}),
-    "names that YAML does not take, not mapped": Table(columns={"grün und so": ("string", "'x'")}),
-    "a struct with a dotted field": Table(columns={"s": ("struct<`x.y`: int>", "named_struct('x.y', 1)")}),
-    "whole numbers as times": Table(columns={"timestamp": ("bigint", "ms")}),
-    "version 3, unusual types": Table(
-        version=3, columns={"m": ("map<string, array<date>>", "map('a', array(DATE '2020-01-01'))")}
-    ),
-}
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=pytest.mark.deep if number in range(1, 5) else ()) for number, case in enumerate(FITS)],
+FITS = Table(
+    version=3,
+    partition=2**31 - 1,
+    offsets=tuple(range(LONG_MAX - 6, LONG_MAX)),
+    columns={
+        "partition": ("bigint", "CAST(p AS BIGINT)"),
+        "timestamp": ("bigint", "ms"),
+        "a.b": ("string", "'x'"),
+        "kafka.headers": HEADERS,
+        "grün und so": ("string", "'x'"),
+        "s": ("struct<`x.y`: int>", "named_struct('x.y', 1)"),
+        "m": ("map<string, array<date>>", "map('a', array(DATE '2020-01-01'))"),
+    },
 )
-def test_a_table_that_is_adopted_is_handled_by_every_later_command(workshop, spark, lake, case):
-    name = f"fits_{list(FITS).index(case)}"
-    table = FITS[case].make(spark, lake, name)
-    workshop.ok("adopt", table, *FITS[case].arguments)
-    require_working(workshop, name, table, only=())
-    kept = [(r["offset"], r["payload"]) for r in workshop.read(name) if r["payload"] is not None]
-    assert kept == [(FITS[case].offsets[5], "v5")]
+"""The last partition and the last offsets that Kafka gives, whole numbers as times; and, not mapped, names with dots,
+names that YAML does not take, and unusual types."""
+
+
+def test_a_table_that_is_adopted_is_handled_by_every_later_command(workshop, spark, lake):
+    table = FITS.make(spark, lake, "fits")
+    workshop.ok("adopt", table)
+    require_working(workshop, "fits", table, only=())
+    kept = [(r["offset"], r["payload"]) for r in workshop.read("fits") if r["payload"] is not None]
+    assert kept == [(FITS.offsets[5], "v5")]
 
 
 @dataclass
@@ -149,33 +146,39 @@ REFUSED = {
         ("it has partition 2147483648",),
         arguments=("--column", "partition=log"),
     ),
-    "names with a dot": Refused(
+    "names with a dot, names that differ by case, headers that a person has mapped to a map": Refused(
         Table(
-            without=("partition", "offset"),
-            columns={"kafka.partition": ("int", "p"), "kafka.offset": ("bigint", "o")},
+            without=("partition", "offset", "key"),
+            columns={
+                "kafka.partition": ("int", "p"),
+                "kafka.offset": ("bigint", "o"),
+                "my.key": ("string", "k"),
+                "Value": ("string", "'x'"),
+                "s": ("struct<a: int, A: int>", "named_struct('a', 1, 'A', 2)"),
+                "headers": HEADERS,
+            },
+            arguments=("--column", "key=my.key", "--column", "headers=headers"),
         ),
-        ("offset: kafka.offset cannot be mapped", "RENAME COLUMN `kafka.offset` TO kafka_offset"),
         (
+            "offset: kafka.offset cannot be mapped",
+            "RENAME COLUMN `kafka.offset` TO kafka_offset",
+            "key: my.key cannot be mapped",
+            "RENAME COLUMN `my.key` TO my_key",
+            "columns value and Value differ by case only",
+            "RENAME COLUMN Value TO",
+            "columns s.a and s.A differ by case only",
+            "headers: headers is map<string, binary>: a list of structs of key and value is needed",
+        ),
+        (
+            "SET spark.sql.caseSensitive=true",
             RENAME.format("{0}", "`kafka.partition`", "kafka_partition"),
             RENAME.format("{0}", "`kafka.offset`", "kafka_offset"),
+            RENAME.format("{0}", "`my.key`", "my_key"),
+            RENAME.format("{0}", "Value", "other"),
+            "ALTER TABLE {0} DROP COLUMN s",
+            "RESET spark.sql.caseSensitive",
         ),
-        ("--column", "key=key"),
-    ),
-    "a key with a dot": Refused(
-        Table(without=("key",), columns={"my.key": ("string", "k")}, arguments=("--column", "key=my.key")),
-        ("key: my.key cannot be mapped", "RENAME COLUMN `my.key` TO my_key"),
-        (RENAME.format("{0}", "`my.key`", "my_key"),),
-        ("--column", "key=my_key"),
-    ),
-    "names that differ by case": Refused(
-        Table(columns={"Key": ("string", "'x'")}),
-        ("columns key and Key differ by case only", "RENAME COLUMN Key TO"),
-        ("SET spark.sql.caseSensitive=true", RENAME.format("{0}", "Key", "other"), "RESET spark.sql.caseSensitive"),
-    ),
-    "fields that differ by case, not mapped": Refused(
-        Table(columns={"s": ("struct<a: int, A: int>", "named_struct('a', 1, 'A', 2)")}),
-        ("columns s.a and s.A differ by case only",),
-        ("ALTER TABLE {0} DROP COLUMN s",),
+        ("--column", "key=my_key", "--column", "headers="),
     ),
     "a VARIANT": Refused(
         Table(version=3, columns={"extra": ("variant", "parse_json('1')")}),
@@ -199,11 +202,6 @@ REFUSED = {
         ),
         arguments=("--column", "timestamp=timestamp", "--column", "timestamp_type="),
     ),
-    "headers that a person has mapped to a map": Refused(
-        Table(columns={"headers": HEADERS}, arguments=("--column", "headers=headers")),
-        ("headers: headers is map<string, binary>: a list of structs of key and value is needed",),
-        arguments=("--column", "headers="),
-    ),
 }  # fmt: skip
 
 
@@ -211,7 +209,6 @@ DEEP = (
     "the offset after Kafka's last",
     "a negative partition",
     "a partition beyond Kafka's",
-    "a key with a dot",
     "a VARIANT as value",
 )
 """Refused as the case before each of them is; the bounds are those of tests/cleantail/adopt/test_adoption.py."""
@@ -382,6 +379,6 @@ def test_int96_is_refused_if_it_is_mapped(workshop, spark, lake, version, mapped
             f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => map('rewrite-all', 'true'))"
         )
     workshop.ok("adopt", table, *arguments)
-    require_working(workshop, name, table, only=("compact",) if mapped else ())
+    require_working(workshop, name, table, only=("compact",) if mapped else ("read", "compact", "check", "reclaim"))
     latest = [json.loads(line) for line in workshop.ok("latest", name, "--now", NOW).splitlines()]
     assert [r["offset"] for r in latest] == [15]
