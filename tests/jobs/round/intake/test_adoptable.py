@@ -121,7 +121,7 @@ NO_VARIANT = (
 OFFSETS = f"0 to {LONG_MAX - 1} are allowed"
 OTHER_OFFSET = {"seq": ("bigint", "abs(o % 10)")}
 REFUSED = {
-    "one negative offset": Refused(
+    "one negative offset": Refused(  # the other bounds: tests/cleantail/adopt/test_adoption.py
         Table(offsets=(-1, 0, 1, 2, 3, 4), columns={"seq": ("bigint", "o + 1")}),
         (
             "offset: partition 0 has offsets from -1 to 4",
@@ -130,21 +130,6 @@ REFUSED = {
             "--column order=COLUMN",
         ),
         arguments=("--column", "offset=seq"),
-    ),
-    "the offset after Kafka's last": Refused(
-        Table(offsets=tuple(range(LONG_MAX - 5, LONG_MAX + 1)), columns={"seq": ("bigint", f"o - {LONG_MAX - 5}")}),
-        (f"to {LONG_MAX}, and", OFFSETS),
-        arguments=("--column", "offset=seq"),
-    ),
-    "a negative partition": Refused(
-        Table(partition=-1, columns={"log": ("int", "0")}),
-        ("partition: it has partition -1, and 0 to 2147483647 are allowed", "--column partition=COLUMN"),
-        arguments=("--column", "partition=log"),
-    ),
-    "a partition beyond Kafka's": Refused(
-        Table(columns={"partition": ("bigint", "2147483648"), "log": ("int", "0")}),
-        ("it has partition 2147483648",),
-        arguments=("--column", "partition=log"),
     ),
     "names with a dot, names that differ by case, headers that a person has mapped to a map": Refused(
         Table(
@@ -185,11 +170,6 @@ REFUSED = {
         ("has, or had, a column of type variant", "clean_expired_metadata"),
         NO_VARIANT,
     ),
-    "a VARIANT as value": Refused(
-        Table(version=3, columns={"extra": ("variant", """parse_json(concat('"', v, '"'))""")}, arguments=("--column", "value=extra")),
-        ("has, or had, a column of type variant",),
-        NO_VARIANT,
-    ),
     "times in nanoseconds, and types of times beyond Kafka's, that a person has mapped": Refused(
         Table(
             columns={"t": ("bigint", "ms * 1000000"), "kind": ("bigint", "o + 9000000000")},
@@ -205,16 +185,7 @@ REFUSED = {
 }  # fmt: skip
 
 
-DEEP = (
-    "the offset after Kafka's last",
-    "a negative partition",
-    "a partition beyond Kafka's",
-    "a VARIANT as value",
-)
-"""Refused as the case before each of them is; the bounds are those of tests/cleantail/adopt/test_adoption.py."""
-
-
-@pytest.mark.parametrize("case", [pytest.param(c, marks=pytest.mark.deep if c in DEEP else ()) for c in REFUSED])
+@pytest.mark.parametrize("case", REFUSED)
 def test_what_a_later_command_could_not_handle_is_refused_and_the_error_has_the_way_out(workshop, spark, lake, case):
     refused, name = REFUSED[case], f"refused_{list(REFUSED).index(case)}"
     table = refused.table.make(spark, lake, name)
