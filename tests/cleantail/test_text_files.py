@@ -62,8 +62,7 @@ def test_a_call_that_does_not_is_passed_over(source):
     assert not list(calls_without_encoding(source))
 
 
-@pytest.mark.parametrize("locale", [{}, {"LC_ALL": "POSIX"}], ids=["C", "POSIX"])
-def test_data_docs_are_written_without_a_utf8_locale(tmp_path, locale):
+def test_data_docs_are_written_without_a_utf8_locale(tmp_path):
     code = (
         "import sys; from pathlib import Path; from spark_jobs.quality.data_docs import page, title_in, write_whole;"
         "title = ' \\u00b7 '.join('abcde'); file = Path(sys.argv[1]);"
@@ -71,7 +70,7 @@ def test_data_docs_are_written_without_a_utf8_locale(tmp_path, locale):
         "print(title_in(file) == tuple('abcde'))"
     )
     file = tmp_path / "index.html"
-    environment = os.environ | NO_UTF8 | locale
+    environment = os.environ | NO_UTF8
     argv = [sys.executable, "-c", code, str(file)]
     ran = subprocess.run(argv, env=environment, cwd=ROOT, capture_output=True, encoding="utf-8", check=False)
     assert (ran.returncode, ran.stdout) == (0, "True\n"), ran.stderr

@@ -133,8 +133,9 @@ def test_positions_within_the_limit_take_the_memory_of_a_batch(tmp_path, limited
     path = bomb(tmp_path / "d.parquet", POSITIONS_AT_0, column_encoding={"pos": "DELTA_BINARY_PACKED"})
     limited(400 * MIB)
     delete = [DeleteFile("a.parquet", path, POSITIONS, 20_000_000, 5)]
-    assert peak_of(lambda: lost_positions(PyArrowFileIO(), delete, 10)) < 16 * MIB
-    assert list(lost_positions(PyArrowFileIO(), delete, 10)) == [0]
+    found = []
+    assert peak_of(lambda: found.extend(lost_positions(PyArrowFileIO(), delete, 10))) < 16 * MIB
+    assert found == [0]
 
 
 def test_a_footer_that_says_less_than_the_pages_have_hides_nothing(tmp_path, limited):

@@ -130,10 +130,13 @@ def test_a_certificate_has_the_state_after_its_tombstones_and_the_tombstones_do_
     assert [r["key"] for r in workshop.read(topic)] == ["kept"]
 
 
+@pytest.mark.deep
 @AFTER
 def test_with_a_source_in_kafka_a_run_that_is_killed_at_any_commit_is_ended_by_the_next(
     workshop, kafka, monkeypatch, after
 ):
+    """In make test it is killed after its tombstones (the test above), and at any commit without a source in Kafka
+    (test_erasure.py)."""
     for name, text in SECRETS.items():
         monkeypatch.setenv(name, text)
     topic = workshop.topic(f"erased-killed-of-kafka-{after}".lower(), source=kafka.source())
