@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from cleantail_airflow.alerts.channels import load_book
+from cleantail_airflow.groups import run_pack_task
 from cleantail_airflow.groups.alert_group import book_of_broken
 from tests.airflow_site import Site, StubbedJobs, failure, forget_incidents
 from tests.dags.test_group_dag import ALERTS, due, group, note_of, outcome, states  # noqa: F401
@@ -23,11 +24,15 @@ def red(station_result: str, partition: int = 3) -> dict[str, Any]:
     return {"ok": False, station_result: held}
 
 
+def alerts_of(site: Site) -> list[dict[str, Any]]:
+    file = site.home / "alerts" / "all.jsonl"
+    return [json.loads(each) for each in file.read_text().splitlines()] if file.exists() else []
+
+
 def told(site: Site) -> list[tuple[str, str, str, str]]:
     """Topic, event, state and subject of what was told, in the order of telling."""
-    file = site.home / "alerts" / "all.jsonl"
-    found = [json.loads(each) for each in file.read_text().splitlines()] if file.exists() else []
-    return [(each["topic"], each["event"], each["state"], each["reason"].partition(" failed")[0]) for each in found]
+    alerts = alerts_of(site)
+    return [(each["topic"], each["event"], each["state"], each["reason"].partition(" failed")[0]) for each in alerts]
 
 
 @pytest.mark.parametrize(
@@ -62,20 +67,55 @@ def test_what_fails_where_evaluate_had_found_nothing_to_do_turns_the_run_red(
     assert [topic for topic, *_ in told(group)] == ["left"]
 
 
-def test_a_station_with_a_red_check_names_what_else_failed_there(
+def test_each_failure_is_red_at_its_station_and_told_to_its_topic_and_hides_no_other(
     group: Site,  # noqa: F811
     jobs: StubbedJobs,
     airflow_db: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due(group, monkeypatch, "left", "right")
-    bad = {"topic": "right", "ok": False, "station": "expire_tombstones", "error": "files are gone"}
-    topics = [{"topic": "left", **red("expired")}, bad]
+    """Bad input is not tried again. The YAML of the topic `left`, whose check was red, is broken before that is told."""
+    names = ("left", "right", "sweeping", "swept", "merging", "well")
+    for name in names[2:]:
+        forget_incidents(name)
+        group.topic(name, group="pairs", alerts=ALERTS)
+    due(group, monkeypatch, *names)
+    gone = {"ok": False, "error": "files are gone"}
+    topics = [
+        {"topic": "left", **red("compacted")},
+        {"topic": "right", **red("compacted")},
+        {"topic": "sweeping", **red("expired")},
+        {"topic": "swept", "station": "expire_tombstones", **gone},
+        {"topic": "merging", "station": "reclaim", **gone},
+        outcome("well"),
+    ]
     jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": topics}, code=1)
+    ended = run_pack_task.RunPackOperator.execute
+
+    def broken_after(self: Any, context: Any) -> Any:
+        try:
+            return ended(self, context)
+        finally:
+            (group.config / "topics" / "left.yaml").write_text("topic: [\n")
+
+    monkeypatch.setattr(run_pack_task.RunPackOperator, "execute", broken_after)
     finished = group.dag("pairs").test()
-    assert states(finished)["expire_tombstones"] == ["failed"]
+    found = states(finished)
+    assert (found["run_pack"], found["publish"], len(jobs.calls)) == (["success"], ["success"], 1)
+    assert found["check_quality"] == found["expire_tombstones"] == found["reclaim"] == ["failed"]
+    assert all(name in note_of(finished, "check_quality") for name in ("left", "right"))
     note = note_of(finished, "expire_tombstones")
-    assert "left partition 3: expect_column_values_to_not_be_null" in note and "right: files are gone" in note
+    assert "sweeping partition 3: expect_column_values_to_not_be_null" in note and "swept: files are gone" in note
+    alerts = {each["topic"]: each for each in alerts_of(group)}
+    assert len(alerts) == len(alerts_of(group))
+    events = {topic: alert["event"] for topic, alert in alerts.items() if topic in names and topic != "left"}
+    assert events == {
+        "right": "check_failed",
+        "sweeping": "check_failed",
+        "swept": "run_failed",
+        "merging": "run_failed",
+    }
+    assert "files are gone" in alerts["merging"]["reason"]
+    assert "/cleantail/topics/right" in alerts["right"]["page"] and "/dags/pairs/" in alerts["right"]["link"]
 
 
 def test_a_failure_is_over_when_its_station_was_well_and_not_when_it_was_not_reached(
