@@ -16,7 +16,7 @@ import pytest
 from cleantail_airflow.groups.alert_group import book_of
 from cleantail_airflow.groups.group_plan import variable_name
 from tests.airflow_environment import ROOT
-from tests.airflow_site import NOW_MS, Site, StubbedJobs, failure, forget_incidents
+from tests.airflow_site import NOW_MS, Site, StubbedJobs, forget_incidents
 
 pytestmark = pytest.mark.airflow
 STATIONS = ["ingest", "compact", "check_quality", "publish", "reconcile", "expire_tombstones", "reclaim"]
