@@ -104,9 +104,9 @@ def _transactions(kafka):
     topic, rng = "seg-transactions", random.Random(17)
     kafka.create(topic, 2, **SMALL_SEGMENTS)
     senders = [kafka.transactions(topic, f"{topic}-{n}") for n in range(3)]
-    for round_number in range(10):
+    for round_number in range(6):
         for n, sender in enumerate(senders):
-            records = [(b"k%d" % rng.randrange(50), rng.randbytes(rng.randrange(9_000)), HEADERS) for _ in range(40)]
+            records = [(b"k%d" % rng.randrange(50), rng.randbytes(rng.randrange(18_000)), HEADERS) for _ in range(40)]
             sender.begin(records[:20], partition=n % 2)
             _produce_more(sender, records[20:], partition=(n + round_number) % 2)
         kafka.send(topic, [(b"plain", rng.randbytes(500))], partition=round_number % 2)
