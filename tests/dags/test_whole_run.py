@@ -29,11 +29,13 @@ from cleantail.lake.table_metadata import TableFacts
 from cleantail_airflow.station_lineage import is_wanted
 from tests.airflow_environment import ROOT
 from tests.alert_sinks import mail_server
+from tests.cleantail.home.test_driver_environment import NEEDED, SECRETS
 from tests.dags.whole_run import IN_HEADER, IN_KEY, IN_VALUE, KEYS, RECORDS, TOO_LONG
 from tests.statsd_sink import UdpSink
 
 pytestmark = [pytest.mark.integration, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 MARKS = (IN_KEY, IN_VALUE, IN_HEADER)
+NEEDED_HERE = ("CLEANTAIL_CATALOG_PASSWORD", "CLEANTAIL_S3_SECRET_ACCESS_KEY")
 PACKAGES = (
     "apache-airflow-providers-openlineage",
     "httpcore2",
@@ -52,8 +54,8 @@ class WholeRun:
     """What a run has left."""
 
     folder: Path
-    command_lines: set[str]
-    """Of all processes of the run, as `ps` shows them."""
+    processes: dict[str, set[str]]
+    """Command line, as `ps` shows it -> names in the environment, of all processes of the run."""
     output: str
     mails: list[Mail]
     metrics: dict[str, str]
@@ -101,6 +103,8 @@ def run(provider: Path | str, tmp_path_factory: pytest.TempPathFactory) -> Whole
     folder, statsd = tmp_path_factory.mktemp("run"), UdpSink()
     path = [str(provider)] * isinstance(provider, Path) + [str(ROOT)]
     env = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
+    env |= {name: value for name, value in SECRETS.items() if not name.startswith("AIRFLOW__")}
+    env |= {name: NEEDED[name] for name in NEEDED_HERE}
     env |= {
         "PYTHONPATH": os.pathsep.join(path),
         "AIRFLOW__METRICS__STATSD_ON": "True",
@@ -108,7 +112,7 @@ def run(provider: Path | str, tmp_path_factory: pytest.TempPathFactory) -> Whole
         "AIRFLOW__METRICS__STATSD_PORT": str(statsd.socket.getsockname()[1]),
     }
     command = [sys.executable, "-m", "tests.dags.whole_run", str(folder)]
-    with mail_server() as (mailbox, connection), command_lines() as seen:
+    with mail_server() as (mailbox, connection), processes() as seen:
         env["AIRFLOW_CONN_SMTP_DEFAULT"] = json.dumps(connection)
         made = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)
     assert made.returncode == 0, made.stderr[-3000:]
@@ -137,17 +141,23 @@ def _children(pid: int) -> Iterator[int]:
 
 
 @contextmanager
-def command_lines() -> Iterator[set[str]]:
-    """The command lines of all processes that this one starts while the block runs, as `ps` shows them."""
-    seen: set[str] = set()
+def processes() -> Iterator[dict[str, set[str]]]:
+    """Command line -> names in the environment, of all processes that this one starts while the block runs."""
+    seen: dict[str, set[str]] = {}
     over = threading.Event()
 
     def look() -> None:
         while not over.wait(0.2):
             for pid in _children(os.getpid()):
                 with suppress(OSError):
-                    line = Path(f"/proc/{pid}/cmdline").read_bytes()
-                    seen.add(line.replace(b"\0", b" ").decode(errors="replace"))
+                    # in this order: of a process that becomes another one meanwhile, the environment may be the new one
+                    line, environment = (
+                        Path(f"/proc/{pid}/{name}").read_bytes().decode(errors="replace")
+                        for name in ("cmdline", "environ")
+                    )
+                    if environment:
+                        names = {entry.partition("=")[0] for entry in environment.split("\0") if entry}
+                        seen[line.replace("\0", " ")] = names
 
     watcher = threading.Thread(target=look)
     watcher.start()
@@ -195,7 +205,26 @@ def test_the_round_is_published_by_the_application_of_its_check(run: WholeRun) -
 
 
 def _was_started(run: WholeRun, job: str) -> bool:
-    return any(f"spark_jobs/run_station.py {job} " in line for line in run.command_lines)
+    return any(f"spark_jobs/run_station.py {job} " in line for line in run.processes)
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        pytest.param(r"java .*\bdeploy\.SparkSubmit ", id="JVM"),
+        pytest.param(r"^\S*python\S* \S*/spark_jobs/run_station\.py ", id="Python"),
+        pytest.param(r"^\S*python\S* -m spark_jobs\.engine\.workers\.daemon ", id="workers"),
+    ],
+)
+def test_a_driver_its_python_and_its_workers_have_no_name_of_a_secret_of_airflow(run: WholeRun, kind: str) -> None:
+    found = [names for line, names in run.processes.items() if re.search(kind, line)]
+    assert found, "\n".join(run.processes)
+    for names in found:
+        kept = {name for name in names if name.upper().lstrip("_").startswith("AIRFLOW")}
+        assert {"AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_TASK_ID"} <= kept
+        assert all(name.startswith("AIRFLOW_CTX_") for name in kept)  # what names the task is no secret
+        assert "CLEANTAIL_METRICS_TOKEN" not in names
+        assert {*NEEDED_HERE, "CLEANTAIL_HOME", "PATH"} <= names
 
 
 def test_the_run_sends_its_metrics(run: WholeRun) -> None:
@@ -233,8 +262,8 @@ def test_no_record_is_left_about(run: WholeRun) -> None:
     del files["alerts/with-values.jsonl"]
     assert [name for name in files if name.startswith("data_docs/orders/gx/uncommitted/validations/records")]
     # The JVM that spark-submit turns into: the script itself is over before a slow look at the processes.
-    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in run.command_lines)
-    texts = {"logs": run.output, "ps": "\n".join(run.command_lines), "evidence": "\n".join(evidence_of(run))}
+    assert any("org.apache.spark.deploy.SparkSubmit" in line for line in run.processes)
+    texts = {"logs": run.output, "ps": "\n".join(run.processes), "evidence": "\n".join(evidence_of(run))}
     texts |= {f"mail {i}": str(mail) for i, mail in enumerate(run.mails)}
     assert marked({**texts, **run.airflow("rows"), **files}) == {}
 
