@@ -143,10 +143,11 @@ WATCH = """
 import json, os, sys
 from airflow.dag_processing.dagbag import BundleDagBag
 seen = []
+def bag():
+    return BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
 def parse():
     seen.clear()
-    bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
-    return [sorted(bag.dags), seen[:], sorted({name.partition(".")[0] for name in sys.modules})]
+    return [sorted(bag().dags), seen[:], sorted({name.partition(".")[0] for name in sys.modules})]
 def watch(event, args):
     if event in ("open", "socket.connect", "subprocess.Popen", "os.system", "sqlite3.connect"):
         seen.append([event, str(args[0])])
@@ -154,28 +155,34 @@ parse()
 sys.addaudithook(watch)
 by_processor = parse()
 os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = "house"
-print("WATCHED" + json.dumps([by_processor, parse()]))
+by_task = parse()
+del os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"]
+from airflow.serialization.serialized_objects import DagSerialization
+written = json.dumps(DagSerialization.to_dict(bag().dags["house"]), sort_keys=True)
+print("WATCHED" + json.dumps([by_processor, by_task, written]))
 """
 
 
 @pytest.fixture(scope="module")
-def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, list[Any], list[Any]]:
-    """A site; DAGs, what was opened, loaded libraries, where the DAG processor parses, and then a task of `house`."""
+def watched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Site, list[Any], list[Any], str]:
+    """A site; DAGs, what was opened, loaded libraries, where the DAG processor parses, and then a task of `house`; and
+    the serialized DAG `house`. The process has other hashes than this one."""
     site = Site(*(tmp_path_factory.mktemp("watched") / name for name in ("config", "home")))
     for name in ("topics", "groups"):
         (site.config / name).mkdir(parents=True)
     site.topic("orders", source={"path": "landing/*.jsonl"}, alerts=[{"type": "mail", "to": ["a@b.example"]}])
-    site.topic("rooms", group="house")
+    site.topic("rooms", group="house", config={"cleanup.policy": "compact,delete", "retention.ms": 9})
+    site.topic("halls", group="house")
     (site.config / "groups" / "house.yaml").write_text("group: house\n")
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, (ROOT, ROOT / "plugins", ROOT / "dags")))}
-    env |= {"CLEANTAIL_CONFIG": str(site.config), "CLEANTAIL_HOME": str(site.home)}
+    env |= {"CLEANTAIL_CONFIG": str(site.config), "CLEANTAIL_HOME": str(site.home), "PYTHONHASHSEED": "7"}
     command = [sys.executable, "-c", WATCH, str(ROOT / "dags")]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=True)
     return site, *json.loads(done.stdout.partition("WATCHED")[2])
 
 
-def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(watched: tuple[Site, Any, Any]) -> None:
-    site, (names, seen, loaded), _ = watched
+def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(watched: tuple[Site, Any, Any, str]) -> None:
+    site, (names, seen, loaded), *_ = watched
     assert names == [DOCTOR, "house", "orders"]
     assert {"pyspark", "great_expectations", "pyiceberg", "pyarrow", "pandas"}.isdisjoint(loaded)
     assert {event for event, _ in seen} == {"open"}
@@ -185,10 +192,21 @@ def test_parsing_reads_yaml_and_nothing_else_and_loads_no_heavy_library(watched:
     assert [opened for _, opened in seen].count(file) == len([TOPICS_FILE, DOCTOR_FILE, BROKEN_FILE])
 
 
-def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_has(
-    watched: tuple[Site, Any, Any], monkeypatch: pytest.MonkeyPatch
+def test_the_serialized_dag_of_a_group_is_the_same_in_another_process(
+    watched: tuple[Site, Any, Any, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site, _, (names, seen, _) = watched
+    """As a DAG processor makes it. Airflow makes a new version of a DAG that differs."""
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    site, _, _, written = watched
+    monkeypatch.setenv("CLEANTAIL_CONFIG", str(site.config))
+    assert json.dumps(DagSerialization.to_dict(site.dag("house")), sort_keys=True) == written
+
+
+def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_has(
+    watched: tuple[Site, Any, Any, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site, _, (names, seen, _), _ = watched
     monkeypatch.setenv("CLEANTAIL_CONFIG", str(site.config))
     whole, file = site.dag("house"), str(site.config / "topics" / "rooms.yaml")
     assert names == [DOCTOR, "house"]

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,7 +12,6 @@ import pytest
 
 from cleantail_airflow.groups.alert_group import book_of
 from cleantail_airflow.groups.group_plan import variable_name
-from tests.airflow_environment import ROOT
 from tests.airflow_site import NOW_MS, Site, StubbedJobs, forget_incidents
 
 pytestmark = pytest.mark.airflow
@@ -133,24 +129,8 @@ def test_the_same_yaml_keeps_one_version_and_a_changed_topic_changes_that_of_its
     assert parse() == {"pairs": 2, "others": 1}
 
 
-ANOTHER = """
-import json, sys
-from airflow.dag_processing.dagbag import BundleDagBag
-from airflow.serialization.serialized_objects import DagSerialization
-bag = BundleDagBag(dag_folder=sys.argv[1], bundle_path=sys.argv[1], bundle_name="dags-folder")
-print("WRITTEN" + json.dumps(DagSerialization.to_dict(bag.dags[sys.argv[2]]), sort_keys=True))
-"""
-
-
-def written_by_another_process(name: str) -> str:
-    """The serialized DAG as a DAG processor with other hashes makes it."""
-    paths = os.pathsep.join(str(ROOT / folder) for folder in ("", "plugins", "dags"))
-    command = [sys.executable, "-c", ANOTHER, str(ROOT / "dags"), name]
-    env = {**os.environ, "PYTHONPATH": paths, "PYTHONHASHSEED": "7"}
-    return subprocess.check_output(command, env=env, text=True).partition("WRITTEN")[2].strip()
-
-
 def test_the_serialized_dag_is_the_same_at_every_parse_and_follows_its_topics(group: Site) -> None:
+    """In another process: test_dag_files.py."""
     from airflow.serialization.serialized_objects import DagSerialization
 
     def written(name: str) -> str:
@@ -159,7 +139,6 @@ def test_the_serialized_dag_is_the_same_at_every_parse_and_follows_its_topics(gr
     group.topic("right", group="pairs", config={"cleanup.policy": "compact,delete", "retention.ms": 9})
     before = written("pairs"), written("others")
     assert (written("pairs"), written("others")) == before
-    assert written_by_another_process("pairs") == before[0]
     group.topic("left", group="pairs", config={"min.cleanable.dirty.ratio": 0.9})
     assert (written("pairs") == before[0], written("others") == before[1]) == (False, True)
 
