@@ -116,10 +116,13 @@ def test_what_is_not_due_is_skipped_without_a_process_of_its_own(run: Run, jobs:
     assert note_of(finished) is None
 
 
-def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs) -> None:
+def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs, site: Site) -> None:
+    """Readers that the sweep left behind are named in an alert."""
     jobs.answer("check_quality", {"ok": True, "verdicts": [verdict(0), verdict(1)]})
     jobs.answer("publish", {"ok": True, "published": [0, 1], "snapshot_id": 8, "checkpoints": {"0": 9, "1": 9, "2": 3}})
-    jobs.answer("expire_tombstones", {"ok": True, "published": [0], "snapshot_id": 9, "checkpoints": {"0": 9}})
+    behind = [{"topic": "orders", "name": "{{ 7 * 7 }}", "partition": 3, "offset": 17, "at_ms": 1, "gone_to": 20}]
+    expired = {"ok": True, "published": [0], "snapshot_id": 9, "checkpoints": {"0": 9}, "left_behind": behind}
+    jobs.answer("expire_tombstones", expired)
     finished = run(plan(units=2, sweep=True, reclaim=True))
     assert str(finished.state) == "success"
     (first, compacted), (second, expired) = asset_events(finished)
@@ -128,6 +131,10 @@ def test_everything_due_runs_every_job_once_in_order(run: Run, jobs: StubbedJobs
     assert (second, expired["operation"], expired["partitions"]) == ("expire_tombstones", "expire", [0])
     assert jobs.names == ["compact", "compact", "check_quality", "publish", "expire_tombstones", "reclaim"]
     assert states(finished)["outcome"] == "skipped"
+    (alert,) = alerts(site)
+    assert "tombstones were deleted before 1 reader (partition 3) had read them" in alert["text"]
+    assert "reader {{ 7 * 7 }} is at offset 17 of partition 3" in alert["reason"]
+    assert alert["link"] == f"{BASE_URL}/cleantail/topics/orders#log-3"
 
 
 def test_each_job_gets_what_the_one_before_it_made(run: Run, jobs: StubbedJobs, site: Site) -> None:
@@ -270,17 +277,6 @@ def test_a_check_that_crashed_publishes_nothing_and_says_so(run: Run, jobs: Stub
     assert states(finished)["publish"] == "skipped"
     assert rendered(finished, "publish")["reason"] == "check_quality reported no verdict, so nothing is published"
     assert states(finished)["outcome"] == "failed"
-
-
-def test_readers_that_a_sweep_left_behind_are_named_in_an_alert(run: Run, jobs: StubbedJobs, site: Site) -> None:
-    behind = [{"topic": "orders", "name": "{{ 7 * 7 }}", "partition": 3, "offset": 17, "at_ms": 1, "gone_to": 20}]
-    jobs.answer("expire_tombstones", {"ok": True, "left_behind": behind})
-    finished = run(plan(sweep=True))
-    assert str(finished.state) == "success"
-    (alert,) = alerts(site)
-    assert "tombstones were deleted before 1 reader (partition 3) had read them" in alert["text"]
-    assert "reader {{ 7 * 7 }} is at offset 17 of partition 3" in alert["reason"]
-    assert alert["link"] == f"{BASE_URL}/cleantail/topics/orders#log-3"
 
 
 def test_a_conflict_is_tried_again_by_airflow(run: Run, jobs: StubbedJobs) -> None:
