@@ -77,9 +77,7 @@ def test_each_rollback_goes_a_round_further_and_keeps_what_was_appended(workshop
     assert code == 2 and "nothing to undo" in err
 
 
-def test_rewrites_and_expiries_since_are_undone_too_and_the_next_round_does_it_all_again(
-    workshop, compacted, table_of
-):
+def test_rewrites_and_expiries_since_are_undone_too_and_the_next_round_does_it_all_again(workshop, compacted, table_of):
     """A file stays ingested once, and the horizon of the first round stands."""
     topic, (_, (once, second)) = compacted("rewritten", rounds=2)
     start, before = table_of(topic).load().currentSnapshot(), workshop.read(topic)
