@@ -453,7 +453,9 @@ def test_a_branch_of_the_source_is_read_where_the_yaml_names_it(sink, workshop, 
 def test_a_pack_reads_the_table_and_does_the_round(sink, workshop, reading, records):
     lake = sink("packed")
     lake.append((0, 0, 5, "a", "x"), (0, 1, 5, "a", "y"), (0, 2, 5, "b", "y"))
-    topic, broken = reading("table-packed", lake), reading("table-packed-not", lake, branch="none")
+    unreclaimed = {"cleantail.reclaim.deleted.ratio": 1.0}
+    topic = workshop.topic("table-packed", unreclaimed, source={"table": lake.source})
+    broken = reading("table-packed-not", lake, branch="none")
     file = workshop.config / "result.json"
     request = PackRequest((topic, broken), 1_800_000_000_000, outcomes="packs/of-tables.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request), "--result", str(file)]

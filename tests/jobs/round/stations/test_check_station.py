@@ -154,8 +154,10 @@ def test_a_round_that_waits_for_a_person_is_not_published_and_a_no_holds_though_
 def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog):  # noqa: F811
     """As after a conflict in test_what_nothing_passed_of_…"""
 
+    defect = RuntimeError("a defect that names a-key")
+
     def fails(*_):
-        raise RuntimeError("a defect that names a-key")
+        raise defect
 
     topic, _, asked = staged("left-to-publish", two_logs()[:2])
     with monkeypatch.context() as patch:
