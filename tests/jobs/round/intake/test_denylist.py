@@ -100,7 +100,13 @@ class FromTable:
 SOURCES = [FromKafka, FromSegments, FromFiles, FromUnorderedFiles, FromTable]
 
 
-@pytest.fixture(params=SOURCES, ids=lambda source: source.kind)
+@pytest.fixture(
+    params=[
+        # Spark leaves records of a table out by the same function
+        pytest.param(s, id=s.kind, marks=pytest.mark.deep if s is FromUnorderedFiles else ())
+        for s in SOURCES
+    ]
+)
 def source(request, workshop, kafka, sink):
     return request.param(workshop, kafka, sink)
 

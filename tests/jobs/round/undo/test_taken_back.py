@@ -251,8 +251,9 @@ def test_a_partition_that_its_records_brought_into_quarantine_leaves_it(workshop
     assert seen(workshop, topic) == before
 
 
+@pytest.mark.deep
 def test_a_crash_leaves_all_old_or_all_new(workshop, monkeypatch):
-    """Before the commit, and after it."""
+    """Before the commit, and after it: the commit of a rollback, whose test (test_undo.py) holds the rule."""
     topic = workshop.topic("crashed-back")
     ingest(workshop, topic, "right.jsonl", (0, "a", "x"))
     old = seen(workshop, topic)
