@@ -70,7 +70,6 @@ def test_keys_that_are_gone_at_the_source_go_until_that_is_undone_and_what_is_le
     done = workshop.json("ingest", topic)
     assert len([w for w in done["warnings"] if "deletions may be among them" in w]) == 2
     assert [entry.partition for entry in position(topic).forgotten] == [0, 1]
-    assert "reconcile needed" in workshop.ok("status", topic)
     gone = {(0, b"k0"), (0, b"k1"), (0, b"k2"), (1, b"k7")}
     assert state_of(landed(topic)).keys() - state_of(kafka.consumed(topic, 2)).keys() == gone
     before = landed(topic)
@@ -87,10 +86,7 @@ def test_keys_that_are_gone_at_the_source_go_until_that_is_undone_and_what_is_le
     # undone, it is needed again
     workshop.ok("rollback", topic, "--to", "last")
     assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
-    workshop.ok("compact", topic, "--force")
     workshop.ok("reconcile", topic)
-    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
-    assert [log["keys"] for log in workshop.json("reconcile", topic, "--dry-run")["partitions"]] == [0, 0]
     workshop.ok("compact", topic, "--force")
     workshop.ok("check", topic)
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
@@ -101,12 +97,9 @@ def test_nothing_goes_from_a_log_that_two_readers_see_differently(kafka, worksho
     kafka.create(topic, 1, **SOON)
     kafka.send(topic, [(b"a", b"1"), (b"b", b"2")])
     workshop.ok("ingest", topic)
-    mend = misreading(null_keys)
+    misreading(null_keys)
     code, _, err = workshop.run("reconcile", topic)
     assert code == 1 and f"partition 0: {RULE}" in err and "sees other values of key" in " ".join(err.split())
-    assert len(landed(topic)) == 2
-    mend()
-    workshop.ok("reconcile", topic)
     assert len(landed(topic)) == 2
 
 
@@ -129,20 +122,16 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
     topic = behind("unpublished-reconciliation")
     workshop.ok("ingest", topic)
     before = landed(topic)
-
-    def assert_unchanged():
-        assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
-
     # 1. a crash before the commit
     with monkeypatch.context() as patched, pytest.raises(Crash, match="before the commit"):
         patched.setattr(publish, "publish_deletes", crash)
         workshop.run("reconcile", topic)
-    assert_unchanged()
+    assert landed(topic) == before
     # 2. a round that needs approval
     workshop.topic(topic, source=kafka.source(), publish="approve")
     code, _, err = workshop.run("reconcile", topic)
     assert code == 5 and f"cleantail reconcile {topic} --approve makes the round again" in err
-    assert_unchanged()
+    assert landed(topic) == before
     workshop.topic(topic, source=kafka.source())
     # 3. a round that removes anything but what is gone: a key of the source goes as well (of log 0), or one that is gone
     # stays (of log 1), and none can have gone since the comparison
@@ -154,8 +143,8 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
     assert (code, done["published"], done["held_back"]) == (1, [], [0, 1])
     rules = {log["partition"]: {failure["expectation"] for failure in log["failures"]} for log in done["verdicts"]}
     assert rules == {0: {"missing_winners"}, 1: {"gone_at_source_left"}}
-    assert "blocked      since" in workshop.ok("status", topic)
-    assert_unchanged()
+    shown = workshop.ok("status", topic)
+    assert "blocked      since" in shown and "reconcile needed" in shown and landed(topic) == before
     # 4. one that needs approval and has it, where keys may have gone since the first comparison: it starts over
     kafka.client.alter(topic, {"delete.retention.ms": SOON["delete_retention_ms"]})
     workshop.topic(topic, source=kafka.source(), publish="approve")
@@ -216,18 +205,6 @@ def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, wo
     assert [plan.starts[0] for plan in passes[:2]] == [0, 2] and len(passes) == 2
 
 
-def test_what_is_read_in_time_asks_for_no_reconciliation(kafka, workshop, position):
-    topic = workshop.topic("in-time", source=kafka.source())
-    kafka.create(topic, **SOON | {"delete_retention_ms": 3_600_000})
-    kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
-    workshop.ok("ingest", topic)
-    for _ in range(20):
-        kafka.send(topic, [(b"a", b"2"), (b"roll", b"x")])
-        time.sleep(0.2)
-    assert len(kafka.consumed(topic)) < 42, "the broker's cleaner has made no hole"
-    assert workshop.json("ingest", topic)["warnings"] == [] and position(topic).forgotten == ()
-
-
 def test_a_topic_that_was_idle_for_long_was_looked_at_all_the_same(kafka, workshop, position):
     topic = workshop.topic("idle", source=kafka.source())
     kafka.create(topic, **SOON | {"delete_retention_ms": 6_000})
@@ -243,7 +220,7 @@ def test_a_topic_that_was_idle_for_long_was_looked_at_all_the_same(kafka, worksh
         sent += 2
         time.sleep(0.2)
     done = workshop.json("ingest", topic)
-    assert done["records"] < sent and position(topic).forgotten == ()
+    assert done["records"] < sent and done["warnings"] == [] and position(topic).forgotten == ()
 
 
 def test_transactions_keyless_records_and_empty_keys_are_compared_as_the_source_is_read(kafka, workshop, landed):
@@ -385,5 +362,4 @@ def test_a_table_without_records_has_nothing_that_is_gone(kafka, workshop):
     sender = kafka.transactions(topic, topic)
     sender.abort([(b"a", b"1")], 0)
     workshop.ok("ingest", topic)
-    assert [log["keys"] for log in workshop.json("reconcile", topic, "--dry-run")["partitions"]] in ([], [0])
     assert workshop.json("reconcile", topic)["ok"]
