@@ -47,6 +47,9 @@ def rows(records):
     return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in records]
 
 
+# test_a_round_is_one_commit_unless_its_branch_is_read in test_uncommitted_rounds.py has an append of another while a
+# round is checked; here with a real process, and appends at any moment
+@pytest.mark.deep
 def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpoint_is_true(workshop, short):
     topic = workshop.topic("busy", {"min.cleanable.dirty.ratio": 0.0})
     records = changelog(1_200, 2, 150, 100, seed=5)
@@ -68,8 +71,10 @@ def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpo
         assert log["checkpoint"] == log["log_end_offset"] == log["first_uncleanable_offset"]
 
 
+@pytest.mark.deep
 def test_a_killed_round_is_simply_run_again(workshop, short):
-    """The process, its JVM and all; the histories die between any two commits."""
+    """The process, its JVM and all. In `make test`, runs of the histories die between any two commits, and
+    test_a_killed_undoing_leaves_all_old_or_all_new_and_is_simply_tried_again in test_taken_back.py kills a process."""
     topic = workshop.topic("killed")
     records = changelog(2_000, 2, 100, 80, seed=6)
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", records), "--any-topic")

@@ -46,12 +46,41 @@ def compacted(workshop, topic):
     return topic
 
 
-def test_a_round_is_one_commit_and_leaves_no_manifest_that_no_snapshot_has(workshop, table_of):
-    table = table_of(compacted(workshop, topic := workshop.topic("one-commit")))
+def test_a_round_is_one_commit_unless_its_branch_is_read(workshop, table_of, monkeypatch):
+    table = table_of(compacted(workshop, topic := workshop.topic("one-commit", {"cleantail.full.proof.interval.ms": 1000})))
+
+    def state():
+        [found] = states_of_properties(texts(table.load().properties()), topic).values()
+        return found
+
     before, unnamed = commits_of(table), files_without_snapshot(table)
     workshop.ok("compact", topic, "--now", NOW + 1, "--force")
     assert (commits_of(table) - before, branches(table), offsets(workshop.read(topic))) == (1, [], [8])
     assert files_without_snapshot(table) == unnamed
+
+    # an append of another while the next round is checked does not stop it
+    measured = topic_run.measured_round
+    ingested(workshop, topic, 10)
+
+    def and_append(*arguments):
+        assert branches(table) == []
+        ingested(workshop, topic, 20)
+        return measured(*arguments)
+
+    run = TopicRun(SparkSession.active(), workshop.find(topic), PackRequest((topic,), NOW + 2, force=True))
+    with monkeypatch.context() as patch:
+        patch.setattr(topic_run, "measured_round", and_append)
+        run.prepare()
+    assert run.measured is not None
+    run.finish()
+    assert run.outcome.published and branches(table) == []
+    assert (offsets(workshop.read(topic)), state().checkpoint) == ([12, 20, 21, 22], 13)
+
+    # a full proof reads the branch
+    before = commits_of(table)
+    workshop.ok("compact", topic, "--now", NOW + 5000, "--force")
+    assert (commits_of(table) - before, state().proven_ms, branches(table)) == (2, NOW + 5000, [])
+    assert offsets(workshop.read(topic)) == [22]
 
 
 def test_commits_that_merge_manifests_leave_none_that_no_snapshot_has(workshop, table_of):
@@ -68,24 +97,6 @@ def test_commits_that_merge_manifests_leave_none_that_no_snapshot_has(workshop, 
     assert files_without_snapshot(table) == unnamed
 
 
-def test_an_append_of_another_while_a_round_is_checked_does_not_stop_it(workshop, table_of, monkeypatch):
-    topic = compacted(workshop, workshop.topic("append-meanwhile"))
-    measured = topic_run.measured_round
-
-    def and_append(*arguments):
-        assert branches(table_of(topic)) == []
-        ingested(workshop, topic, 10)
-        return measured(*arguments)
-
-    run = TopicRun(SparkSession.active(), workshop.find(topic), PackRequest((topic,), NOW + 1, force=True))
-    monkeypatch.setattr(topic_run, "measured_round", and_append)
-    run.prepare()
-    assert run.measured is not None
-    run.finish()
-    assert run.outcome.published and branches(table_of(topic)) == []
-    assert offsets(workshop.read(topic)) == [8, 10, 11, 12]
-
-
 def test_a_failed_log_of_such_a_round_keeps_its_branch(workshop, table_of, monkeypatch):
     topic = compacted(workshop, workshop.topic("red-uncommitted"))
     monkeypatch.setattr("spark_jobs.engine.measures.with_branch_deletes", lambda task, deletes: task)  # as if none
@@ -95,13 +106,3 @@ def test_a_failed_log_of_such_a_round_keeps_its_branch(workshop, table_of, monke
     assert code == 1 and branches(table) == [state.quarantine.branch]
     assert offsets(r.asDict() for r in table.at_branch(state.quarantine.branch).collect()) == [8]
     assert offsets(workshop.read(topic)) == [5, 6, 7, 8]
-
-
-def test_a_full_proof_reads_the_branch_of_such_a_round(workshop, table_of):
-    topic = workshop.topic("proven-uncommitted", {"cleantail.full.proof.interval.ms": 1000})
-    table = table_of(compacted(workshop, topic))
-    before = commits_of(table)
-    workshop.ok("compact", topic, "--now", NOW + 5000, "--force")
-    [state] = states_of_properties(texts(table.load().properties()), topic).values()
-    assert (commits_of(table) - before, state.proven_ms, branches(table)) == (2, NOW + 5000, [])
-    assert offsets(workshop.read(topic)) == [8]
