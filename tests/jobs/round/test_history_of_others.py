@@ -51,7 +51,13 @@ ACTS = {
 }
 
 
-@pytest.mark.parametrize("act", ACTS.values(), ids=ACTS)
+QUICK = "rollback_to_snapshot"
+"""The acts differ only in what Spark does; test_cherry_picks_fast_forwards_and_going_back_... has set_current_snapshot."""
+
+
+@pytest.mark.parametrize(
+    "act", [pytest.param(act, id=name, marks=() if name == QUICK else pytest.mark.deep) for name, act in ACTS.items()]
+)
 def test_a_deleted_key_stays_deleted_after_another_engine_rolled_the_round_back(
     workshop, deleted, table_of, spark, act, request
 ):
@@ -163,7 +169,7 @@ def forget_marks(spark, table):
 @pytest.mark.parametrize(
     ("ingests", "act"),
     [
-        pytest.param(False, "rolled back", id="at once"),
+        pytest.param(False, "rolled back", id="at once", marks=pytest.mark.deep),
         pytest.param(True, "rolled back", id="an ingestion of this version came after it"),
         pytest.param(False, "replaced", id="by CREATE OR REPLACE TABLE"),
     ],

@@ -44,84 +44,27 @@ def state_of(records):
     return {name: value for name, value in state.items() if value is not None}
 
 
-@pytest.fixture
-def behind(kafka, workshop, request):
-    """A topic of two partitions whose table has keys that were deleted, and forgotten, before it was read again."""
-
-    def make(name, **more):
-        topic = workshop.topic(name, source=kafka.source(), **more)
-        kafka.create(topic, 2, **SOON)
-        for partition in (0, 1):
-            kafka.send(topic, [(b"k%d" % n, b"v%d" % n) for n in range(10)], partition=partition)
-        workshop.ok("ingest", topic)
-        kafka.send(topic, [(b"k%d" % n, None) for n in range(4)])
-        kafka.send(topic, [(b"k7", None), (b"", None)], partition=1)
-        forget(kafka, topic, 2)
-        kafka.send(topic, [(b"k3", b"again")])
-        return topic
-
-    return make
-
-
-def test_keys_that_are_gone_at_the_source_go_until_that_is_undone_and_what_is_left_is_the_brokers_state(
-    kafka, workshop, landed, behind, position
+def test_keys_that_are_gone_at_the_source_go_at_once_or_not_at_all_and_are_back_if_that_is_undone(
+    kafka, workshop, landed, position, monkeypatch, table_of
 ):
-    topic = behind("forgotten")
+    """A table of two partitions has keys that were deleted, and forgotten, before they were read again."""
+    topic = workshop.topic("forgotten", source=kafka.source())
+    kafka.create(topic, 2, **SOON)
+    for partition in (0, 1):
+        kafka.send(topic, [(b"k%d" % n, b"v%d" % n) for n in range(10)], partition=partition)
+    workshop.ok("ingest", topic)
+    kafka.send(topic, [(b"k%d" % n, None) for n in range(4)])
+    kafka.send(topic, [(b"k7", None), (b"", None)], partition=1)
+    forget(kafka, topic, 2)
+    kafka.send(topic, [(b"k3", b"again")])
     done = workshop.json("ingest", topic)
     assert len([w for w in done["warnings"] if "deletions may be among them" in w]) == 2
     assert [entry.partition for entry in position(topic).forgotten] == [0, 1]
-    gone = {(0, b"k0"), (0, b"k1"), (0, b"k2"), (1, b"k7")}
-    assert state_of(landed(topic)).keys() - state_of(kafka.consumed(topic, 2)).keys() == gone
-    before = landed(topic)
+    before, at_source = landed(topic), state_of(kafka.consumed(topic, 2))
+    assert state_of(before).keys() - at_source.keys() == {(0, b"k0"), (0, b"k1"), (0, b"k2"), (1, b"k7")}
     told = workshop.json("reconcile", topic, "--dry-run")
     assert [(log["partition"], log["keys"], log["records"]) for log in told["partitions"]] == [(0, 3, 3), (1, 1, 1)]
     assert landed(topic) == before
-    done = workshop.json("reconcile", topic)
-    assert (done["ok"], done["kind"], done["published"]) == (True, "reconcile", [0, 1])
-    assert [m["deleted"]["gone_at_source"] for m in done["measures"]] == [3, 1]
-    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
-    assert "reconcile needed" not in workshop.ok("status", topic)
-    rows = [row for row in workshop.evidence(topic) if row["kind"] == "reconcile" and row["outcome"] == "published"]
-    assert [json.loads(row["deleted"]) for row in rows] == [{"gone_at_source": 3}, {"gone_at_source": 1}]
-    # undone, it is needed again
-    workshop.ok("rollback", topic, "--to", "last")
-    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
-    workshop.ok("reconcile", topic)
-    workshop.ok("compact", topic, "--force")
-    workshop.ok("check", topic)
-    assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
-
-
-def test_nothing_goes_from_a_log_that_two_readers_see_differently(kafka, workshop, landed, misreading):
-    topic = workshop.topic("misread-and-gone", source=kafka.source())
-    kafka.create(topic, 1, **SOON)
-    kafka.send(topic, [(b"a", b"1"), (b"b", b"2")])
-    workshop.ok("ingest", topic)
-    misreading(null_keys)
-    code, _, err = workshop.run("reconcile", topic)
-    assert code == 1 and f"partition 0: {RULE}" in err and "sees other values of key" in " ".join(err.split())
-    assert len(landed(topic)) == 2
-
-
-def test_a_source_that_deletes_by_age_is_refused_and_told_why(kafka, workshop, landed):
-    topic = workshop.topic("deletes-by-age", source=kafka.source())
-    kafka.create(topic)
-    kafka.send(topic, [(b"a", b"1")])
-    workshop.ok("ingest", topic)
-    for policy in ("compact,delete", "delete"):
-        kafka.client.alter(topic, {"cleanup.policy": policy})
-        for more in ([], ["--dry-run"]):
-            code, _, err = workshop.run("reconcile", topic, *more)
-            assert code == 2 and f"topic {topic} has delete in its cleanup.policy ({policy})" in err, err
-    assert len(landed(topic)) == 1
-
-
-def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one_mends_all(
-    kafka, workshop, landed, behind, monkeypatch, table_of
-):
-    topic = behind("unpublished-reconciliation")
-    workshop.ok("ingest", topic)
-    before = landed(topic)
     # 1. a crash before the commit
     with monkeypatch.context() as patched, pytest.raises(Crash, match="before the commit"):
         patched.setattr(publish, "publish_deletes", crash)
@@ -155,11 +98,29 @@ def test_a_round_that_crashes_waits_or_is_red_publishes_nothing_and_the_next_one
         tries.append(found)
         return found if len(tries) > 1 else replace(found, gone=gone_keys.GoneKeys())
 
-    monkeypatch.setattr(make, "compare", compared_too_early)
-    assert workshop.json("reconcile", topic, "--approve")["published"] == [0, 1]
-    assert len(tries) == 2 and state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
-    assert "blocked      since" not in workshop.ok("status", topic)
+    with monkeypatch.context() as patched:
+        patched.setattr(make, "compare", compared_too_early)
+        done = workshop.json("reconcile", topic, "--approve")
+    assert (len(tries), done["ok"], done["kind"], done["published"]) == (2, True, "reconcile", [0, 1])
+    assert [m["deleted"]["gone_at_source"] for m in done["measures"]] == [3, 1]
+    assert state_of(landed(topic)) == at_source
+    shown = workshop.ok("status", topic)
+    assert "blocked      since" not in shown and "reconcile needed" not in shown
     assert {*texts(table_of(topic).load().refs())} <= branches  # its first try has left none
+    rows = [row for row in workshop.evidence(topic) if row["kind"] == "reconcile" and row["outcome"] == "published"]
+    assert [json.loads(row["deleted"]) for row in rows] == [{"gone_at_source": 3}, {"gone_at_source": 1}]
+    # 5. undone, it is needed again
+    workshop.topic(topic, source=kafka.source())
+    workshop.ok("rollback", topic, "--to", "last")
+    assert landed(topic) == before and "reconcile needed" in workshop.ok("status", topic)
+    with monkeypatch.context() as patched:  # many tasks and many buckets, as for a large log
+        patched.setattr(read_plan, "RANGE_OFFSETS_MIN", 4)
+        patched.setattr(source_keys, "bucket_count", lambda *_: 3)
+        done = workshop.json("reconcile", topic)
+    assert [m["deleted"]["gone_at_source"] for m in done["measures"]] == [3, 1]
+    workshop.ok("compact", topic, "--force")
+    workshop.ok("check", topic)
+    assert state_of(landed(topic)) == at_source
 
 
 class Crash(BaseException):
@@ -179,6 +140,30 @@ def compared_wrongly(compare, records):
         return replace(found, gone=replace(found.gone, positions=positions))
 
     return compared
+
+
+def test_nothing_goes_from_a_log_that_two_readers_see_differently(kafka, workshop, landed, misreading):
+    topic = workshop.topic("misread-and-gone", source=kafka.source())
+    kafka.create(topic, 1, **SOON)
+    kafka.send(topic, [(b"a", b"1"), (b"b", b"2")])
+    workshop.ok("ingest", topic)
+    misreading(null_keys)
+    code, _, err = workshop.run("reconcile", topic)
+    assert code == 1 and f"partition 0: {RULE}" in err and "sees other values of key" in " ".join(err.split())
+    assert len(landed(topic)) == 2
+
+
+def test_a_source_that_deletes_by_age_is_refused_and_told_why(kafka, workshop, landed):
+    topic = workshop.topic("deletes-by-age", source=kafka.source())
+    kafka.create(topic)
+    kafka.send(topic, [(b"a", b"1")])
+    workshop.ok("ingest", topic)
+    for policy in ("compact,delete", "delete"):
+        kafka.client.alter(topic, {"cleanup.policy": policy})
+        for more in ([], ["--dry-run"]):
+            code, _, err = workshop.run("reconcile", topic, *more)
+            assert code == 2 and f"topic {topic} has delete in its cleanup.policy ({policy})" in err, err
+    assert len(landed(topic)) == 1
 
 
 def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, workshop, landed, monkeypatch):
@@ -253,22 +238,6 @@ def test_what_was_cut_off_at_the_source_is_left_and_counted(kafka, workshop, lan
     told = workshop.json("reconcile", topic, "--dry-run")
     assert [(log["keys"], log["cut_off_keys"]) for log in told["partitions"]] == [(0, 2)]
     assert len(landed(topic)) == 3
-
-
-def test_a_large_log_is_compared_by_many_tasks_and_in_many_buckets(kafka, workshop, landed, monkeypatch):
-    topic = workshop.topic("compared-by-many", source=kafka.source())
-    kafka.create(topic, **SOON)
-    keys = [b"%05d" % n for n in range(300)]
-    kafka.send(topic, [(key, b"v") for key in keys])
-    workshop.ok("ingest", topic)
-    gone = keys[::3]
-    kafka.send(topic, [(key, None) for key in gone])
-    forget(kafka, topic)
-    monkeypatch.setattr(read_plan, "RANGE_OFFSETS_MIN", 50)
-    monkeypatch.setattr(source_keys, "bucket_count", lambda *_: 3)
-    done = workshop.json("reconcile", topic)
-    assert (done["ok"], done["measures"][0]["deleted"]) == (True, {"gone_at_source": len(gone)})
-    assert state_of(landed(topic)) == state_of(kafka.consumed(topic))
 
 
 def test_a_login_that_may_not_see_configs_reads_by_the_yaml_and_reconciles_nothing(

@@ -14,29 +14,23 @@ from tests.jobs.round.test_rounds import NOW, offsets, record
 HOUR = 3_600_000
 
 
-def red_log_past_retention(workshop, name):
-    """One log: its check is red, and of its three segments two are past retention, the older one at once."""
+def test_retention_goes_on_in_a_red_log_compacts_nothing_though_its_round_starts_over_and_leaves_its_quarantine(
+    workshop, table_of, monkeypatch
+):
     config = {"cleanup.policy": "compact,delete", "retention.ms": 30 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
-    topic = workshop.topic(name, config, checks=[SHORT])
-    for n, age in enumerate((20, 19, 3)):
+    topic = workshop.topic("rests", config, checks=[SHORT])
+    for n, age in enumerate((40, 20, 19, 3)):
         line = record(n, "far too long", "v", ts=NOW - age * HOUR)
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", [line]))
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
-    workshop.topic(name, config | {"retention.ms": 10 * HOUR}, checks=[SHORT])
-    return topic
-
-
-def test_a_log_of_which_only_retention_was_due_is_never_compacted_though_its_round_starts_over(workshop, table_of):
-    topic = red_log_past_retention(workshop, "rests")
+    assert offsets(workshop.read(topic)) == [1, 2, 3]  # held back, and yet what is past retention is gone
+    workshop.topic("rests", config | {"retention.ms": 10 * HOUR}, checks=[SHORT])
     kind = compaction(table_of(topic), NOW + 1)
     [unit] = kind.plan(RoundLogs(frozenset(), frozenset([0]))).units
-    assert [(w.only_retention, w.log_start_offset) for w in unit.partitions] == [(True, 2)]
+    assert [(w.only_retention, w.log_start_offset) for w in unit.partitions] == [(True, 3)]
     [forced] = kind.plan(RoundLogs(frozenset([0]))).units
     assert [w.only_retention for w in forced.partitions] == [False]
 
-
-def test_retention_that_met_another_writer_leaves_the_quarantine_as_it_was(workshop, table_of, monkeypatch):
-    topic = red_log_past_retention(workshop, "rests-on")
     before = log_of(workshop, topic)["state"]["quarantine"]
     publish, tries = rounds.publish_round, []
 
@@ -49,7 +43,7 @@ def test_retention_that_met_another_writer_leaves_the_quarantine_as_it_was(works
     monkeypatch.setattr(rounds, "publish_round", overtaken)
     run = Run(table_of(topic))
     assert rounds.retain_held_back(run, NOW + 1, (0,)) == (0,)
-    assert (len(tries), offsets(workshop.read(topic))) == (2, [2])
+    assert (len(tries), offsets(workshop.read(topic))) == (2, [3])
     assert log_of(workshop, topic, NOW + 1)["state"]["quarantine"] == before
 
 

@@ -21,7 +21,9 @@ def saved_of(workshop, topic):
     return totals[SAVED, (topic,)], totals[PUT_BACK, (topic,)]
 
 
-def test_a_round_knows_who_worked_on_it_and_for_how_long(workshop, monkeypatch):
+def test_a_round_knows_who_worked_on_it_and_for_how_long_and_rows_of_versions_that_did_not_say_nothing(
+    workshop, monkeypatch
+):
     for name in AIRFLOW:
         monkeypatch.delenv(f"AIRFLOW_CTX_{name}", raising=False)  # a DAG test in this process leaves them there
     topic = workshop.topic("who-worked")
@@ -38,17 +40,21 @@ def test_a_round_knows_who_worked_on_it_and_for_how_long(workshop, monkeypatch):
     for one in (first, second):
         assert began_ms <= one.work.began_ms <= one.checked_at_ms <= one.work.ended_at_ms
         assert one.duration_ms == one.checked_at_ms - one.work.began_ms
+    old = [{k: v for k, v in row.items() if k not in WORK_COLUMNS} for row in workshop.evidence(topic)]
+    for found in rounds_of(old):
+        assert (found.work.began_ms, found.duration_ms, found.work.checked_by, found.work.saved_bytes) == (None,) * 4
+    assert totals_of(old)[SAVED, (topic,)] == 0
 
 
 def test_saved_never_falls_while_nothing_is_undone_and_a_rollback_takes_back_what_its_rounds_saved(workshop):
     topic = workshop.topic("saved", {"cleantail.reclaim.deleted.ratio": 0.01, "cleantail.reclaim.min.merge.files": 2})
     seen = []
-    for n in range(3):
+    for n in range(2):
         values = [record(100 * n + i, f"k{i % 7}", "x" * 500) for i in range(50)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", values))
         workshop.ok("compact", topic, "--now", NOW + n * HOUR, "--force")
         seen.append(saved_of(workshop, topic))
-        if n < 2:
+        if not n:
             workshop.ok("reclaim", topic, "--now", NOW + n * HOUR)  # rewrites: what was hidden is hidden no more
             seen.append(saved_of(workshop, topic))
     sums = [saved for saved, _ in seen]
@@ -59,13 +65,3 @@ def test_saved_never_falls_while_nothing_is_undone_and_a_rollback_takes_back_wha
     workshop.ok("rollback", topic)
     assert saved_of(workshop, topic) == (sums[-1], last)
     assert last == sums[-1] - sums[-2] > 0
-
-
-def test_rows_of_versions_that_did_not_know_say_nothing(workshop):
-    topic = workshop.topic("unknown-work")
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "k", "v") for i in range(4)]))
-    workshop.ok("compact", topic, "--now", NOW)
-    old = [{k: v for k, v in row.items() if k not in WORK_COLUMNS} for row in workshop.evidence(topic)]
-    [found] = rounds_of(old)
-    assert (found.work.began_ms, found.duration_ms, found.work.checked_by, found.work.saved_bytes) == (None,) * 4
-    assert totals_of(old)[SAVED, (topic,)] == 0

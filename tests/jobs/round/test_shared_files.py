@@ -45,7 +45,7 @@ MERGE_ON_READ = ", 'write.delete.mode'='merge-on-read', 'write.update.mode'='mer
 ALL_OF_PARTITION_1 = {"old": 0, "old2": 1, "precious": 2, "new": 3, "newer": 4}
 
 
-@pytest.mark.parametrize("version", [pytest.param(v, id=f"format {v}") for v in (2, 3)])
+@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.deep), 3])
 def test_retention_counts_a_record_of_a_file_in_which_a_round_hid_those_of_another_log(workshop, shared, version):
     name = f"shared-retention-{version}"
     seen = shared(name, HISTORY, WITH_DELETE, version)
