@@ -24,7 +24,7 @@ def ingest(workshop, topic, records):
     workshop.ok("ingest", topic, "--file", workshop.file(f"{records[0]['offset']}.jsonl", records))
 
 
-@pytest.fixture(params=["own", "adopted_null", "adopted_without_column"])
+@pytest.fixture(params=["own", pytest.param("adopted_null", marks=pytest.mark.deep), "adopted_without_column"])
 def untimed(request, workshop, lake):
     """A topic of three records of one key, none with a timestamp: its own table, or one that a sink fills."""
     name = f"untimed-{request.param.replace('_', '-')}"

@@ -154,33 +154,32 @@ def test_an_approval_is_void_once_another_round_was_published(workshop, table_of
     assert log_of(workshop, topic)["checkpoint"] == 3
 
 
-def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_released(workshop, table_of):
+def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_released_and_a_second_no_is_told_again(
+    workshop, table_of
+):
     topic = workshop.topic("reject", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
     ingest(workshop, topic, "reject.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, _platform = table_of(topic), workshop.platform()
-    result = set_aside(table, checked_round(workshop, table), Rejection("anna", NOW))
-    assert (result.ok, result.published, result.rejected) == (True, (), (0,))
-    assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1], [])
-    held = log_of(workshop, topic)["state"]["quarantine"]
-    assert (held["reason"], held["retry_at_ms"]) == ("rejected by anna", NOW + 60_000)
-    assert not evaluate_topic(table.topic, now_ms=NOW + 59_999).units
-    assert evaluate_topic(table.topic, now_ms=NOW + 60_000).units
-    workshop.ok("release", topic, "0")
-    assert evaluate_topic(table.topic, now_ms=NOW + 1).units
+    for said_ms in (NOW, NOW + 1):  # a rejection makes no snapshot: the second round has the name of the first
+        result = set_aside(table, checked_round(workshop, table), Rejection("anna", said_ms))
+        assert (result.ok, result.published, result.rejected) == (True, (), (0,))
+        assert (offsets(workshop.read(topic)), branches(table)) == ([0, 1], [])
+        held = log_of(workshop, topic)["state"]["quarantine"]
+        assert (held["reason"], held["retry_at_ms"]) == ("rejected by anna", said_ms + 60_000)
+        assert not evaluate_topic(table.topic, now_ms=said_ms + 59_999).units
+        assert evaluate_topic(table.topic, now_ms=said_ms + 60_000).units
+        workshop.ok("release", topic, "0")
+        assert evaluate_topic(table.topic, now_ms=said_ms + 1).units
     workshop.topic("reject")  # this round waits for nobody
     workshop.ok("compact", topic, "--now", NOW + 1)
     assert offsets(workshop.read(topic)) == [1]
     rows = workshop.evidence(topic)
-    assert [(r["outcome"], r["note"]) for r in rows] == [
-        ("checked", ""),
-        ("rejected", "rejected by anna"),
-        ("checked", ""),
-        ("published", ""),
-    ]
+    rejected = [("checked", ""), ("rejected", "rejected by anna")]
+    assert [(r["outcome"], r["note"]) for r in rows] == [*rejected, *rejected, ("checked", ""), ("published", "")]
     found = rounds_of(rows)
-    assert [(r.outcome, r.dropped) for r in found] == [("published", 1), ("rejected", 0)]
+    assert [(r.outcome, r.dropped) for r in found] == [("published", 1), ("rejected", 0), ("rejected", 0)]
     counted = {labels[2:]: n for (metric, labels), n in totals_of(rows).items() if metric is ROUNDS}
-    assert counted == {("compact", "published"): 1, ("compact", "rejected"): 1}
+    assert counted == {("compact", "published"): 1, ("compact", "rejected"): 2}
 
 
 def test_a_no_to_what_had_failed_before_and_now_passes_rests_as_any_other(workshop, table_of):
@@ -193,18 +192,6 @@ def test_a_no_to_what_had_failed_before_and_now_passes_rests_as_any_other(worksh
     held = log_of(workshop, topic, later)["state"]["quarantine"]
     assert (held["reason"], held["attempts"], held["since_ms"]) == ("rejected by anna", 1, later)
     assert not evaluate_topic(table.topic, now_ms=later + 59_999).units
-
-
-def test_the_same_round_made_anew_and_rejected_again_is_told_again(workshop, table_of):
-    topic = workshop.topic("no-no", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
-    ingest(workshop, topic, "no-no.jsonl", (0, "a", "x"), (1, "a", "y"))
-    table, _platform = table_of(topic), workshop.platform()
-    for said_ms in (NOW, NOW + 1):
-        workshop.run("release", topic, "0")
-        checked = checked_round(workshop, table)  # a rejection makes no snapshot: the name is the same
-        set_aside(table, checked, Rejection("anna", said_ms))
-        assert log_of(workshop, topic)["state"]["quarantine"]["retry_at_ms"] == said_ms + 60_000
-    assert [r["outcome"] for r in workshop.evidence(topic)] == ["checked", "rejected"] * 2
 
 
 def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table_of):

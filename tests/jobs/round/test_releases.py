@@ -74,20 +74,7 @@ def test_a_quarantine_begins_when_the_check_has_failed_and_the_pause_with_it(wor
     assert held["retry_at_ms"] == held["since_ms"] + pause_ms
 
 
-def test_a_release_while_a_round_runs_is_for_the_quarantine_before_it(workshop, table_of):
-    topic = red_topic(workshop, "meanwhile")
-    assert workshop.run("compact", topic, "--now", NOW)[0] == 1
-    table, _platform, later = table_of(topic), workshop.platform(), NOW + 3_600_000
-    checked = checked_round(workshop, table, later)
-    release(table.topic, 1, "ann", later)
-    publish_round(table, checked)
-    held = quarantine_of(workshop, topic, 1)
-    assert (held["since_ms"], held["attempts"]) == (later, 1)
-    workshop.ok("release", topic, "1")
-    assert quarantine_of(workshop, topic, 1) is None
-
-
-def test_an_old_round_that_waited_from_before_the_release_is_told_as_what_it_found(workshop, table_of):
+def test_a_release_while_a_round_runs_or_waits_is_for_the_quarantine_before_it(workshop, table_of):
     topic = red_topic(workshop, "waited")
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
     workshop.topic("waited", checks=[ONE_KEY], publish="approve")
