@@ -315,7 +315,7 @@ def test_what_an_earlier_version_has_written_is_read_before_the_next_round(works
     assert (found.outcome, found.dropped, found.note) == ("published", 1, "")
 
 
-@pytest.mark.parametrize("lost", [pytest.param(1, marks=pytest.mark.deep), 2])
+@pytest.mark.parametrize("lost", [1, pytest.param(2, marks=pytest.mark.deep)])
 def test_a_round_whose_answer_row_was_lost_is_called_published_also_after_another_round(workshop, monkeypatch, lost):
     topic = workshop.topic(f"lost-answers-{lost}")
     monkeypatch.setattr(evidence, "DEAD_AFTER_MS", 10**9)  # the rounds follow each other at once

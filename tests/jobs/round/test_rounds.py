@@ -146,8 +146,8 @@ def test_a_late_copy_does_not_beat_the_known_one_whose_file_was_rewritten_while_
     assert places(spark, table_of(topic).name, "offset", "partition") == before | {(0, 1): [known]}
 
 
-# test_keyless_rounds.py holds the rules of "fail", test_a_record_without_a_key_holds_its_partition_back_alone, and of
-# "drop", test_a_held_log_is_cleaned_once_the_policy_says_how
+# test_a_record_without_a_key_holds_its_partition_back_alone_until_the_policy_says_how in test_keyless_rounds.py holds the
+# rules of "fail" and "drop"
 @pytest.mark.parametrize("policy", [*(pytest.param(p, marks=pytest.mark.deep) for p in ("fail", "drop")), "quarantine"])
 def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
     topic = workshop.topic(f"keyless-{policy}", {"cleantail.keyless.policy": policy})
