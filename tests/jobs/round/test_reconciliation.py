@@ -269,7 +269,7 @@ def test_what_is_forgotten_of_a_topic_that_deletes_by_age_is_told_with_the_reaso
     assert "has delete in its cleanup.policy" in position(topic).forgotten[0].hindrance
 
 
-# test_keys_that_are_gone_at_the_source_go_until_... holds the rule; here once more with random records
+# test_keys_that_are_gone_at_the_source_go_at_once_or_... holds the rule; here once more with random records
 @pytest.mark.parametrize("seed", [pytest.param(17, marks=pytest.mark.deep)])
 def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(kafka, workshop, landed, seed):
     topic = workshop.topic(f"random-{seed}", source=kafka.source())
