@@ -47,7 +47,9 @@ def compacted(workshop, topic):
 
 
 def test_a_round_is_one_commit_unless_its_branch_is_read(workshop, table_of, monkeypatch):
-    table = table_of(compacted(workshop, topic := workshop.topic("one-commit", {"cleantail.full.proof.interval.ms": 1000})))
+    table = table_of(
+        compacted(workshop, topic := workshop.topic("one-commit", {"cleantail.full.proof.interval.ms": 1000}))
+    )
 
     def state():
         [found] = states_of_properties(texts(table.load().properties()), topic).values()

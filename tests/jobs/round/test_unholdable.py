@@ -105,7 +105,9 @@ class FromTable:
         # a table of Spark has no name of a header that is not UTF-8
         times = [NANOS if n == 1 else ms for n, (_, _, _, ms) in enumerate(RECORDS)]
         records = [(key.decode(), value and value.decode()) for key, value, _, _ in RECORDS]
-        self.lake.append(*((0, base + n, ms, *record) for n, (ms, record) in enumerate(zip(times, records, strict=True))))
+        self.lake.append(
+            *((0, base + n, ms, *record) for n, (ms, record) in enumerate(zip(times, records, strict=True)))
+        )
         return ()
 
 
