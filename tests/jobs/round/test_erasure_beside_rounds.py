@@ -118,7 +118,6 @@ def test_a_side_table_that_an_ingestion_with_the_old_denylist_makes_meanwhile_is
     content = verified(json.loads(out)["requests"][0]["certificate"].encode(), public_key(workshop))
     [side] = [name for name in content["steps"]["proven"]["tables"] if name.endswith("_unholdable")]
     assert [name for name in content["steps"]["removed"]["files"][side] if name.endswith(".parquet")]
-    assert [row["note"] for row in workshop.evidence(topic) if row["kind"] == "erased_beside"] == [f"table {side}"]
     assert holding(workshop, topic, GONE, VALUE) == {}
 
 
