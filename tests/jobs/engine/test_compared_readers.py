@@ -57,63 +57,64 @@ VERSIONS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("mutate", "config", "column"),
-    [
-        pytest.param(null_keys, {}, "key", id="a null for each key"),
-        pytest.param(one_key_for_all, {}, "key", id="another column for the key"),
-        pytest.param(keys_backwards, {}, "key", id="keys of other records"),
-        pytest.param(offsets_backwards, {}, "offset", id="offsets of other records"),
-        pytest.param(all_are_tombstones, {}, "tombstone", id="each record a tombstone"),
-        pytest.param(versions_null, VERSIONS["timestamp"], "timestamp", id="a null for each timestamp"),
-        pytest.param(versions_null, VERSIONS["headers"], "headers", id="a null for headers"),
-    ],
-)
-def test_a_reader_that_misreads_a_column_of_a_topics_own_table_blocks_the_log(
-    workshop, table_of, misreading, mutate, config, column
-):
-    topic = workshop.topic(f"misread-{column}-{mutate.__name__}".replace("_", "-"), config)
+MISREAD = [
+    (one_key_for_all, {}, "key"),
+    (keys_backwards, {}, "key"),
+    (offsets_backwards, {}, "offset"),
+    (all_are_tombstones, {}, "tombstone"),
+    (versions_null, VERSIONS["timestamp"], "timestamp"),
+    (versions_null, VERSIONS["headers"], "headers"),
+    (null_keys, {}, "key"),
+]
+
+
+def test_a_reader_that_misreads_a_column_of_a_topics_own_table_blocks_the_log(workshop, table_of, misreading):
+    topic = workshop.topic("misread")
     headers = ["v", "AAAAAAAAAAE="]
     lines = [record(i, f"k{i % 3}", "v" if i else None, headers=headers, headers_encoding="base64") for i in range(6)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    mend = misreading(mutate)
-    code, _, err = workshop.run("compact", topic, "--now", NOW)
-    assert code == 1
-    said = " ".join(err.split())
-    assert f"partition 0: {RULE}" in said and f"sees other values of {column} than Cleantail's" in said
+    for mutate, config, column in MISREAD:
+        workshop.topic(topic, config)
+        mend = misreading(mutate)
+        code, _, err = workshop.run("compact", topic, "--now", NOW)
+        mend()
+        said = " ".join(err.split())
+        assert code == 1 and f"partition 0: {RULE}" in said, (mutate, column)
+        assert f"sees other values of {column} than Cleantail's" in said, (mutate, column)
     assert ".parquet: Spark's Iceberg reader" in said and "Report this file" in said
     assert offsets(workshop.read(topic)) == [0, 1, 2, 3, 4, 5]
     table = table_of(topic)
     state = states_of_properties(dict(table.load().properties()), topic)[0]
-    assert state.checkpoint is None and f"other values of {column}" in state.quarantine.reason
+    assert state.checkpoint is None and "other values of key" in state.quarantine.reason
     assert branches(table) == [] and PROPERTY_COMPARED not in dict(table.load().properties())
     shown = json.dumps(workshop.json("status", topic))
-    assert f"other values of {column}" in shown and "rewrite_data_files" in shown
-    [row] = workshop.evidence(topic)
+    assert "other values of key" in shown and "rewrite_data_files" in shown
+    *_, row = workshop.evidence(topic)
     assert [check["expectation"] for check in json.loads(row["checks"])] == [RULE]
-    mend()
     workshop.ok("compact", topic, "--now", NOW)
     assert len(workshop.read(topic)) == 3
 
 
 def test_a_kind_of_files_is_compared_once_and_a_new_one_again(workshop, table_of, misreading, spark, monkeypatch):
-    """Which costs no job and no file where all kinds are known; a new version of the readers knows none."""
+    """Which costs no job and no file where all kinds are known; a new version of the readers knows none. In a process
+    the kinds of all topics are known."""
     monkeypatch.setattr(compared_readers, "_equal", set())
     compared, real = [], compared_readers._differing
     monkeypatch.setattr(
         compared_readers, "_differing", lambda *given: compared.append(sorted(given[-1])) or real(*given)
     )
-    topic = workshop.topic("kinds-once")
+    topic, another = workshop.topic("kinds-once"), workshop.topic("kinds-of-another")
 
-    def clean(first):
+    def clean(first, topic=topic):
         lines = [record(first + i, f"k{i % 2}", "v") for i in range(4)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{first}.jsonl", lines))
         workshop.ok("compact", topic, "--now", NOW, "--force")
 
     clean(0)
+    clean(0, another)
     [[kind]] = compared
-    kept = json.loads(table_of(topic).load().properties()[PROPERTY_COMPARED])
-    assert kept["kinds"] == [kind]
+    for each in (topic, another):
+        assert json.loads(table_of(each).load().properties()[PROPERTY_COMPARED])["kinds"] == [kind]
     monkeypatch.setattr(compared_readers, "_equal", set())
     clean(4)
     assert len(compared) == 1, "the table remembers the kind"
@@ -125,21 +126,6 @@ def test_a_kind_of_files_is_compared_once_and_a_new_one_again(workshop, table_of
     monkeypatch.setattr(compared_readers, "_source_of_reader", lambda: "another version")
     clean(9)
     assert len(compared) == 3, "another version of the reader compares again"
-    workshop.ok("compact", topic, "--now", NOW + 10_000, "--force")
-    assert len(compared) == 3
-
-
-def test_topics_with_files_of_one_kind_are_compared_once_in_a_process(workshop, table_of, monkeypatch):
-    monkeypatch.setattr(compared_readers, "_equal", set())
-    compared, real = [], compared_readers._differing
-    monkeypatch.setattr(compared_readers, "_differing", lambda *given: compared.append(1) or real(*given))
-    for topic in ("kinds-of-one", "kinds-of-another"):
-        workshop.topic(topic)
-        lines = [record(i, "k", "v") for i in range(2)]
-        workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
-        workshop.ok("compact", topic, "--now", NOW)
-        assert PROPERTY_COMPARED in dict(table_of(topic).load().properties())
-    assert compared == [1]
 
 
 def test_all_files_are_compared_by_one_job_of_each_reader(workshop, table_of, spark, monkeypatch):
@@ -238,8 +224,11 @@ def null_tenants(file, arrays):
     return arrays | {"key": joined_parts([pa.nulls(len(ids), pa.binary()), ids])}
 
 
+@pytest.mark.deep
 def test_a_key_part_that_only_the_partition_has_is_never_taken_for_null(workshop, tenants, misreading):
-    """A round that took it for null would lose a record, with green checks."""
+    """A round that took it for null would lose a record, with green checks.
+
+    test_a_misread_column_of_an_adopted_table_blocks_all_its_logs holds the rule."""
     table = tenants("tenants")
     workshop.ok("adopt", table, "--column", "key=tenant,id", "--column", "timestamp=ms")
     settings(workshop, "tenants")
@@ -253,13 +242,10 @@ def test_a_key_part_that_only_the_partition_has_is_never_taken_for_null(workshop
 def test_a_misread_column_of_an_adopted_table_blocks_all_its_logs(workshop, adopted, misreading, spark):
     """Its files may hold several logs."""
     topic, table = adopted("misread_adopted", [(p, o, NOW - 10_000 + o, "k", "v") for p in (0, 1) for o in range(3)])
-    mend = misreading(keys_null_in_the_second_log)
+    misreading(keys_null_in_the_second_log)
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     assert code == 1 and "partition 1: same_for_two_readers" in err
     assert spark.table(f"cleantail.{table}").count() == 6
-    mend()
-    workshop.ok("compact", topic, "--now", NOW)
-    assert spark.table(f"cleantail.{table}").count() == 2
 
 
 def keys_null_in_the_second_log(file, arrays):
