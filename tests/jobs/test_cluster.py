@@ -1,4 +1,4 @@
-"""Spark standalone, with two workers: rounds run there as on a local master, once the workers have what tasks import.
+"""Spark standalone, with two workers: rounds run there as on a local master.
 
 A driver whose executors are lost ends after a configured time, and its next try does the work.
 """
@@ -56,23 +56,12 @@ def command(workshop, master, python, *argv, archive=None, executors=2):
     return subprocess.run(cli, capture_output=True, text=True, env=env, check=False)
 
 
-def test_a_round_runs_on_a_cluster_once_its_workers_have_what_tasks_import_and_outlives_executors_that_are_killed(
-    workshop, master, directory, tmp_path
-):
+def test_a_round_runs_on_a_cluster_and_outlives_executors_that_are_killed(workshop, master, directory):
     """Spark gives the tasks of a killed one to others; a second copy of a task changes nothing, as tasks only return what
     they find."""
     topic = workshop.topic("clustered", {"compaction.strategy": "timestamp"})
     lines = [record(i, f"k{i % 5}", "x", partition=p) for p in range(3) for i in range(20)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    # 1. workers whose Python has nothing
-    bare = tmp_path / "bare"
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
-    refused = command(workshop, master, bare / "bin" / "python", "compact", topic, "--now", NOW, executors=1)
-    assert refused.returncode == 2
-    assert "the Python of Spark's workers cannot run Cleantail's tasks: " in refused.stderr
-    assert "duckdb is not installed" in refused.stderr and "make worker-environment" in refused.stderr
-    assert len(workshop.read(topic)) == 60
-    # 2. workers that have it, and are killed
     with killed_at_work(directory, 2 if DEEP else 1) as killed:
         done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
     assert killed
@@ -100,6 +89,20 @@ def killed_at_work(directory, count):
     yield killed
     over.set()
     killer.join()
+
+
+@pytest.mark.deep
+def test_a_round_does_not_begin_on_workers_whose_python_has_nothing(workshop, master, tmp_path):
+    """test_a_command_changes_nothing_where_workers_lack_a_package holds the rule."""
+    topic = workshop.topic("bare-workers")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "k", "x") for i in range(3)]))
+    bare = tmp_path / "bare"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
+    refused = command(workshop, master, bare / "bin" / "python", "compact", topic, "--now", NOW, executors=1)
+    assert refused.returncode == 2
+    assert "the Python of Spark's workers cannot run Cleantail's tasks: " in refused.stderr
+    assert "duckdb is not installed" in refused.stderr and "make worker-environment" in refused.stderr
+    assert len(workshop.read(topic)) == 3
 
 
 @pytest.mark.deep

@@ -3,10 +3,13 @@ that does not do."""
 
 from __future__ import annotations
 
+import json
+
 from packaging.specifiers import SpecifierSet
 
 from spark_jobs.engine.workers import environment
 from spark_jobs.engine.workers.environment import PACKAGES, differing, needed_versions, problems
+from tests.jobs.round.test_rounds import NOW, offsets, record
 
 
 def test_workers_of_the_drivers_own_python_have_what_tasks_import(spark):
@@ -20,6 +23,19 @@ def test_a_package_that_is_missing_and_one_of_another_version_are_told(spark, mo
     missing, old = sorted(problems(spark.sparkContext, 2), reverse=True)
     assert missing == "no-such-package is not installed"
     assert old.startswith("it has duckdb ") and old.endswith(", and <0.2 is needed")
+
+
+def test_a_command_changes_nothing_where_workers_lack_a_package(workshop, monkeypatch):
+    """Only workers of a local master have the driver's own Python. The session is that of all tests."""
+    topic = workshop.topic("workers-lack")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "k", "v") for i in range(3)]))
+    spark = {"master": "spark://cluster:7077", "insecure": True}
+    (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}))
+    monkeypatch.setattr(environment, "PACKAGES", (*PACKAGES, "no-such-package"))
+    code, _, err = workshop.run("compact", topic, "--now", NOW)
+    assert code == 2 and "the Python of Spark's workers cannot run Cleantail's tasks: " in err
+    assert "no-such-package is not installed" in err and "make worker-environment" in err
+    assert offsets(workshop.read(topic)) == [0, 1, 2]
 
 
 def test_the_versions_that_are_needed_are_those_of_the_package_itself():
