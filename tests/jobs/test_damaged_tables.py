@@ -69,8 +69,12 @@ def files_of(table_of):
     }
 
 
+CHEAP = {("metadata", cut), ("list", empty), ("manifest", garbage), ("deletes", missing)}
+"""Each kind and each damage once; the other pairs are deep."""
 CASES = [
-    pytest.param(kind, damage, id=f"{kind}-{damage.__name__}")
+    pytest.param(
+        kind, damage, id=f"{kind}-{damage.__name__}", marks=() if (kind, damage) in CHEAP else pytest.mark.deep
+    )
     for kind in ("metadata", "list", "manifest", "deletes")
     for damage in (missing, cut, garbage, empty)
 ] + [pytest.param("vectors", missing, id="vectors-missing")]
@@ -96,7 +100,9 @@ def test_a_damaged_file_of_one_topic_hides_no_other_and_is_named_by_every_comman
     two.ok("status", "damage-hurt")
 
 
-@pytest.mark.parametrize("damage", [cut, garbage, empty])
+@pytest.mark.parametrize(
+    "damage", [cut, *(pytest.param(damage, marks=pytest.mark.deep) for damage in (garbage, empty))]
+)
 def test_a_damaged_data_file_is_named_by_who_reads_it(workshop, table_of, damage):
     topic = workshop.topic(f"damage-data-{damage.__name__}")
     lines = [record(n, "k", "v") for n in range(3)]
@@ -117,9 +123,9 @@ ASKED = "damage-well", "damage-hurt"
     ("kind", "damage"),
     [
         pytest.param("manifest", garbage, id="manifest-garbage"),
-        pytest.param("manifest", missing, id="manifest-missing"),
-        pytest.param("list", empty, id="list-empty"),
-        pytest.param("metadata", cut, id="metadata-cut"),
+        pytest.param("manifest", missing, id="manifest-missing", marks=pytest.mark.deep),
+        pytest.param("list", empty, id="list-empty", marks=pytest.mark.deep),
+        pytest.param("metadata", cut, id="metadata-cut", marks=pytest.mark.deep),
         pytest.param("metadata", missing, id="metadata-missing"),
     ],
 )
@@ -158,7 +164,9 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
         file.write_bytes(whole)
 
 
-@pytest.mark.parametrize("kind", ["metadata", "list", "manifest", "data"])
+@pytest.mark.parametrize(
+    "kind", ["metadata", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("list", "manifest")), "data"]
+)
 def test_a_damaged_evidence_table_hides_no_topic_and_is_named(two, spark, kind):
     platform, now_ms = two.platform(), int(time.time() * 1000)
     evidence = open_catalog(platform).load_table(f"{platform.catalog.namespace}.{EVIDENCE}")

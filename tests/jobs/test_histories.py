@@ -1,6 +1,6 @@
 """Random histories through the engine and through the rules written a second time: nothing may differ.
 
-The quick profile is one history of most families; `make test-deep` draws CLEANTAIL_HISTORIES of each, 6 unless that is
+The quick profile is one history of one family; `make test-deep` draws CLEANTAIL_HISTORIES of each, 6 unless that is
 set. A history that fails is printed as a script.
 """
 
@@ -21,10 +21,10 @@ from tests.histories.play import Disagreement, Player
 EXAMPLES = int(os.environ.get("CLEANTAIL_HISTORIES", "1"))
 DEEP = EXAMPLES > 1
 SEED = int(os.environ.get("CLEANTAIL_SEED", "1"))
-PLAYED = [family for family in FAMILIES if DEEP or family in ("offset", "bounds", "header")]
-"""By timestamp and by header is one code but for where the version is read. test_rules_twice.py holds the rules of
-retention, and test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest in test_rounds.py that a run does
-it."""
+PLAYED = [family for family in FAMILIES if DEEP or family == "bounds"]
+"""Of the others test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task compares what is left by header with
+a model, test_rules_twice.py holds the rules of retention, and
+test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest in test_rounds.py that a run does it."""
 IN_SHARES = ("bounds", "header")
 """Families that are played with several tasks for a log, as a large log has them; the others with one."""
 SHARE = 3 if DEEP else 6

@@ -64,7 +64,8 @@ def left_on(table, branch):
 def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     workshop, table_of, monkeypatch, strategy, seed
 ):
-    """Whatever is damaged on the branch, and with copies of an offset."""
+    """Whatever is damaged on the branch, and with copies of an offset. That several tasks with a map of their own are
+    right, test_the_engine_does_what_the_rules_say_over_any_history says as well."""
     draw = random.Random(f"{strategy}{seed}")
     config = {"cleanup.policy": "compact,delete", "cleantail.keyless.policy": "drop", "retention.ms": -1}
     topic = workshop.topic(f"alike-{strategy}-{seed}", config | CONFIGS[strategy])
@@ -81,7 +82,7 @@ def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
     on_main, left, measured = workshop.read(topic), [], []
     [unit] = evaluate_topic(table.topic, now_ms=NOW).units
     assert any(file.row_groups > 1 for file in table.files_at(unit.base_snapshot_id).log_files(range(LOGS)))
-    for share, ships_map in ((1 << 30, True), (SHARE, True), (SHARE, False)):
+    for share, ships_map in ((1 << 30, True), *([(SHARE, True)] if DEEP else []), (SHARE, False)):
         monkeypatch.setattr(tasks, "task_sizes", lambda *_, size=share: TaskSizes(size, size, 1 << 40, 1, 1))
         monkeypatch.setattr(tasks, "map_fits", lambda *_, fits=ships_map: fits)
         done = compact_unit(table, unit)
@@ -132,17 +133,6 @@ def test_superseded_records_that_stay_are_counted(workshop, table_of):
     unit = WorkUnit(unit.round, 0, NOW, unit.base_snapshot_id, "ct_untouched", unit.partitions)
     [measure] = measure_unit(table, StagedUnit.of(unit, UnitCounts({})), expiring=False)
     assert (measure.duplicate_keys, measure.map_keys) == (4, 1)
-
-
-def test_of_copies_one_stays(workshop, table_of):
-    topic = workshop.topic("copied")
-    table = table_of(topic)
-    lines = [record(0, i, "k") for i in range(3)]
-    for number, again in enumerate([lines, lines[::-1]]):
-        workshop.ok("ingest", topic, "--file", workshop.file(f"{number}.jsonl", again))
-    [unit] = evaluate_topic(table.topic, now_ms=NOW).units
-    done = compact_unit(table, unit)
-    assert done.counts.deleted == {"copies": {0: 3}, "superseded": {0: 2}}
 
 
 def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, table_of):
