@@ -76,7 +76,9 @@ def test_an_own_expectation_that_fails_blocks_its_partition_and_shows_no_value(h
 @pytest.mark.parametrize(
     ("name", "says"),
     [
-        ("house_checks.ExpectNothing", "is not an expectation of Great Expectations"),
+        pytest.param(
+            "house_checks.ExpectNothing", "is not an expectation of Great Expectations", marks=pytest.mark.deep
+        ),
         ("nowhere.ExpectShortKey", "cannot be imported in the Spark driver: ModuleNotFoundError"),
     ],
 )

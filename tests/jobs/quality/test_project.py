@@ -11,7 +11,12 @@ from tests.jobs.round.test_rounds import record
 @pytest.mark.parametrize(
     ("error", "says"),
     [
-        pytest.param(UnicodeEncodeError("ascii", "MARKER", 0, 1, "MARKER"), "UnicodeEncodeError", id="encoding"),
+        pytest.param(
+            UnicodeEncodeError("ascii", "MARKER", 0, 1, "MARKER"),
+            "UnicodeEncodeError",
+            id="encoding",
+            marks=pytest.mark.deep,
+        ),
         pytest.param(RuntimeError("MARKER"), "RuntimeError", id="a defect"),
         pytest.param(OSError(28, "No space left on device"), "No space left on device", id="disk"),
     ],

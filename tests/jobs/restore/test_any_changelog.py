@@ -72,7 +72,6 @@ def test_keys_of_several_columns_deletes_by_a_mark_and_values_of_many(workshop, 
     assert found["mapped"]["key"] == "source.tenant,source.id"
     workshop.ok("adopt", table, "--topic", name, *arguments, "--deleted", "op=d")
     settings(workshop, name)
-    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
     assert workshop.run("check-config")[0] == 0
     assert of(workshop.read(name)) == sorted((p, o, key(k), v) for p, o, _, k, v in records)
     result = workshop.json("compact", name, "--now", NOW, "--force")
@@ -109,8 +108,7 @@ TYPES = {
     "kinds",
     [
         pytest.param([*TYPES], id="all in one key"),
-        pytest.param(["float"], id="float"),
-        *(pytest.param([kind], id=kind, marks=pytest.mark.deep) for kind in TYPES if kind != "float"),
+        *(pytest.param([kind], id=kind, marks=pytest.mark.deep) for kind in TYPES),
     ],
 )
 def test_keys_of_every_type_have_the_same_bytes_in_spark_and_in_tasks(workshop, spark, lake, kinds):
@@ -131,7 +129,6 @@ def test_keys_of_every_type_have_the_same_bytes_in_spark_and_in_tasks(workshop, 
     assert [r["offset"] for r in workshop.read(name)] == sorted(last.values())
     view = spark.table(f"cleantail.sinks.`{name}_latest`").collect()
     assert {bytes(r.key).decode() for r in view} == keys
-    assert workshop.json("check", name)["ok"]
 
 
 def hashable(value):

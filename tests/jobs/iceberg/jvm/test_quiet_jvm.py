@@ -31,7 +31,7 @@ def not_started(settings: str, **environment: str) -> str:
     ("options", "reason"),
     [
         pytest.param("-javaagent:/no/such.jar", "/no/such.jar", id="an agent"),
-        pytest.param("-Xms900g", "Initial heap size set to a larger value", id="the heap"),
+        pytest.param("-Xms900g", "Initial heap size set to a larger value", id="the heap", marks=pytest.mark.deep),
     ],
 )
 def test_a_jvm_that_ends_at_once_is_reported_with_its_own_reason(options, reason):
