@@ -1,4 +1,4 @@
-"""Measure what a round costs, next to other programs that do the same work.
+"""Measure the cost of a round, next to other programs that do the same work.
 
     python -m benchmarks [NAME ...] [--records N] [--repetitions N] [--runs N] [--work DIR]     # or: make bench
 
@@ -29,9 +29,9 @@
 | ingestion | records from a broker, against a bare consumer, and lines of kcat, against a bare parser |
 
 Each system runs in a process of its own, one after another, and repeats its work there. The first repetition is
-reported as cold, the median of the others as warm. Every repetition starts from the same table or log. It fails unless
-it leaves exactly the records that a compaction has to leave.
+reported as cold, the median of the others as warm. Every repetition starts from the same table or log. A repetition
+fails unless it leaves exactly the records that a compaction has to leave.
 
 Each benchmark prints one table and writes it to `benchmarks/results/`. `--work DIR` keeps the data sets for the next
-run. Without it they are made in a temporary directory. They take about 280 bytes for each record and copy.
+run. Without this option they are in a temporary directory. Data sets take about 280 bytes for each record and copy.
 """

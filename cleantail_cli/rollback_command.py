@@ -72,7 +72,7 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
 
 def _undo_rounds(topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
-    """Undo the rounds since the snapshot `to`, or only report what that would do."""
+    """Undo the rounds since the snapshot `to`, or only report the effect."""
     planned, logs = preview(topic, to)
     if dry_run:
         return RolledBack(topic, planned, logs, None)
@@ -89,8 +89,8 @@ SNAPSHOT_DIGITS = 19
 def parse_ingestion(text: str, limits: InputLimits = DEFAULT_LIMITS) -> IngestionChoice:
     """Parse `--ingestion`: `last`, a snapshot's id, or a file.
 
-    An existing file is identified by its content, any other by its name. Write `./NUMBER` for a file whose name is a
-    number. Raises BadLineError for a damaged file.
+    An existing file is identified by its content, a missing one by its name. Write `./NUMBER` for a file whose name is
+    a number. Raises BadLineError for a damaged file.
     """
     if text == LAST:
         return IngestionChoice(text)
@@ -118,14 +118,14 @@ def take_back(topic: Topic, text: str, dry_run: bool, progress: Progress) -> Rep
 
 
 def _come_again(topic: Topic, planned: IngestionUndo) -> list[str]:
-    """Return the ingestion's files that source.path still matches: the DAG's next run ingests them again."""
+    """Return the ingestion's files that source.path still matches. The DAG's next run would ingest them again."""
     digests = {file.sha256 for file in planned.sources.files}
     with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
         return [str(file) for file in _matching(topic) if cache.digest_if_readable(file) in digests]
 
 
 def _matching(topic: Topic) -> list[Path]:
-    """Return the files that source.path matches. Empty if the path is not allowed: the next run reports that."""
+    """Return the files that source.path matches. Empty if the path is not allowed: the next run reports the error."""
     try:
         return matching_files(topic.platform, topic.source.path) if topic.source.path else []
     except CleantailError:
@@ -213,7 +213,7 @@ class TakenBack:
 
 
 def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
-    """Return what the user still has to do about readers, and about sources that would be ingested again."""
+    """Return the user's next steps: for readers, and for sources that the next run would ingest again."""
     of_readers = [
         f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
         f"the log ends at {log.log_end_after}: have it load the state again (`cleantail latest {topic.topic}`), then "
@@ -231,7 +231,7 @@ def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], c
 
 
 def _listed(planned: IngestionUndo) -> list[str]:
-    """Return lines with the other ingestions, newest first, and that nothing was changed."""
+    """Return lines for `--dry-run`: the other ingestions, newest first."""
     lines = []
     for other in planned.others:
         count = f"{other.records} record{'' if other.records == 1 else 's'}"

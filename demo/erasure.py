@@ -14,7 +14,7 @@ from demo.tables import live_records
 
 @dataclass(frozen=True, slots=True)
 class Erasure:
-    """The result of an erasure. `claims`: texts of the demonstration about it, each with whether it is true."""
+    """The result of an erasure. `claims`: text of the demonstration about the erasure -> whether it is true."""
 
     topic: str
     request: str

@@ -1,5 +1,5 @@
-"""The demonstration's own CLEANTAIL_HOME, which is CLEANTAIL_HOME/demo, with its own Airflow. It uses no other state of
-the caller."""
+"""The demonstration's own CLEANTAIL_HOME, the folder `demo` in the caller's, with its own Airflow. The demonstration
+uses no other state of the caller."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ CONFIG = ROOT / "demo" / "config"
 MARK = ".made-by-cleantail-demo"
 DAG_FOLDERS = {"topics": ROOT / "dags", "demo": ROOT / "demo" / "dags"}
 PARSED_ONCE = {f"AIRFLOW__DAG_PROCESSOR__{name}": "3600" for name in ("REFRESH_INTERVAL", "MIN_FILE_PROCESS_INTERVAL")}
-"""Settings with which DAG files are parsed once: they do not change during a demonstration, and parsing needs much of a
-small machine's processor time."""
+"""Settings with which Airflow parses DAG files once. The files do not change during a demonstration, and parsing them
+takes much processor time on a small machine."""
 
 
 class DemoError(Exception):
@@ -66,7 +66,7 @@ class Home:
 
     @property
     def broker(self) -> KafkaBroker:
-        """Return the broker with its present port. Before its first start it has another port at each call."""
+        """Return the broker with its present port. Before the broker's first start, each call returns another port."""
         return KafkaBroker.of(self.path / "broker", self.kafka_jars)
 
     def start_airflow(self, port: int, broker: KafkaBroker) -> str:
@@ -101,10 +101,9 @@ class Home:
 
     def airflow(self, command: str, *options: str, variables: Mapping[str, str] | None = None) -> str:
         """Run bin/cleantail-airflow on this home, with more variables in its environment, and return its output.
-        If it fails, raises DemoError with the output.
 
-        It runs in a separate session, so that Ctrl-C reaches only the demonstration. The demonstration then stops
-        Airflow in order.
+        Raises DemoError with the output if the script fails. It runs in a separate session, so that Ctrl-C reaches only
+        the demonstration. The demonstration then stops Airflow in order.
         """
         argv = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), command, *options]
         env = self.environment() | dict(variables or {})

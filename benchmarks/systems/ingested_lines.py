@@ -1,4 +1,4 @@
-"""A file of kcat lines, ingested by Cleantail, and parsed line by line by Python alone."""
+"""A file of kcat lines: ingested by Cleantail, and only parsed by plain Python."""
 
 from __future__ import annotations
 
@@ -27,8 +27,7 @@ WRITTEN = 10_000
 
 
 def write_lines(file: Path, lines: int) -> None:
-    """Write this number of lines in kcat's form, from the partitions in turn. A value is 256 characters of two
-    digests."""
+    """Write this number of lines in kcat's form, from the partitions in turn. A value has 256 characters."""
     with file.open("w") as stream:
         for first in range(0, lines, WRITTEN):
             stream.writelines(_lines(first, min(first + WRITTEN, lines)))
@@ -45,7 +44,7 @@ def _lines(first: int, end: int) -> Iterator[str]:
 
 
 def measure_parser(file: Path, lines: int, processes: int, repetitions: int) -> Measured:
-    """Measure the seconds in which this number of processes parses all lines, each a part of the file."""
+    """Measure the seconds to parse all lines in this number of processes. Each parses a part of the file."""
     size = os.path.getsize(file)
     cuts = [size * number // processes for number in range(processes + 1)]
     seconds = []
@@ -74,8 +73,8 @@ def _parsed(file: Path, start: int, end: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Denied:
-    """A topic's denylist with this number of keys. The lines have none of them. `grows`: another key is added before
-    each ingestion, which reads and sends only that one."""
+    """A topic's denylist with this number of keys. No line has one of them. `grows`: before each ingestion another key
+    is added. The ingestion then reads and sends only the new key."""
 
     keys: int
     grows: bool = False
@@ -83,8 +82,8 @@ class Denied:
 
 @dataclass(frozen=True, slots=True)
 class Ingested(Measured):
-    """`cpu`: the processor's seconds of all processes. `denylist`: seconds in which the topic's denylist is read, a
-    part of the times."""
+    """`cpu`: the processor's seconds of all processes. `denylist`: seconds to read the topic's denylist, a part of the
+    times."""
 
     cpu: Times = Times(())
     denylist: Times = Times(())
@@ -136,8 +135,8 @@ def measure_lines(
 def measure_commands(
     lake: Lake, file: Path, lines: int, repetitions: int, erased: Mapping[str, int]
 ) -> Mapping[str, Times]:
-    """Measure `cleantail ingest` of the file into new tables, in turn: each is an application, which has to read and
-    send the keys.
+    """Measure `cleantail ingest` of the file into new tables, in turn. Each command is a new application, which must
+    read and send the keys.
 
     `erased`: name of a row -> the number of keys on the denylist of its topics."""
     from cleantail.lake.catalogs import load_table, open_catalog

@@ -15,14 +15,14 @@ from typing import Any, NoReturn
 from cleantail.errors import printable
 
 NOT_WRITTEN = 120
-"""Exit code if the output could not be written, as Python's own."""
+"""Exit code if the output could not be written, the same as Python's."""
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
     """Disable Python's garbage collector in the block.
 
-    For loops over many records: these form no cycles, but the collector scans all of them again and again."""
+    For loops over many records. Records form no cycles, but the collector scans all of them again and again."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -41,7 +41,7 @@ def run_process(main: Callable[[Sequence[str]], int]) -> NoReturn:
 def keep_logs_printable(*loggers: str) -> None:
     """Remove control sequences of terminals from all messages that this process logs, and indent their further lines.
 
-    With `loggers`, only from messages of these loggers and their children. Messages quote paths and names that owners
+    With `loggers`, only for messages of these loggers and their children. Messages quote paths and names that owners
     of tables chose. A line break in a name must not begin a line that looks like a log record.
     """
     usual = logging.getLogRecordFactory()
@@ -72,8 +72,8 @@ def log_line(text: str) -> str:
 def end_process(code: int) -> NoReturn:
     """End the process after threads have ended, exit handlers have run, and output is flushed.
 
-    It skips the interpreter's own teardown. That takes long with Great Expectations, and DuckDB 2.0 prints reports of
-    leaks if its module is removed before its last object.
+    Skips the interpreter's own teardown. The teardown takes long with Great Expectations, and DuckDB 2.0 prints reports
+    of leaks if its module is removed before its last object.
     """
     threading._shutdown()  # type: ignore[attr-defined]  # what the interpreter itself does first
     atexit._run_exitfuncs()

@@ -1,8 +1,8 @@
 """The librdkafka settings of Kafka clients, from a connection or from the environment. Pure.
 
-A login is sent only to the brokers that it was configured with. A connection has both. The environment has both as
-CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS, CLEANTAIL_KAFKA_SASL_PASSWORD and so on (`.` becomes `_`). Brokers in a topic's YAML
-get nothing from the environment, unless the environment names the same brokers.
+A login is sent only to the brokers that it was configured with. A connection has brokers and login. The environment has
+them as CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS, CLEANTAIL_KAFKA_SASL_PASSWORD and so on (`.` becomes `_`). Brokers in a
+topic's YAML get no login from the environment, unless the environment names the same brokers.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ DEFAULTS = {
     "fetch.message.max.bytes": "4194304",
     "check.crcs": "true",
 }
-"""Default settings of a client. The queue bounds a task's memory for any backlog."""
+"""Default settings of a client. The limit of the queue bounds a task's memory, however large the backlog is."""
 OURS = frozenset(
     {
         "enable.auto.commit",
@@ -59,7 +59,8 @@ OURS = frozenset(
         "partition.assignment.strategy",
     }
 )
-"""Settings that Cleantail fixes for its reads. Ignored in a connection, because Airflow's own examples contain them."""
+"""Settings that Cleantail fixes for its reads. A connection may contain them, as Airflow's examples do. They are
+ignored there."""
 SETTINGS_JSON: Codec[Mapping[str, str]] = Codec(Mapping[str, str])
 """The file with one client's settings that a task passes to a job."""
 CLIENTS_JSON: Codec[Mapping[str, Mapping[str, str]]] = Codec(Mapping[str, Mapping[str, str]])
@@ -69,8 +70,8 @@ CLIENTS_JSON: Codec[Mapping[str, Mapping[str, str]]] = Codec(Mapping[str, Mappin
 def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindConnection) -> dict[str, str]:
     """Return the client's settings, from the YAML's connection if it names one, else from the environment.
 
-    Raises CleantailError if no broker is named, if the connection does not exist, or if it is not clear whether a login
-    is for the named brokers.
+    Raises CleantailError if no broker is named, if the connection does not exist, or if the login may be for other
+    brokers than the named ones.
     """
     if source.connection is None:
         return _settings_of_variables(source, env)
@@ -135,7 +136,8 @@ def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None) -> Map
 
 
 def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> dict[str, str]:
-    """Complete the given settings. They override the YAML's tuning, and both override the defaults."""
+    """Add the YAML's tuning and the defaults to the settings. Settings override tuning, and tuning overrides
+    defaults."""
     for name, instead in JAVA_ONLY.items():
         if name in settings:
             raise CleantailError(f"{where}: {name} is a setting of Java clients: use {instead}")
@@ -143,7 +145,8 @@ def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> d
 
 
 def _connection_in(env: Mapping[str, str], name: str) -> tuple[str, Mapping[str, Any]]:
-    """Return type and extra of a connection, from the environment variable that Airflow reads too. Shows none of it."""
+    """Return type and extra of a connection, from the environment variable that Airflow reads too. Errors show no part
+    of it."""
     variable = f"{CONNECTION_PREFIX}{re.sub('[^A-Za-z0-9_]', '_', name).upper()}"
     text = env.get(variable)
     if text is None:

@@ -1,9 +1,9 @@
-"""Adapter: one partition of the topic that a restore writes into. A task reads it back, compares it, and writes it.
+"""Adapter: one partition of the topic that a restore writes into. A task compares it with the archive, and writes it.
 
-The producer is idempotent, so the broker stores a batch that is sent again only once. It uses no transactions. A killed
-run would leave aborted records and markers, which have offsets, and which read_uncommitted consumers see. Writes of
-other producers are detected by the offsets: at regular intervals the partition's end must equal this restore's
-progress.
+The producer is idempotent: the broker stores a batch only once, even if it is sent again. The producer uses no
+transactions, because a killed run would leave aborted records and markers. They would have offsets, and
+read_uncommitted consumers would see them. Offsets show the writes of other producers: at regular intervals the
+partition's end must equal this restore's progress.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 NO_TIMESTAMP_MS = -1
 """Kafka's value for a record without a timestamp."""
 CREATE_TIME, LOG_APPEND_TIME = 1, 2
-"""librdkafka's codes for a timestamp of the producer and for one that the broker has set."""
+"""librdkafka's codes for a timestamp of the producer and for a timestamp of the broker."""
 Headers = list[tuple[str, str | bytes | None]]
 
 
@@ -119,7 +119,7 @@ def _headers(message: Message) -> object:
 
 
 def _as_created(stamp: tuple[int, int]) -> tuple[int, int]:
-    """Treat a record without a timestamp as CreateTime. A timestamp of the broker's stays LogAppendTime."""
+    """Treat a record without a timestamp as CreateTime. A timestamp of the broker stays LogAppendTime."""
     kind, stamp_ms = stamp
     return stamp if kind == LOG_APPEND_TIME else (CREATE_TIME, stamp_ms)
 
@@ -203,7 +203,7 @@ class TargetLog:
                     raise self._missing(at)
             elif stays := lasting(f"{self.where}, offset {at}", self.topic, error, self._settings):
                 raise stays
-            else:  # such as a missing permission on the consumer group, which is not used
+            else:  # for example no permission on the consumer group, which is not used
                 self._complaint.error = error
         return records
 
@@ -239,7 +239,7 @@ class Writer:
             raise wrong_setting(e, settings) from None
 
     def send(self, rows: Rows) -> None:
-        """Queue the records in order. Raises the brokers' error for an earlier one."""
+        """Queue the records in order. Raises the brokers' error for an earlier record."""
         topic, partition, produce, failed = self._log.topic, self._log.partition, self._producer.produce, self._failed
         columns = (rows.offsets, rows.keys, rows.values, rows.stamps_ms, rows.headers)
         for offset, key, value, stamp_ms, headers in zip(*columns, strict=True):
@@ -256,18 +256,18 @@ class Writer:
         self._require_taken()
 
     def settle(self) -> None:
-        """Wait until the brokers have everything that was queued. Raises TargetUnreachableError or TargetError."""
+        """Wait until the brokers have all queued records. Raises TargetUnreachableError or TargetError."""
         while self._producer.flush(POLL_S):
             self._require_taken()
         self._require_taken()
 
     def discard(self) -> None:
-        """Drop what was not sent yet."""
+        """Drop records that were not sent yet."""
         self._producer.purge()
         self._producer.flush(0)
 
     def _failed(self, error: KafkaError | None, _: Message) -> None:
-        """Store the error of a record that failed. Not called for others (delivery.report.only.error)."""
+        """Store the error of a failed record. librdkafka calls this only for failures (delivery.report.only.error)."""
         self._failure = self._failure or error
 
     def _note_fatal(self, error: KafkaError) -> None:

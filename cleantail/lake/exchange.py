@@ -1,7 +1,8 @@
 """Small documents between an Airflow task and a remote Spark driver: the request and the report.
 
-They are under platform.spark.exchange, which both sides reach with the store's login. All tries of a task share one
-folder, so a retry reads the report of the previous driver. Documents hold numbers and names, no records and no secrets.
+The documents are under platform.spark.exchange, which both sides reach with the store's login. All tries of a task
+share one folder, so a retry reads the report of the previous driver. Documents have numbers and names, no records and
+no secrets.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""What is due in the logs of one topic, and why the rest is not. A run, the plan and the page use this answer. Pure.
+"""Decide which work is due in the logs of one topic, with reasons. A run, the plan and the page use the result. Pure.
 
 Only work that a run would do counts as due. In the order of `resolve_due_work`:
 
 1. The triggers decide which logs are compacted (cleantail.log.triggers).
-2. Retention is decided for every log, also for one with a failed check: its disk would fill otherwise. A log that a
-   user rejected rests. Only the first of several rounds of a run decides retention. Removals make segments younger or
-   smaller, so the result would differ from that of one round (semantics.md 3.8).
+2. Retention is decided for every log. It continues after a failed check, because the disk would fill otherwise. A log
+   that a user rejected rests. Only the first of several rounds of a run decides retention. Removals make segments
+   younger or smaller, so later rounds would decide otherwise than a single round (semantics.md 3.8).
 3. A compacted log is cleaned up to first uncleanable. If only retention is due, the work ends at the first dirty
    offset.
 4. Expired tombstones are removed even if no new record came (semantics.md 3.4). They wait for the slowest reader
@@ -32,7 +32,7 @@ NO_DELETE = "cleanup.policy has no delete"
 DECIDED = "the first round of this run has moved the log start"
 """The reason in the later rounds of a run (semantics.md 3.8)."""
 NEEDED = "needed"
-"""The value of `cleantail.reconcile` with which a run reconciles without a request."""
+"""The value of `cleantail.reconcile` for which a run reconciles without a request."""
 NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 
 
@@ -40,9 +40,9 @@ NO_SOURCE = "its source is not Kafka, so there is nothing to compare with"
 class DueWork:
     """What a run would do with each log. Decisions and retentions are in the order of the logs.
 
-    `compact` holds the partitions to compact, the most urgent first, `retain` those with only retention due.
-    `ends` maps a partition to the exclusive end of its work, `tombstones` to the number of tombstones to remove.
-    `sweep_reason` names the tombstones that are removed, and the readers that others wait for.
+    `compact`: the partitions to compact, the most urgent first. `retain`: partitions with only retention due. `ends`:
+    partition -> exclusive end of its work. `tombstones`: partition -> number of tombstones to remove. `sweep_reason`
+    names the tombstones to remove, and the readers for which others wait.
     """
 
     decisions: tuple[Decision, ...]
@@ -81,7 +81,7 @@ def resolve_due_work(
     """
     decisions = tuple(decide(s, configs, now_ms, force=force, retry_quarantined=retry_quarantined) for s in logs)
     pauses = {} if force or retry_quarantined else {s.partition: quarantine_pause(s, now_ms) for s in logs}
-    retentions = tuple(  # a failed check does not stop it
+    retentions = tuple(  # a failed check does not stop retention
         Retention(s.log_start_offset, False, DECIDED) if later_round else resolve_retention(s, configs, now_ms)
         for s in logs
     )
@@ -117,7 +117,7 @@ def _ends(
 def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[ReaderHold], now_ms: int) -> str:
     """Return which tombstones a run would remove, which wait for which readers, and when the next are due.
 
-    `logs` can be swept. `due`: the number of their due tombstones. `waiting`: the readers that block others.
+    `logs`: logs that can be swept. `due`: the number of their due tombstones. `waiting`: readers that block tombstones.
     """
     # 1. tombstones that are due, kept as guards, blocked by readers, not due yet
     horizons = [h for s in logs for h in s.horizons if h.tombstones]
@@ -148,7 +148,7 @@ def _counted(count: int, of_one: str, of_many: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Where the log start moves to, and why. `log_start_offset` is the present one if nothing is `due`."""
+    """The next log start, and the reason. If nothing is `due`, `log_start_offset` is the present log start."""
 
     log_start_offset: int
     due: bool
@@ -161,7 +161,7 @@ def resolve_retention(log: LogState, configs: KafkaConfigs, now_ms: int) -> Rete
     1. Only whole segments are removed, from the oldest on, and never the active one (semantics.md 1.2).
     2. First by size: segments are removed while the log stays at or above retention.bytes without them.
     3. Then by age: segments are removed while the youngest record of each is older than retention.ms. The comparison is
-       strict, as in Kafka. A segment without timestamps is as old as its append, also as in Kafka.
+       strict, as in Kafka. A segment without timestamps is as old as its append.
     4. The log start moves to the base of the first segment that stays, or to the log end. It never moves back.
     5. -1 switches a limit off.
     """
@@ -228,11 +228,11 @@ class UpkeepDecision:
 def resolve_reconcile(topic: Topic, logs: Sequence[LogState], asked: bool) -> UpkeepDecision:
     """Decide whether a run compares a topic with Kafka, to remove keys that are gone there (semantics.md 3.12).
 
-    1. A topic that is not read from Kafka has nothing to compare with.
+    1. A topic that is not read from Kafka has no source to compare.
     2. A run that was triggered with `reconcile` (`asked`) compares if the table has a log.
     3. Any other run compares if the brokers may have forgotten deletions of a log before they were read
-       (cleantail.kafka.read_plan). A log with a hindrance does not count: its comparison would be refused, so it only
-       has a warning.
+       (cleantail.kafka.read_plan). A log with a hindrance does not count, because its comparison would be
+       refused. It only has a warning.
     4. With `cleantail.reconcile: trigger` a needed reconciliation waits for a user to trigger it.
 
     Logs in a quarantine's pause are left out later.

@@ -1,10 +1,10 @@
-"""A round from its branches to its result: what was staged, what was checked, what happened to it.
+"""A round from its branches to its result: staged, checked, and published or dropped.
 
-1. Compact, or expire, writes a StagedUnit into the head of a work unit's branch. check_quality reads it there, because
-   users who may edit the DAG may change task results in Airflow's database.
-2. check_quality makes a CheckedRound, the evidence keeps it (cleantail.rounds.recorded_checks), a user approves it, and
-   publish commits its green logs.
-3. A RoundResult describes its outcome: its task returns it, and the command line prints it.
+1. Compact, or expire, writes a StagedUnit into the head of a work unit's branch. check_quality reads it there. Task
+   results in Airflow's database are no safe place, because users who may edit the DAG may change them.
+2. check_quality makes a CheckedRound, and the evidence stores it (cleantail.rounds.recorded_checks). Perhaps a user
+   approves it. Then publish commits its green logs.
+3. A RoundResult describes the outcome. The task returns it, and the command line prints it.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CLEAR = "Clear compact and all tasks after it"
 
 @dataclass(frozen=True, slots=True)
 class CheckRequest:
-    """The input of a check. `branches`: those on which compact has staged the round's units."""
+    """The input of a check. `branches`: where compact has staged the round's units."""
 
     round: str
     branches: tuple[str, ...]
@@ -40,7 +40,8 @@ class CheckRequest:
 class ExpiryRequest:
     """What an expiry removes: due tombstones of `partitions`. `now_ms` is Unix ms.
 
-    `fresh_from`: partition -> first offset whose horizon this run sets. Only if delete.retention.ms is 0: due at once.
+    `fresh_from`: partition -> first offset whose horizon this run sets. Used only if delete.retention.ms is 0, because
+    such a tombstone is due at once.
     """
 
     now_ms: int
@@ -64,7 +65,7 @@ class KeylessLog:
 class LeftBehind:
     """A reader that has not read tombstones which an expiry removes, because the cap of its hold was reached.
 
-    `at_ms` is when it last reported its position (Unix ms), `gone_to` the highest removed offset.
+    `at_ms` is the time of the reader's last reported position (Unix ms), `gone_to` the highest removed offset.
     """
 
     topic: str
@@ -79,10 +80,10 @@ class LeftBehind:
 class UnitCounts:
     """Counts by partition. `deleted` is reason -> partition -> records.
 
-    `hidden_bytes` are those of the records that a compaction hides, by their files' mean; `saved_bytes` include records
-    past retention. `plan` says how the records were matched. `keyless` has records without a key, and the offset of the
-    first, of each log that is blocked by them. `misread` has the reason of each log in which Spark's Iceberg reader and
-    Cleantail's read different records.
+    `hidden_bytes`: bytes of the records that a compaction hides, by their files' mean. `saved_bytes` also counts
+    records past retention. `plan` describes how keys were matched. `keyless`: log blocked by records without a key ->
+    their number, and the offset of the first. `misread`: log in which Spark's Iceberg reader and Cleantail's read
+    different records -> reason.
     """
 
     deleted: Mapping[str, Mapping[int, int]]
@@ -95,11 +96,11 @@ class UnitCounts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StagedUnit(WorkUnit):
-    """A work unit with what was done on its branch.
+    """A work unit with the result on its branch.
 
     `began_ms` is Unix ms of the wall clock, `clean_ms` the duration, `map_slots` the capacity of the offset map in keys
-    (semantics.md 1.4.1); None if they have no meaning for the kind of round. `head_snapshot_id` is the branch's
-    snapshot that was checked, 0 until then.
+    (semantics.md 1.4.1). Each is None if it has no meaning for the kind of round. `head_snapshot_id` is the branch's
+    snapshot that was checked, 0 before the check.
     """
 
     counts: UnitCounts
@@ -111,12 +112,12 @@ class StagedUnit(WorkUnit):
 
     @classmethod
     def of(cls, unit: WorkUnit, counts: UnitCounts, **done: Any) -> StagedUnit:
-        """Return the unit with what was done. `done` has fields of this class by name."""
+        """Return the unit with its result. `done`: fields of this class by name."""
         return cls(**{f.name: getattr(unit, f.name) for f in fields(WorkUnit)}, counts=counts, **done)
 
     @property
     def ok(self) -> bool:
-        """Return True: a staged unit ended well. The check decides whether its logs are right."""
+        """True: a staged unit ended without an error. The check decides whether its logs are right."""
         return True
 
 
@@ -126,7 +127,7 @@ STAGED_UNIT_JSON: Codec[StagedUnit] = Codec(StagedUnit)
 def staged_unit(text: str | None, branch: str) -> StagedUnit:
     """Parse the unit in a branch's head.
 
-    Raises HeldError if it has none, or one of another branch, and TableError if it cannot be unpacked.
+    Raises HeldError if the head has no unit, or a unit of another branch. Raises TableError if the unit is damaged.
     """
     if not text:
         raise HeldError(
@@ -154,29 +155,29 @@ def require_one_round(units: Sequence[WorkUnit], round_id: str) -> None:
 
 
 def keyless_logs(units: Iterable[StagedUnit]) -> dict[int, KeylessLog]:
-    """Return partition -> the keyless records that block it, of all units of a round."""
+    """Return partition -> the keyless records that block it, over all units of a round."""
     return {p: KeylessLog(*log) for unit in units for p, log in unit.counts.keyless.items()}
 
 
 def misread_logs(units: Iterable[StagedUnit]) -> dict[int, str]:
-    """Return partition -> why two readers' difference blocks it, of all units of a round."""
+    """Return partition blocked by a difference of two readers -> reason, over all units of a round."""
     return {p: reason for unit in units for p, reason in unit.counts.misread.items()}
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """A log for which its round waits for approval, and why."""
+    """A log that makes its round wait for approval, and the reason."""
 
     partition: int
     reason: str
 
 
 MOST_DELAY_MS = 86_400_000
-"""A round that begins up to a day after its clock has waited for Spark. Any other has a clock of its own."""
+"""Longest wait for Spark (ms). A round that begins later than this after its clock was given another clock."""
 
 
 def judged_at_ms(unit: StagedUnit, wall_ms: int) -> int:
-    """Return `wall_ms`, or the round's clock if that is not the wall clock (`--now`, param now_ms): it stands still."""
+    """Return `wall_ms`, or the round's clock if a user set it (`--now`, param now_ms): such a clock stands still."""
     began_ms = unit.now_ms if unit.began_ms is None else unit.began_ms
     return wall_ms if 0 <= began_ms - unit.now_ms < MOST_DELAY_MS else unit.now_ms
 
@@ -185,9 +186,9 @@ def judged_at_ms(unit: StagedUnit, wall_ms: int) -> int:
 class Verdict:
     """Whether the round of one log may be published.
 
-    `failures` block it, `warnings` do not. `waits_for` are failed logs that share files with this one, which itself has
-    not failed (a file of an adopted table may hold several logs). `judged_ms` is when the check ended, by the round's
-    clock (judged_at_ms), 0 if that is unknown.
+    `failures` block the log, `warnings` do not. `waits_for`: failed logs that share files with this log, which itself
+    has not failed (a file of an adopted table may have several logs). `judged_ms`: the end of the check by the round's
+    clock (judged_at_ms), 0 if unknown.
     """
 
     partition: int
@@ -199,7 +200,7 @@ class Verdict:
 
     @property
     def failed(self) -> bool:
-        """Return whether a check of this very log is red."""
+        """Return whether a check of this log failed. False if the log only waits for others."""
         return not self.passed and not self.waits_for
 
 
@@ -207,9 +208,9 @@ class Verdict:
 class CheckedRound:
     """A round whose branches were checked.
 
-    `kind`: compact, expire, reconcile or erase. `measures` and `verdicts`: one for each log. `holds`: why it waits for
-    approval; empty if it may be published at once. `sample`: some of the records that it removes, if it waits.
-    `data_docs`: the page of check results, None if the round was read from the evidence.
+    `kind`: compact, expire, reconcile or erase. `measures` and `verdicts`: one for each log. `holds`: the reasons to
+    wait for approval; empty if the round may be published at once. `sample`: some of the removed records, if the round
+    waits. `data_docs`: the page of check results, None if the round was read from the evidence.
     """
 
     topic: str
@@ -240,7 +241,7 @@ class CheckedRound:
 
     @property
     def red(self) -> list[int]:
-        """Return the blocked logs, in their order: those that failed, and those that wait for them."""
+        """Return the blocked logs, in their order: failed logs, and logs that wait for them."""
         return sorted(v.partition for v in self.verdicts if not v.passed)
 
     @property
@@ -264,13 +265,13 @@ CHECKED_ROUND_JSON: Codec[CheckedRound] = Codec(CheckedRound)
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """The result of a round, or of several one after the other. Without arguments: there was nothing to do.
+    """The result of a round, or of several one after the other. Without arguments: there was no work.
 
-    `published`, `held_back`, `rejected` and `retained` are partitions. `retained` are blocked logs whose log start
-    retention has moved nevertheless. `checkpoints` has the first dirty offset of every log of the topic, `ends` the end
-    offset of the round by partition. `expired` counts removed tombstones. `checked` is the round if it waits for
-    approval, else None. `red_before` are the logs that the check had blocked before publish made the round again.
-    `heads` maps each blocked log to the snapshot that was checked.
+    `published`, `held_back`, `rejected` and `retained` are partitions. `retained`: blocked logs with a log start that
+    retention moved. `checkpoints`: partition -> first dirty offset, for every log of the topic. `ends`: partition ->
+    end offset of the round. `expired` counts removed tombstones. `checked` is the round if it waits for approval, else
+    None. `red_before`: the logs that the check had blocked before publish made the round again. `heads`: blocked log ->
+    the snapshot that was checked.
     """
 
     ok: bool = True
@@ -317,12 +318,12 @@ class RoundResult:
 
     @property
     def checks_text(self) -> str:
-        """Return how many checks passed, and on how many partitions, as far as that is known."""
+        """Return the number of passed checks and of partitions as text."""
         logs = {m.partition for m in self.measures} or {*self.published, *self.held_back, *self.rejected}
         return checks_text(self.checks_passed, self.checks_total, len(logs))
 
     def then(self, second: RoundResult) -> RoundResult:
-        """Merge this result with that of the round after it."""
+        """Merge this result with the result of the next round."""
         before, after = ({m.partition: m for m in result.measures} for result in (self, second))
         both = {p: _added(before[p], after[p]) for p in before.keys() & after.keys()}
         verdicts = {v.partition: v for v in (*self.verdicts, *second.verdicts)}

@@ -3,9 +3,8 @@
 Tasks find the positions (spark_jobs.engine) and send them to the driver as roaring bitmaps, by a 64-bit hash of the
 file's name. The driver writes small delete files from them.
 
-Files are planned as a scan plans them, each with its delete files and its facts in Iceberg's metadata. Files of an
-adopted table are read in the columns of a topic table (cleantail.log.adopted_table). That module also bounds offsets
-that no column holds.
+Iceberg's scan plans the files, each with its delete files and its metadata. Files of an adopted table are read in the
+columns of a topic table (cleantail.log.adopted_table). That module also bounds offsets that no column has.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ from spark_jobs.iceberg.jvm.static_members import static
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
 
 FEW_RECORDS = 100_000
-"""Maximum number of records that count as few. Deleted ones are included, because a read of hidden records reads them
+"""Maximum number of records that count as few, including deleted records, because a read of hidden records reads them
 too."""
 TASK_BYTES, LEAST_FILE_BYTES = 128 << 20, 4 << 20
-"""Iceberg gives a task files of 128 MiB, and counts each as at least 4 MiB, because opening one takes time
+"""Iceberg gives a task files of 128 MiB. It counts each file as at least 4 MiB, because opening a file takes time
 (`read.split.target-size` and `read.split.open-file-cost`). Records of more files are not few."""
 FileSize = tuple[int, int]
 """Records and bytes of a data file."""
@@ -71,8 +70,8 @@ REPARTITION = (
 class PlannedFile:
     """A data file of a snapshot and its delete files: Iceberg's own object (`task`), and its metadata.
 
-    Iceberg writes the metadata as JSON in one call, where single numbers would take thirty calls. `sequence_numbers`,
-    of data and of file, are not in the JSON.
+    Iceberg writes the metadata as JSON in one call. Reading each number would take thirty calls. The JSON lacks
+    `sequence_numbers`: of the data, and of the file.
     """
 
     task: Any
@@ -128,19 +127,19 @@ def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:
 
 
 METADATA = ("_file", "_pos", "_row_id")
-"""Iceberg's hidden columns that rounds use. A projection must name them to keep them."""
+"""Iceberg's hidden columns that rounds use. A projection drops them unless it names them."""
 POSITION_AS_ROW_ID = "concat(`_file`, '#', lpad(cast(`_pos` AS string), 19, '0')) AS `_row_id`"
-"""Records of format version 2, and older ones of an upgraded table, have no row ids. Their place identifies them too:
-base and branch have the same data files."""
+"""Records of format version 2, and older records of an upgraded table, have no row ids. Their place identifies them
+too, because base and branch have the same data files."""
 
 
 def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
-    """Return the columns of a topic table and the hidden ones, with `more` of Iceberg's."""
+    """Return the columns of a topic table and the hidden columns, with `more` columns of Iceberg's."""
     return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
 
 
 def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
-    """Return the columns of a topic table as a select list, without the hidden ones."""
+    """Return the columns of a topic table as a select list, without hidden columns."""
     return ", ".join(_named(stored, columns))
 
 
@@ -156,8 +155,8 @@ def _named(stored: DataFrame, columns: Columns) -> list[str]:
 
 
 def lineage_of(registrations: Sequence[PlannedFile], with_updates: bool) -> Lineage:
-    """Return what the records of a file inherit from its first registration. `with_updates`: also the sequence number.
-    It takes a JVM call for each registration."""
+    """Return the lineage that a file's records inherit from its first registration. `with_updates`: also the sequence
+    number, which takes a JVM call for each registration."""
     row_ids = [f.facts.first_row_id for f in registrations if f.facts.first_row_id is not None]
     updated = min(f.updated for f in registrations) if with_updates else 0
     return Lineage(min(row_ids, default=None), updated)
@@ -171,7 +170,7 @@ def made_bounds(file: PlannedFile, lineage: Lineage) -> tuple[int | None, int | 
 
 
 BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
-"""Full name, by which the JVM finds a class at once. Name by name it would search every jar for each package."""
+"""Full name of the class, for a lookup in one step. A lookup through its packages would search every jar for each."""
 RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
 
@@ -192,8 +191,8 @@ class StagingTable(Committed, Protocol):
 class SnapshotFiles:
     """The data files of a snapshot, by the hash of their names. Raises TableError if two have the same hash.
 
-    `columns` is the mapping of an adopted table, whose files may hold several logs. The last registration stands for a
-    file that is registered more than once: its deletes apply to all registrations.
+    `columns` is the mapping of an adopted table, whose files may have several logs. If a file is registered more than
+    once, the last registration represents it, because its deletes apply to all registrations.
     """
 
     def __init__(self, jvm: Any, table: Any, snapshot_id: int, columns: Columns | None = None) -> None:
@@ -246,8 +245,8 @@ class SnapshotFiles:
         return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f.facts) in logs]
 
     def deletes_by_path(self) -> dict[str, FileDeletes]:
-        """Return path -> the deletes of that file. A branch changes nothing else of its base's files, and other facts
-        would take JVM calls for each file."""
+        """Return path -> the deletes of that file. Reads no other facts, because a branch changes only deletes, and
+        other facts would take JVM calls for each file."""
         return {
             file.path: FileDeletes(file.delete_files, self._deletes_again(key)) for key, file in self._files.items()
         }
@@ -321,7 +320,8 @@ class SnapshotFiles:
         return self.columns is not None and self.columns.deleted is not None
 
     def bytes_by_log(self, positions_by_reason: Iterable[RemovedPositions]) -> dict[int, int]:
-        """Estimate the positions' bytes by log: their share of a file's records is their share of its bytes (3.1)."""
+        """Estimate the bytes of the positions by log: a share of a file's records is the same share of its bytes
+        (semantics.md 3.1)."""
         sizes: dict[int, int] = {}
         for (log, key), positions in (
             (name, bitmap) for of_reason in positions_by_reason for name, bitmap in of_reason.items()
@@ -342,8 +342,8 @@ class SnapshotFiles:
         """Create the branch at this snapshot of the table, and delete the positions there, in one commit at most.
 
         The commit also leaves one registration of each file in `once`, and sets the table's `properties`. A `summary`
-        is committed even if nothing else changes. Raises ConflictError, and leaves no branch, if the table has changed
-        in a way that makes the result void.
+        is committed even if nothing else changes. Raises ConflictError, and leaves no branch, if a change of the table
+        makes the result void.
         """
         change = self.write(positions, once)
         if not (change.added or change.kept or summary or properties):
@@ -352,10 +352,10 @@ class SnapshotFiles:
         table.stage_deletes(branch, self.snapshot_id, change, summary or {}, properties or {})
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
-        """Write delete files of the positions and of those that were deleted before.
+        """Write delete files of the positions, including positions that were deleted before.
 
-        Returns those to add, those that they replace, and the files that are registered `once` from now on. Raises
-        ConflictError if a delete file cannot be replaced.
+        Returns delete files to add, delete files that they replace, and data files that are registered `once` from now
+        on. Raises ConflictError if a delete file cannot be replaced.
         """
         lost, replaced, by_file = [], [], _by_file(removed)
         kept = {file.hash: KeptFile(self._files[file.hash].task.file(), file.arrived) for file in once}
@@ -385,7 +385,7 @@ class SnapshotFiles:
 
 
 def _null_counts(facts: FileFacts, constants: Constants, layout: Layout) -> dict[int, int]:
-    """Return field id -> number of nulls, by the metadata or, for a column that a file may lack, the partition."""
+    """Return field id -> number of nulls, from the metadata. For a column that a file may lack, from the partition."""
     counts = {path.leaf.id: path.null_count(facts.null_value_counts) for path in layout.values()}
     by_partition = {number: facts.records if value is None else 0 for number, value in constants}
     return by_partition | {number: count for number, count in counts.items() if count is not None}
@@ -418,7 +418,7 @@ def _as_long(bound: bytes | None) -> int | None:
 
 
 def _by_file(removed: RemovedPositions) -> dict[int, BitMap64]:
-    """Return the positions of each file. A file of an adopted table may hold several logs, and has one delete file."""
+    """Return the positions of each file. A file of an adopted table may have several logs, but has one delete file."""
     whole: dict[int, BitMap64] = {}
     for (_, file), positions in removed.items():
         whole[file] = whole[file] | positions if file in whole else positions

@@ -1,7 +1,7 @@
-"""Erased keys in the topic that a table is read from: which of them Kafka still has, and tombstones for them.
+"""Find erased keys that a topic's source still has, and write tombstones for them to Kafka.
 
-Kafka deletes records of a key by its own cleaner, some time after a tombstone. A certificate says what the brokers had
-when it was issued. Keys stay in memory: neither logs nor results have one.
+Kafka's own cleaner deletes the records of a key some time after a tombstone. A certificate has the state of the brokers
+at its time. Keys stay in memory: no log and no result contains one.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 SOURCE_EXCLUSION = "source"
 """The name by which a person excludes the source from an erasure (`--exclude source`)."""
 MESSAGE_BYTES = 1_000_000
-"""A tombstone has a key and no value. Kafka's own limit of a batch is not below this."""
+"""Largest message of a tombstone, which has a key and no value. Kafka's own limit of a batch is not below this."""
 LastRecord = tuple[int, bool]
 """(Offset, whether it is a tombstone) of the last record of a key."""
 FoundInTask = tuple[dict[tuple[int, bytes], LastRecord], int]
@@ -39,12 +39,12 @@ FoundInTask = tuple[dict[tuple[int, bytes], LastRecord], int]
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What a source has of erased keys.
+    """Erased keys in a source.
 
-    `facts`: for the certificate. `problem`: why the source still has them, empty if it has none. The rest is of a topic
-    in Kafka, and never shown:
+    `facts`: for the certificate. `problem`: why the source still has the keys, empty if it has none. The other fields
+    are only for a topic in Kafka, and never shown:
 
-    broker   what it was when it was read first
+    broker   the topic at the first read
     read_to  partition -> the offset up to which it was read
     last     (partition, key) -> its last record
     values   number of records with a value
@@ -62,7 +62,7 @@ class SourceState:
 
     @property
     def alive(self) -> tuple[tuple[int, bytes], ...]:
-        """Return (partition, key) of each key without a tombstone there."""
+        """Return (partition, key) of each key whose last record there is not a tombstone."""
         return tuple(sorted(place for place, (_, is_tombstone) in self.last.items() if not is_tombstone))
 
 
@@ -73,8 +73,10 @@ def source_state(
     keys: ErasedKeys,
     before: SourceState | None = None,
 ) -> SourceState:
-    """Return what the topic's source has of these keys. Reads a topic in Kafka from its start to its end, or what came
-    after `before`, an earlier result for the same keys.
+    """Return the state of these keys in the topic's source.
+
+    Reads a topic in Kafka from its start to its end. With `before`, an earlier result for the same keys, reads only
+    later records.
 
     `settings`: of the Kafka client, if the topic has source.kafka. Raises CleantailError if the brokers cannot be
     read, or if the topic was recreated since `before`."""
@@ -128,7 +130,8 @@ def _found_in(
     _: Mapping[str, str],
     ranges: Sequence[Range],
 ) -> FoundInTask:
-    """Return (partition, key) -> its last record in the ranges, for erased keys, and their records with a value."""
+    """Return (partition, key) -> its last record in the ranges, for erased keys, and the number of their records with a
+    value."""
     last, values, reader = dict[tuple[int, bytes], LastRecord](), 0, open_reader()
     try:
         for each in ranges:
@@ -146,7 +149,8 @@ def _found_in(
 def write_tombstones(topic: Topic, settings: Mapping[str, str], alive: Sequence[tuple[int, bytes]]) -> None:
     """Write a tombstone for each key to the partition that has its records.
 
-    Raises CleantailError if the brokers refuse one; the others may have been written, and a repeated call is safe."""
+    Raises CleantailError if the brokers refuse a tombstone. The others may have been written. A repeated call is
+    safe."""
     from confluent_kafka import KafkaException, Producer
 
     failed = list[Any]()

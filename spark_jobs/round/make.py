@@ -2,18 +2,18 @@
 
 A compaction finds superseded records from key columns.
 
-An expiry removes tombstones whose delete horizon has passed, also without new data. Ledgers in the current table show
-which are due (semantics.md 1.5, 3.3, 3.4).
+An expiry removes tombstones whose delete horizon has passed, even without new data. The ledgers in the current table
+decide which are due (semantics.md 1.5, 3.3, 3.4).
 
 A reconciliation removes keys that are alive in the table but gone at the brokers:
-1. The part of the table that was read from Kafka is compared with all current records of the brokers. gone_keys defines
+1. It compares the part of the table that was read from Kafka with all current records of the brokers. gone_keys defines
    when a key is gone.
-2. Records of the active segment, and those within min.compaction.lag.ms, are removed like all others (semantics.md
-   3.12). The broker's own readers could see them, and a later tombstone, for as long as its configs guarantee.
-3. Tombstones stay until their horizon, also those of removed keys.
+2. It also removes records of the active segment, and records within min.compaction.lag.ms (semantics.md 3.12). The
+   broker's own readers could see them, and a later tombstone, for as long as its configs guarantee.
+3. Tombstones stay until their horizon, even tombstones of removed keys.
 
-An erasure removes every record of erased keys: of the active segment, of blocked logs, and tombstones too, because a
-tombstone has the key. A record that comes later is kept out by the denylist, which needs no tombstone.
+An erasure removes every record of erased keys, also in the active segment and in blocked logs. It removes tombstones
+too, because a tombstone has the key. The denylist keeps later records out, and needs no tombstone.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def expiry_unit(
 
 
 def expire_unit(table: TopicTable, plan: EvaluatedTopic, unit: WorkUnit) -> StagedUnit:
-    """Delete due tombstones on the unit's branch. Returns the unit with counts, and with readers whose hold expired."""
+    """Delete due tombstones on the unit's branch. Returns the unit with counts, and with readers whose hold ended."""
     began_ms = int(time.time() * 1000)
     note_rewritten(table, unit.now_ms)
     horizons = {log.partition: log.horizons for log in plan.logs}
@@ -134,7 +134,7 @@ def reconciliation_unit(
 
 
 def _work(log: LogState, facts: TableFacts, broker: BrokerTopic) -> PartitionWork:
-    """Return the part of a log to compare: all that was read of it, up to the last stable offset at that time."""
+    """Return the part of a log to compare: all records read so far, up to the last stable offset at that time."""
     p, source = log.partition, facts.source
     end = source.next_offsets.get(p, 0) if source and p in broker.logs else 0
     return PartitionWork(
@@ -162,7 +162,7 @@ class SourceComparison:
 
     @property
     def removed(self) -> dict[tuple[int, int], BitMap64]:
-        """Return the positions of the records of gone keys, without blocked logs."""
+        """Return the positions of the records of gone keys, except in blocked logs."""
         kept = {name: bits for name, bits in self.gone.positions.items() if name[0] not in self.readers.blocked}
         return {name: BitMap64.deserialize(bits) for name, bits in kept.items()}
 
@@ -203,14 +203,14 @@ def reconcile_unit(table: TopicTable, source: SourceTopic, unit: WorkUnit) -> St
         misread=comparison.readers.blocked,
     )
     staged = StagedUnit.of(comparison.unit, counts, began_ms=began_ms)
-    done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # forces a commit even if no key is gone: it ends the state
+    done = {UNIT: STAGED_UNIT_JSON.packed(staged)}  # forces a commit even if no key is gone: the commit ends the state
     properties = comparison.readers.properties
     comparison.files.delete_positions(table, unit.branch, removed, comparison.twice, done, properties)
     return staged
 
 
 def erasure_unit(table: TopicTable, now_ms: int, partitions: Collection[int]) -> WorkUnit:
-    """Return these logs of an erasure as one unit. Without a table, the unit has none."""
+    """Return these logs of an erasure as one unit. Without a table, the unit has no logs."""
     topic = table.topic
     facts = read_facts(topic) if table.exists() else None
     if facts is None or facts.snapshot_id is None:
@@ -252,7 +252,7 @@ def erase_unit(table: TopicTable, keys: ErasedKeys, unit: WorkUnit) -> StagedUni
 
 
 def dry_comparison(table: TopicTable, source: SourceTopic, now_ms: int) -> ComparisonResult:
-    """Return what a reconciliation would remove now. Changes nothing."""
+    """Count the keys and records that a reconciliation would remove now. Changes nothing."""
     comparison = compare(table, source, reconciliation_unit(table, source, now_ms))
     records, gone = count_by_log(comparison.removed), comparison.gone
     logs = (
@@ -279,7 +279,7 @@ def compact_requested(
 def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
     """Write the deletes of the unit to a branch. Returns the unit with its counts.
 
-    Removes nothing from a log that `cleantail.keyless.policy` blocks, or that two readers read differently
+    Removes nothing from a log that `cleantail.keyless.policy` blocks, or in which two readers differ
     (compared_readers). The counts name such a log, and its check fails."""
     began_s, began_ms = time.monotonic(), int(time.time() * 1000)
     note_rewritten(table, unit.now_ms)
@@ -290,7 +290,7 @@ def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
         unit, table.platform, table.topic.config, any(file.log is None for task in tasks for file in task.files)
     )
     removals = run_work(table, FIND_REMOVALS, tasks)
-    # all keyless records below the planned end count: a log that must fail later does not start
+    # counts all keyless records below the planned end, so that a log which must fail later does not start
     keyless = {log: records for each in removals for log, records in each.keyless.items()}
     kept = keyless if table.topic.config.cleantail_keyless_policy == "fail" else {}
     retained = {work.partition for work in unit.partitions if work.only_retention}
@@ -321,7 +321,7 @@ def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
 
 
 def removed_positions(removals: Sequence[LogRemovals], held: Collection[int]) -> dict[str, RemovedPositions]:
-    """Return the positions by reason, without those of `held` logs."""
+    """Return the positions by reason, without the `held` logs."""
     by_reason: dict[str, dict[tuple[int, int], BitMap64]] = {SUPERSEDED: {}}
     for each in removals:
         for reason, positions in each.positions.items():

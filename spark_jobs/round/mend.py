@@ -1,8 +1,8 @@
-"""Mend deletion vectors that make a table unreadable. `cleantail mend` calls this; no DAG does.
+"""Mend deletion vectors that make a table unreadable. `cleantail mend` calls this module. No DAG does.
 
-One commit replaces the vectors of each affected data file by one. Positions that any of them deletes stay deleted.
-Vectors of removed data files are dropped. Spark cannot plan a read of such a table, so the vectors are read from the
-manifests.
+One commit replaces the vectors of each affected data file by one vector. Positions that any of them deletes stay
+deleted. Vectors of removed data files are dropped. Spark cannot plan a read of such a table, so this module reads the
+vectors from the manifests.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from spark_jobs.iceberg.jvm.java_json import described_file
 
 
 def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
-    """Commit the mended vectors of the table with this quoted name. Raises ConflictError if they changed meanwhile."""
+    """Commit the mended vectors of the table with this quoted name. Raises ConflictError if the vectors changed
+    meanwhile."""
     table, jvm = iceberg_table(spark, name), spark._jvm
     by_file: dict[str, list[Any]] = {path: [] for path in (*damaged.unreadable, *damaged.gone)}
     for vector in _vectors(jvm, table):

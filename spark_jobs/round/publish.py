@@ -1,16 +1,16 @@
 """Publish the logs that passed their check: delete files, checkpoints, horizons and log ends in one commit on `main`.
 
 The evidence of the check defines what is published: the passed logs, their measures and their branch heads.
-`--round` comes through Airflow's database and only names the round. If it contradicts the evidence, nothing is
+`--round` comes through Airflow's database, so it only names the round. If the name contradicts the evidence, nothing is
 published (exit code 5).
 
 A log whose check failed is quarantined with its reason, and its branch is kept for a while. The other logs are
-published. Checkpoints outside their log are corrected, for all logs. Appends to `main` meanwhile do not conflict.
+published. For all logs, a checkpoint outside its log is corrected. Appends to `main` meanwhile do not conflict.
 If another writer rewrote or deleted files that the round read, the round starts over on the current table. After the
 last attempt (cleantail.retries.ROUNDS) the exit code is 3. A round is never published in part.
 
-A round that needs approval is published once one of the topic's approvers has accepted exactly what was checked
-(cleantail.rounds.approval). If it cannot be published exactly so, nothing is published (exit code 5). A rejected
+A round that needs approval is published after one of the topic's approvers has accepted exactly what was checked
+(cleantail.rounds.approval). If exactly this cannot be published, nothing is published (exit code 5). A rejected
 round is dropped.
 
 Records without a key go to a side table if `cleantail.keyless.policy` is `quarantine` (semantics.md 3.7).
@@ -73,7 +73,7 @@ def published_as(table: TopicTable, checked: CheckedRound) -> Commit | None:
 
 
 def result_of(table: TopicTable, checked: CheckedRound, snapshot_id: int, iceberg: Any = None) -> RoundResult:
-    """Return the result of a published round. `iceberg`: the table, if it was loaded after that."""
+    """Return the result of a published round. `iceberg`: the table, if it was loaded after the publish."""
     states = states_of_properties(texts((iceberg or table.load()).properties()), table.name)
     return publication_of(checked, snapshot_id, states)
 
@@ -186,9 +186,8 @@ def _with_view(table: TopicTable, checked: CheckedRound, snapshot_id: int) -> Ro
 def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) -> None:
     """Raise ConflictError if a branch was dropped or changed, or a later round has published.
 
-    A checkpoint without its deletes, or an older one in place of a newer one, would leave superseded records for ever.
-    `iceberg`:
-    the table as loaded for the commit."""
+    A checkpoint without its deletes, or an older checkpoint in place of a newer one, would leave superseded records for
+    ever. `iceberg`: the table as loaded for the commit."""
     states = states_of_properties(texts(iceberg.properties()), table.name)
     for unit in checked.units:
         table.require_head(unit.branch, unit.head_snapshot_id, iceberg)
@@ -257,12 +256,12 @@ def _commit(
 
 
 def _required_approver(checked: CheckedRound, approved_by: str | None) -> str | None:
-    """Return who approved the round; None if it did not have to wait."""
+    """Return the user who approved the round, or None if it did not have to wait."""
     return approved_by if checked.holds else None
 
 
 def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str) -> RoundResult:
-    """Publish exactly what the person approved, or nothing. Raises HeldError if that is not possible any more."""
+    """Publish exactly what the person approved. Raises HeldError, with nothing published, if that is not possible."""
     try:
         return publish_round(table, checked, approved_by)
     except ConflictError as e:
@@ -286,7 +285,7 @@ def published_before(table: TopicTable, checked: CheckedRound) -> RoundResult | 
 
 
 def _tidy(table: TopicTable, branches: Iterable[str]) -> None:
-    """Drop branches after the commit. Only logs a conflict: a later run drops them once they are stale."""
+    """Drop branches after the commit. Only logs a conflict, because a later run drops stale branches."""
     try:
         table.drop_branches(branches)
     except ConflictError as e:

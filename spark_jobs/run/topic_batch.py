@@ -1,7 +1,7 @@
 """Run a batch of a pack's topics together.
 
 Each topic runs until its round waits to be checked. All rounds are checked at once. Then each topic runs to its end.
-The rows of all checks and outcomes come into the evidence in one commit at the end.
+One commit at the end writes the rows of all checks and outcomes to the evidence.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ logger = logging.getLogger("cleantail.packs")
 def run_batch(
     platform: Platform, topics: Sequence[TopicRun], outcomes: PackOutcomes, pool: Executor | None
 ) -> int | None:
-    """Take topics through their stations together, in parallel in the threads of the pool if there is one.
+    """Take topics through their stations together. With a pool, they run in its threads.
 
     Returns None if all topics have reached their ends. If a cancelled check keeps its cores, returns the number of
-    topics that are left. Raises only errors that end the application.
+    unfinished topics. Raises only errors that end the application.
     """
     ended: set[str] = set()
 
@@ -73,7 +73,7 @@ def run_batch(
     with rows_kept(platform):
         # 2. check all rounds at once
         checked, lost = _checked(platform, [s for s in going if s.measured is not None], outcomes)
-        # 3. finish each topic; without cores, only topics whose own checks failed: the others need a core
+        # 3. finish each topic; without cores, only topics whose own checks failed, because the others need a core
         try:
             _side_by_side(finish, [s for s in going if _held_by_own_checks(s, checked)] if lost else going, pool)
         except LostCoresError as error:
@@ -92,8 +92,8 @@ def _held_by_own_checks(stations: TopicRun, checked: Mapping[str, CheckedRound |
 def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], pool: Executor | None) -> None:
     """Do the work for each topic.
 
-    Only the end of the application raises an error. Then no further topic starts, and those in progress are
-    finished. If cores are lost, they are finished as far as they need none.
+    Only the end of the application raises an error. Then no further topic starts, and topics in progress are
+    finished. If cores are lost, these topics do only the steps that need no core.
     """
     if pool is None:
         for stations in topics:
@@ -132,9 +132,9 @@ def _checked(
 ) -> tuple[dict[str, CheckedRound | Exception], bool]:
     """Return the checked round of each topic or the error of its check, and whether cores are lost.
 
-    If cores are lost, some rounds were not checked. If the rounds could not be checked together, no checked round is
-    returned: each is made and checked again. While Spark runs a topic's own checks the application may die, so the
-    pack first records which topic is being checked.
+    If cores are lost, some rounds were not checked. If the rounds could not be checked together, returns no round: each
+    is made and checked again. The application may die while Spark runs a topic's own checks, so the pack first records
+    the topic.
     """
     rounds = {stations.topic.topic: stations.measured for stations in waiting if stations.measured is not None}
     if not rounds:
@@ -163,8 +163,8 @@ def _check_together(
     """Return the checked round of each topic or the error of its check, and whether cores are lost.
 
     Great Expectations validates their measures together, and one commit appends their rows to the evidence. The results
-    equal those of single checks, because the same rules apply to each log. If cores are lost, later rounds were not
-    checked and the list is shorter. `at`: context manager for each topic while its records are read, by its name.
+    equal the results of single checks, because the same rules apply to each log. If cores are lost, later rounds were
+    not checked and the list is shorter. `at`: topic's name -> context manager around the check of its records.
     """
     results = _by_rules(rounds)
     checked: list[CheckedRound | Exception] = []
@@ -198,7 +198,7 @@ def _by_rules(rounds: Sequence[MeasuredRound]) -> list[list[CheckResult]]:
 
 
 def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
-    """Do a part of a topic's work. Raises only errors that end the application."""
+    """Do a part of a topic's work, and store its error as the outcome. Raises only errors that end the application."""
     try:
         work()
     except StationError as failed:

@@ -1,14 +1,14 @@
 """Examine an installation from within Airflow.
 
-The checks are those of `cleantail doctor`, with Airflow's connections. Others are only possible with Airflow: of alert
-channels, the plugin in the API server, the pool, and the DAGs.
+The checks of `cleantail doctor` run with Airflow's connections. More checks need Airflow: of alert channels, the plugin
+in the API server, the pool, and the DAGs.
 
-It runs as the task of the DAG `cleantail_doctor`, on a worker, and as the process that `cleantail doctor` starts, which
-reads connections as Airflow's servers do:
+This module runs as the task of the DAG `cleantail_doctor`, on a worker. `cleantail doctor` also starts it as a process,
+which reads connections as Airflow's servers do:
 
     python -m cleantail_airflow.tasks.doctor_task CONFIG [--send-test]
 
-A task may not read Airflow's database. So pool and DAGs are examined by the command only.
+A task may not read Airflow's database. So only the command examines pool and DAGs.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class DoctorOperator(BaseOperator):
 
 
 def examine_all(config_dir: Path, context: Context | None, send_test: bool) -> Iterator[Finding]:
-    """Yield the findings of every check. `context`: that of the task; None for a process with Airflow's database."""
+    """Yield the findings of every check. `context`: of the task; None in a process with Airflow's database."""
     yield from examine(config_dir, os.environ, Access(with_login, client_settings, _master))
     yield from _channels(config_dir, context, send_test)
     step = "restart the API server after the installation, or set [api] base_url to the address of the UI"
@@ -167,7 +167,7 @@ def _base_url() -> str:
 
 
 def _answer_of_page(check: Any, context: Context | None) -> str:
-    """Request /metrics of the API server. On a worker that cannot reach it, there is no finding."""
+    """Request /metrics of the API server. A worker that cannot reach the server makes no finding."""
     try:
         return str(check(f"{_base_url()}{PREFIX}/metrics"))
     except OSError as e:

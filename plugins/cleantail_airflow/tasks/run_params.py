@@ -1,4 +1,4 @@
-"""The parameters of a run. A run with an unknown parameter is refused, because Airflow would ignore it."""
+"""The parameters of a run. Cleantail refuses a run with an unknown parameter, because Airflow would ignore the name."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def require_known_params(context: Context) -> None:
     """Raise AirflowFailException for a name that is not a parameter of the DAG, or for a clock in seconds.
 
     Airflow's API accepts any conf. Without this check a run with the typo `rolback_to` would compact. The first task of
-    a run calls this. Airflow checks the types of the values.
+    a run calls this function. Airflow checks the types of the values.
     """
     params = sorted(context["dag"].params)
     unknown = sorted(map(str, set(context["dag_run"].conf or ()) - set(params)))
