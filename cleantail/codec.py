@@ -1,9 +1,9 @@
 """JSON that Cleantail writes and reads again: table properties, snapshot summaries, evidence, XComs, results.
 
 1. A value is written as compact JSON with sorted keys, so that equal values are equal texts.
-2. It is parsed once, where it comes in, by the dataclass that describes it. Only keys of mappings are converted.
+2. A text is parsed once, at the border, by the dataclass that describes it. Only keys of mappings are converted.
 3. A missing field takes the dataclass's default. An unknown field is ignored.
-4. Any other text raises a TableError that names where the text was, without quoting it.
+4. Any other text raises a TableError, which names the place of the text and does not quote it.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ from cleantail.errors import TableError
 T = TypeVar("T")
 _DIGEST_CHARS = 32
 _SURROGATES = re.compile(r"\\\\|(?i:\\ud[89ab]..\\ud[c-f]..)|(?P<lone>(?i:\\ud[89a-f]..))")
-"""A backslash, a pair of surrogates, or a lone one. Python writes a lone one for a byte of a file name that is not
-UTF-8."""
+"""Matches a backslash, a pair of surrogates, or a lone surrogate. Python writes a lone surrogate for a byte of a file
+name that is not UTF-8."""
 
 
 class Codec(Generic[T]):
@@ -47,11 +47,11 @@ class Codec(Generic[T]):
         return json.dumps(self.plain(value), sort_keys=True, separators=(",", ":"))
 
     def plain(self, value: T) -> Any:
-        """Return the value as JSON's own types, for callers that serialize it themselves: an XCom, the console."""
+        """Return the value as JSON's own types, for callers that serialize it themselves, such as an XCom."""
         return self._adapter.dump_python(value, mode="json", warnings="error")
 
     def value(self, text: str, where: str) -> T:
-        """Parse what `text` wrote. Raises TableError that names `where` for any other text."""
+        """Parse a text of the method `text`. For any other text, raises TableError, which names `where`."""
         try:
             # pydantic refuses a whole text for one lone surrogate
             readable = _SURROGATES.sub(lambda match: r"\ufffd" if match["lone"] else match[0], text)
@@ -60,28 +60,29 @@ class Codec(Generic[T]):
             raise TableError(f"{where} cannot be read: {_problems(e)}") from None
 
     def value_or_none(self, text: str | None) -> T | None:
-        """Parse what `text` wrote. None for no text, and for any other: of a cache, or of what a metric shows."""
+        """Parse a text of the method `text`. Returns None for no text or any other text: for caches and metrics."""
         try:
             return None if text is None else self.value(text, "a text")
         except TableError:
             return None
 
     def of_plain(self, plain: Any, where: str) -> T:
-        """Parse what `plain` returned, also after a way through JSON. Raises TableError that names `where` for any
-        other value."""
+        """Parse a value of the method `plain`, even after a round trip through JSON. For any other value, raises
+        TableError, which names `where`."""
         try:
             text = json.dumps(plain)
-        except (TypeError, ValueError) as e:  # an XCom may hold a value that JSON has no type for, such as a time
+        except (TypeError, ValueError) as e:  # an XCom may have a value without a JSON type, such as a time
             raise TableError(f"{where} cannot be read: {type(e).__name__}") from None
         return self.value(text, where)
 
     def packed(self, value: T) -> str:
-        """Return the value as one compressed text: a summary stays in the table's metadata as long as its snapshot."""
+        """Return the value as one compressed text, for summaries: they stay in the metadata as long as their
+        snapshot."""
         return base64.b64encode(zlib.compress(self.text(value).encode(), 9)).decode()
 
     def unpacked(self, text: str, where: str) -> T:
-        """Parse what `packed` wrote. Raises TableError that names `where` for any other text, and if the text
-        unpacks to more than `most_unpacked_bytes`."""
+        """Parse a text of the method `packed`. Raises TableError, which names `where`, for any other text, or if the
+        text unpacks to more than `most_unpacked_bytes`."""
         try:
             stream, most = zlib.decompressobj(), self.most_unpacked_bytes
             unpacked = stream.decompress(base64.b64decode(text, validate=True), most + 1)
@@ -99,15 +100,15 @@ class Codec(Generic[T]):
 
 
 def _problems(error: ValidationError) -> str:
-    """Return what is wrong and where in the value, without the value."""
+    """Return the first errors with their places, without the value."""
     errors = error.errors(include_url=False, include_input=False, include_context=False)
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in errors[:3])
 
 
 def digest_of(values: Iterable[object]) -> str:
-    """Return a digest of texts, numbers and Nones in their order, in hexadecimal digits. 1 and "1" have different
-    digests, and so do ("a", "b") and ("ab",).
+    """Return a digest of texts, numbers and Nones in their order, in hexadecimal digits.
 
-    It names files, folders and properties, which later versions look for. So its computation never changes.
+    1 and "1" have different digests, and so do ("a", "b") and ("ab",). The computation never changes, because later
+    versions find files, folders and properties by these digests.
     """
     return hashlib.sha256(json.dumps(list(values)).encode()).hexdigest()[:_DIGEST_CHARS]

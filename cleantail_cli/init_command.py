@@ -77,7 +77,7 @@ TABLE = """\
       key: redpanda.key
       value: value"""
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9._/*-]*")
-"""Matches what YAML reads as a text without quotes."""
+"""Matches texts that need no quotes in YAML."""
 
 
 @command(
@@ -100,7 +100,7 @@ def init(
     """Write the files of a first topic: the configuration, and the DAG file.
 
     Existing files are kept and listed. The exit code is 2 if all files exist already. `cleantail doctor` then names
-    what is missing.
+    the next steps.
     """
     if sum(each is not None for each in (kafka, table, path)) > 1:
         raise CleantailError("give one of --kafka, --table and --path: a topic has one source")
@@ -117,7 +117,7 @@ def init(
 
 
 def _require_valid(text: str, file: Path, defaults: str, config: Path) -> None:
-    """Raise ConfigError if the configuration would reject the topic. Nothing was written then."""
+    """Raise ConfigError if the configuration would reject the topic. Called before a file is written."""
     if (config / "defaults.yaml").exists():
         load_platform(config)
         defaults = (config / "defaults.yaml").read_text(encoding="utf-8")
@@ -128,7 +128,7 @@ def _require_valid(text: str, file: Path, defaults: str, config: Path) -> None:
 
 
 def _write(file: Path, text: str) -> bool:
-    """Return whether the file was written: an existing one is kept."""
+    """Write a new file. Returns False, and changes nothing, if the file exists."""
     try:
         write_file(file, text, new=True)
     except FileExistsError:
@@ -146,7 +146,7 @@ def _source(topic: str, kafka: str | None, table: str | None, path: str | None) 
 
 
 def _scalar(text: str) -> str:
-    """Return the text as YAML that has this one value."""
+    """Return the text as a YAML scalar, with quotes if needed."""
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 

@@ -32,7 +32,7 @@ def in_fresh_process(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) ->
 def _result_or_error(
     work: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
 ) -> tuple[object, str]:
-    """Return (result, ""), or (None, text of the error): errors of the JVM cannot be pickled."""
+    """Return (result, ""), or (None, text of the error), because errors of the JVM cannot be pickled."""
     try:
         return work(*args, **kwargs), ""
     except Exception:
@@ -58,6 +58,7 @@ def say(text: str) -> None:
 
 
 def require_records(count: int, expected: int, what: str) -> None:
-    """Raise BenchmarkError if the number of records is not the expected one: the time of wrong work is not reported."""
+    """Raise BenchmarkError for another number of records than expected, so that the time of wrong work is not
+    reported."""
     if count != expected:
         raise BenchmarkError(f"{what} left {count:,} records, and should have left {expected:,}")

@@ -72,7 +72,7 @@ class Times:
         return f"{min(warm):.2f} to {max(warm):.2f}"
 
     def __add__(self, other: Times) -> Times:
-        """Add the seconds of each repetition: the median is then a median of sums."""
+        """Add the seconds of each repetition, so that the median is a median of sums."""
         return Times(tuple(a + b for a, b in zip(self.seconds, other.seconds, strict=True)))
 
 
@@ -109,7 +109,7 @@ def _size(size: float) -> str:
 
 
 def row_text(columns: Sequence[Column], row: Sequence[Value]) -> str:
-    """Return a row in one line, to show while others are still measured."""
+    """Return a row in one line, to show before the whole table is measured."""
     return ", ".join(f"{c.name} {shown(value, c.kind)}" for c, value in zip(columns, row, strict=True))
 
 
@@ -125,7 +125,7 @@ def print_table(console: Console, table: Table) -> None:
 
 
 def markdown(table: Table, environment: Mapping[str, str]) -> str:
-    """Return the table with its notes and where it was measured."""
+    """Return the table with its notes, the machine and the versions."""
     names = [column.name for column in table.columns]
     rule = ["---" if column.kind == "text" else "---:" for column in table.columns]
     lines = [f"# {table.title}", "", *(_line(row) for row in (names, rule, *table.texts())), ""]

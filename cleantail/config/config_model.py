@@ -1,4 +1,4 @@
-"""Base of the models of YAML: the model, one row of a table of configs, units, and errors of rules over several keys.
+"""Base of all models of YAML: the model class, a row of a table of configs, units, and errors of several keys.
 
 Times and sizes may have a unit in YAML: `7d` is 604800000, `1GiB` is 1073741824. Kafka's plain numbers work too.
 """
@@ -30,7 +30,7 @@ _TEXT = re.compile(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)")
 
 
 def units_of(name: str) -> dict[str, int]:
-    """Return the units of a config, by its name; empty if it is neither a time nor a size."""
+    """Return the units of a config, from its name. Empty if the config is neither a time nor a size."""
     if name.endswith(".ms"):
         return TIMES
     return SIZES if name.endswith((".bytes", ".buffer.size")) else {}
@@ -49,7 +49,7 @@ def hint(name: str) -> str:
 
 
 def plain_number(name: str, value: object) -> object:
-    """Return the number that a text with a unit means. Any other value stays unchanged, so that the model judges it."""
+    """Return the number for a text with a unit. Returns any other value unchanged, for the model to validate."""
     match = _TEXT.fullmatch(value) if isinstance(value, str) else None
     factor = units_of(name).get(match[2]) if match else None
     if match is None or factor is None:
@@ -97,7 +97,7 @@ def _printable(text: str) -> str:
 
 
 def setting_text(value: object) -> object:
-    """Return numbers and booleans as the clients of Spark, Iceberg and Kafka take them: "8" for 8, "true" for true."""
+    """Return numbers and booleans as texts for the clients of Spark, Iceberg and Kafka: "8" for 8, "true" for true."""
     if isinstance(value, bool):
         return str(value).lower()
     return str(value) if isinstance(value, int | float) else value
@@ -110,7 +110,7 @@ PrintableText = Annotated[
     AfterValidator(_printable),
     Field(json_schema_extra={"x-allowed": f"one printable line of up to {NAME_CHARS} characters"}),
 ]
-"""A text that Airflow shows as Markdown, in which a line break could begin a new element."""
+"""A text without line breaks. Airflow shows it as Markdown, where a line break could begin a new element."""
 
 
 def config(
@@ -141,8 +141,8 @@ def problems_error(problems: Sequence[tuple[tuple[str | int, ...], Problem]]) ->
 def cross_field_error(key: str, value: object, allowed: str, fact: str = "", by: str = "") -> PydanticCustomError:
     """Return the error of a rule over several keys.
 
-    `key` is the one to report. `fact` describes the problem if it is not the key's value. `by` is the key that decides
-    what is allowed: if its own value is wrong, this error is not reported.
+    `key`: the key to report. `fact`: the problem, if it is not the key's value. `by`: the key that decides the allowed
+    values. If the value of `by` is wrong, this error is not reported.
     """
     context = {"key": key, "value": value, "allowed": allowed, "fact": fact, "by": by}
     return PydanticCustomError("cross_field", "{allowed}", context)

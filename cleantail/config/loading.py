@@ -5,17 +5,17 @@
 
 A topic is read in these steps:
 
-1. Its YAML is merged over the `topic:` of the defaults: mappings merge key by key, lists replace, null means the
+1. Its YAML is merged over the `topic:` of the defaults. Mappings merge key by key, lists replace, and null means the
    default (but `schedule: null` means no schedule).
-2. Each value has its type and is in its range (cleantail.config.topic).
-3. The topic stays within what the platform allows (claims), and in its group (topic_group).
-4. No other topic has its name, its table or its source (claims).
+2. Each value must have its type and be in its range (cleantail.config.topic).
+3. The platform must allow the topic's connections and sources (claims). Its group must allow it too (topic_group).
+4. No other topic may have its name, its table or its source (claims).
 
-Every error is a ConfigError with file, key, value and what is allowed.
+Every error is a ConfigError with file, key, value and the allowed values.
 
-If a topic's file is broken, its alerts go to the channels of the defaults (`default_alerts`). Its group is the one that
-the file names, else that of the defaults. If neither can be read, every group counts the topic as its own, so that at
-least one run reports the error (`may_run_in`).
+If a topic's file is broken, its alerts go to the channels of the defaults (`default_alerts`). The file names its group,
+else the defaults do. If neither can be read, every group counts the topic as its own, so that at least one run reports
+the error (`may_run_in`).
 """
 
 from __future__ import annotations
@@ -65,15 +65,13 @@ def config_directory(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def load_platform(config_dir: Path, env: Mapping[str, str] = os.environ) -> Platform:
-    """Return the platform of `config_dir`. cleantail.config.state_home finds the state's folder. Raises ConfigError."""
+    """Return the platform of `config_dir`, with its CLEANTAIL_HOME (cleantail.config.state_home). Raises
+    ConfigError."""
     return read_defaults(config_dir, env).platform
 
 
 def dag_prefix(config_dir: Path) -> str:
-    """Return platform.dag_prefix, even if something else in defaults.yaml is wrong.
-
-    Rights of users depend on DAG ids.
-    """
+    """Return platform.dag_prefix, even if another key of defaults.yaml is wrong, because rights depend on DAG ids."""
     try:
         return read_defaults(config_dir, {}).file.platform.dag_prefix
     except ConfigError:
@@ -100,7 +98,7 @@ def load_topics(config_dir: Path, env: Mapping[str, str] = os.environ) -> list[T
 def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = os.environ) -> Topic:
     """Return the topic called `name`. Broken files of other topics do not matter.
 
-    Raises the ConfigError of the file `<name>.yaml`, or of a broken file that names the topic. If there is neither, the
+    Raises the ConfigError of the file `<name>.yaml`, or of a broken file that names the topic. Without such a file, the
     error lists the topics.
     """
     topic = find_topics([name], config_dir, env)[name]
@@ -112,7 +110,7 @@ def find_topic(name: str, config_dir: Path, env: Mapping[str, str] = os.environ)
 def find_topics(
     names: Iterable[str], config_dir: Path, env: Mapping[str, str] = os.environ
 ) -> dict[str, Topic | ConfigError]:
-    """Return name -> topic, or the error that find_topic raises for it. The files are read once."""
+    """Return name -> topic, or the error that find_topic raises. Reads the files once."""
     topics = {file.stem: topic for file, topic in scan_topics(config_dir, env)}
     broken = {
         error.value: error for error in topics.values() if isinstance(error, ConfigError) and error.key == "topic"
@@ -162,17 +160,17 @@ def _source_problems(scanned: list[tuple[Path, Topic | ConfigError]], defaults: 
 
 
 def claims_of(config_dir: Path, env: Mapping[str, str] = os.environ) -> list[Claim]:
-    """Return what the topic files claim, including broken ones. Raises ConfigError if the defaults are broken."""
+    """Return the claims of all topic files, even of broken ones. Raises ConfigError if the defaults are broken."""
     defaults = read_defaults(config_dir, env)
     catalog = defaults.file.platform.catalog
     return [_claim(file, _topic_or_error(file, defaults), catalog) for file in yaml_files(config_dir / "topics")]
 
 
 def _claim(file: Path, topic: Topic | ConfigError, catalog: Catalog) -> Claim:
-    """Return what a file claims, also a broken one.
+    """Return the claim of a file, which may be broken.
 
-    A broken file claims the table that it names, if it has the name of its topic. Else it claims the default table of
-    the file's name, so that it cannot take the table of the topic that it names.
+    If a broken file has the name of its topic, it claims the table that it names. Otherwise it claims the default table
+    of the file's name, so that it cannot take the table of the topic that it names.
     """
     if isinstance(topic, Topic):
         source = topic.source.table
@@ -251,7 +249,7 @@ def _topic_or_error(file: Path, defaults: ReadDefaults) -> Topic | ConfigError:
         topic = _topic(file, defaults)
     except ConfigError as error:
         return error
-    except Exception as error:  # a defect of Cleantail, which must not hide other topics
+    except Exception as error:  # a defect of Cleantail must not hide other topics
         logger.debug("%s", file, exc_info=True)
         fact = f"cannot be understood: {type(error).__name__}"
         return ConfigError(file, [Problem("", fact, "what the documentation says; this is a defect, please report it")])
@@ -264,7 +262,7 @@ def _topic(file: Path, defaults: ReadDefaults) -> Topic:
     max_bytes = platform.limits.yaml_max_bytes
     topic_yaml = without_nulls(read_yaml(file, max_bytes, limit_text(YAML_BYTES)))
     data = merged(defaults.written, topic_yaml)
-    # any name gives a default table: a missing `topic` is then one problem, and a missing `table` not a second one
+    # a name gives a default table, so that a missing `topic` is one problem and not two
     name = str(data.get("topic") or "none")
     data.setdefault("table", default_table(platform.catalog.namespace, name))
     topic = validate(Topic, data, file).on(defaults.platform, Layers(topic_yaml, defaults.written))
@@ -305,7 +303,8 @@ def run_schedule_of(topic: Topic, config_dir: Path, env: Mapping[str, str] = os.
 
 
 def find_group(name: str, config_dir: Path, env: Mapping[str, str] = os.environ) -> TopicGroup:
-    """Return the group called `name`. Raises the ConfigError of its file, or one that lists the groups."""
+    """Return the group called `name`. Raises the ConfigError of its file. Without a file, the error lists the
+    groups."""
     groups = {file.stem: group for file, group in scan_groups(config_dir, env)}
     group = groups.get(name)
     if isinstance(group, TopicGroup):
@@ -318,7 +317,7 @@ def find_group(name: str, config_dir: Path, env: Mapping[str, str] = os.environ)
 
 
 def default_alerts(config_dir: Path, env: Mapping[str, str] = os.environ) -> list[Alert]:
-    """Return the `alerts` of defaults.yaml that the platform allows; none if the defaults are broken."""
+    """Return the `alerts` of defaults.yaml that the platform allows. Empty if the defaults are broken."""
     try:
         defaults = read_defaults(config_dir, env)
         written = {"topic": "defaults", "table": "none.defaults", "alerts": defaults.written.get("alerts", [])}
@@ -329,12 +328,12 @@ def default_alerts(config_dir: Path, env: Mapping[str, str] = os.environ) -> lis
 
 
 _LINE = re.compile(r"^group:[ \t]*[\"']?([A-Za-z0-9._-]+)[\"']?[ \t]*(?:#.*)?$", re.MULTILINE)
-"""The line that names a group, in a file that is not valid YAML."""
+"""Finds the line that names a group, in a file that is not valid YAML."""
 _CHARS = 65_536
 
 
 def group_of_file(file: Path, config_dir: Path) -> str | None:
-    """Return the group that a topic's file names, else that of the defaults, else None."""
+    """Return the group that a topic's file names, else the group of the defaults, else None."""
     try:
         data = read_yaml(file)
     except ConfigError:

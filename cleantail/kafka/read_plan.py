@@ -1,31 +1,30 @@
 """Plan the next read of a topic, decide whether to read at all, and find deletions that it may have missed. Pure.
 
-1. A read never guesses. It stops with an error before anything is read in three cases: the topic's id has changed, a
-   partition is gone, or a log is shorter than what was read of it. Otherwise records of one log would get the offsets
-   of another.
-2. It begins at the table's position. It ends at the last stable offset, or at the high watermark if the YAML has
+1. A read stops with an error, before it reads a record, in three cases: the topic's id has changed, a partition is
+   gone, or a log ends before the table's position. Otherwise records of one log would get the offsets of another.
+2. A read begins at the table's position. It ends at the last stable offset, or at the high watermark if the YAML has
    read_uncommitted. A partition that was added is read from its beginning.
 3. If records were deleted before they were read, `on_gap` decides: an error, or the read continues after the gap.
-4. It is split into portions, each of which is one commit. Each portion is split into ranges of offsets, each read by
-   one task.
+4. A read is split into portions. Each portion is one commit, and is split into ranges of offsets. One task reads a
+   range.
 
-A deletion that the brokers removed before it was read leaves its key live in the table for ever. Kafka's cleaner keeps
-a tombstone for delete.retention.ms from the beginning of the first cleaning that reaches it. No cleaning goes beyond
-the last stable offset (semantics.md 1.2, 1.5). So a read can have missed one only if all of these hold:
+If the brokers remove a tombstone before it was read, its key stays alive in the table for ever. Kafka's cleaner keeps a
+tombstone for delete.retention.ms from the beginning of the first cleaning that reaches it. No cleaning goes beyond the
+last stable offset (semantics.md 1.2, 1.5). So a read can have missed a tombstone only if all of these hold:
 
 1. The source topic's cleanup.policy has `compact`.
-2. The read ended more than delete.retention.ms after the table last had all of the log. What the table had not read
-   was beyond the last stable offset at that time, so no earlier cleaning can have reached it. Both times are from
-   Cleantail's clock and both horizons from the broker's, so the two clocks need not agree. The lower
-   delete.retention.ms of this read and the one before counts.
-3. Some offsets that it passed have no record. If every offset has one, nothing was removed. Transaction markers,
-   aborted records and superseded records leave such holes too, so a hole alone proves nothing.
+2. The read ended more than delete.retention.ms after the table last had all of the log. Unread records were beyond the
+   last stable offset at that time, so no earlier cleaning can have reached them. Both times are by Cleantail's clock,
+   and the horizon is by the broker's clock. The two clocks need not agree. The lower delete.retention.ms of this read
+   and the previous read counts.
+3. Some offsets that the read passed have no record. If every offset has a record, nothing was removed. Transaction
+   markers, aborted records and superseded records leave such holes too, so a hole alone proves nothing.
 
-Copies of a broker's segments have no time at which they were made. So a read after them counts as too late wherever it
-has holes. The same holds for earlier records without a time.
+Copies of a broker's segments do not have the time at which they were made. So a read after them counts as too late
+wherever it has holes. The same holds for earlier records without a time.
 
-A log that was never read counts from the time when its first read began, because a deletion matters only to a key that
-is in the table. A cleaning may have been in progress then. CLEANING_MS are allowed for it, at most half of
+A log that was never read counts from the beginning of its first read, because a deletion matters only to a key that is
+in the table. A cleaning may have been in progress at that time. CLEANING_MS are allowed for it, at most half of
 delete.retention.ms.
 """
 
@@ -43,10 +42,10 @@ from cleantail.log.source_position import Forgotten, Gap, SourcePosition
 
 @dataclass(frozen=True, slots=True)
 class LogLag:
-    """How far one partition was read, and its log start, last stable offset and log end (exclusive) at the brokers.
+    """The position in one partition, and its log start, last stable offset and log end (exclusive) at the brokers.
 
-    `behind` is the number of offsets that a read would pass now, with or without a record. `as_of_ms` is when (Unix ms)
-    the table last had all of the log: what it lacks came later. None if that is unknown.
+    `behind`: the number of offsets that a read would pass now, with or without a record. `as_of_ms`: the time (Unix ms)
+    at which the table last had all of the log. Unread records came later. None if unknown.
     """
 
     partition: int
@@ -60,14 +59,14 @@ class LogLag:
 
 @dataclass(frozen=True, slots=True)
 class SourceLag:
-    """A topic's source at one moment, by partition. `problem` is why a read would stop; empty if it would not."""
+    """A topic's source at one moment, by partition. `problem`: why a read would stop, empty without a problem."""
 
     logs: tuple[LogLag, ...]
     problem: str = ""
 
     @property
     def behind(self) -> int:
-        """Return how many offsets a read would pass now, in all partitions."""
+        """Return the number of offsets that a read would pass now, in all partitions."""
         return sum(log.behind for log in self.logs)
 
     @property
@@ -76,8 +75,8 @@ class SourceLag:
 
     @property
     def unread_since_ms(self) -> int | None:
-        """Return the earliest time (Unix ms) at which the oldest unread record can have arrived. None if nothing is
-        unread, or if the time is unknown."""
+        """Return the earliest time (Unix ms) at which the oldest unread record can have arrived. None without unread
+        records, or if the time is unknown."""
         times = [log.as_of_ms for log in self.logs if log.behind]
         return None if None in times else min((ms for ms in times if ms is not None), default=None)
 
@@ -90,10 +89,9 @@ def source_lag(
     now_ms: int,
     look_ms: int = 0,
 ) -> SourceLag:
-    """Return how far the table is behind.
+    """Return the lag of the table.
 
-    `table_ends` are its log ends. As in plan_read, they count until something was read from Kafka. `look_ms` is as in
-    as_of.
+    `table_ends`: its log ends, which count until the first read from Kafka, as in plan_read. `look_ms`: as in as_of.
     """
     read = position.next_offsets if position is not None else table_ends
     try:
@@ -113,19 +111,19 @@ def source_lag(
 
 
 def without_outcome(error: Exception) -> str:
-    """Return an error of a source without "nothing was appended", for pages and commands that append nothing."""
+    """Return the text of a source's error without "nothing was appended", for pages and commands that only read."""
     return str(error).replace("; nothing was appended", "")
 
 
 CLEANING_MS = 3_600_000
 UNKNOWN_MS = 0
-"""Stands for the time of a log that came by files: the time at which they were copied is unknown."""
+"""Sentinel: the time of a log that came from files, because the time of their copy is unknown."""
 OFFSET = "offset"
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPolicy:
-    """How the brokers clean a topic: its cleanup.policy as a set, and delete.retention.ms."""
+    """The brokers' configs for cleaning a topic: cleanup.policy as a set, and delete.retention.ms."""
 
     policy: frozenset[str]
     delete_retention_ms: int
@@ -135,7 +133,7 @@ class BrokerPolicy:
 class LogRead:
     """The offsets [start, end) of one log that a portion has passed, and the number of records in them.
 
-    `as_of_ms`: when (Unix ms) the table last had all of the log.
+    `as_of_ms`: the time (Unix ms) at which the table last had all of the log.
     """
 
     partition: int
@@ -146,7 +144,7 @@ class LogRead:
 
     @property
     def holes(self) -> int:
-        """Return how many of its offsets have no record."""
+        """Return the number of offsets without a record."""
         return self.end - self.start - self.records
 
 
@@ -174,10 +172,10 @@ def hindrance_of(topic: Topic, configs: BrokerPolicy | None) -> str:
 def as_of(
     partition: int, position: SourcePosition | None, table_end: int, look_ms: int, began_ms: int, retention_ms: int
 ) -> int:
-    """Return when (Unix ms) the table last had all of a log, or nothing of it.
+    """Return the time (Unix ms) at which the table last had all of a log, or nothing of it.
 
-    `table_end` is the table's log end if nothing was read from Kafka yet, 0 without records. `look_ms` is when the
-    brokers were last queried and had nothing new, 0 if they were not. `began_ms` is when this read began.
+    `table_end`: the table's log end before the first read from Kafka, 0 without records. `look_ms`: the last query of
+    the brokers without new records, 0 without a query. `began_ms`: the beginning of this read.
     """
     known = max(position.as_of_ms.get(partition, UNKNOWN_MS), look_ms) if position else UNKNOWN_MS
     if known:
@@ -188,7 +186,7 @@ def as_of(
 
 
 def lowest_retention_ms(configs: BrokerPolicy, position: SourcePosition | None) -> int:
-    """Return the delete.retention.ms that counts for a read: the lower of the current and the previous one."""
+    """Return the delete.retention.ms that counts for a read: the lower of the current and the previous value."""
     before_ms = position.delete_retention_ms if position else None
     return configs.delete_retention_ms if before_ms is None else min(before_ms, configs.delete_retention_ms)
 
@@ -196,7 +194,8 @@ def lowest_retention_ms(configs: BrokerPolicy, position: SourcePosition | None) 
 def forgotten_by(
     reads: Iterable[LogRead], configs: BrokerPolicy, retention_ms: int, read_ms: int, hindrance: str
 ) -> tuple[Forgotten, ...]:
-    """Return the logs whose deletions may have been removed before they were read. `read_ms`: when the read ended."""
+    """Return the logs with deletions that the brokers may have removed before the read. `read_ms`: the end of the
+    read."""
     if "compact" not in configs.policy:
         return ()
     return tuple(
@@ -211,8 +210,8 @@ def with_forgotten(
 ) -> tuple[Forgotten, ...]:
     """Return one entry for each log.
 
-    A new entry is joined to an earlier one that no reconciliation has covered, and replaces one that was covered. An
-    entry stays after its reconciliation, which may be undone.
+    A new entry extends an earlier entry that no reconciliation has covered, and replaces a covered entry. An entry
+    stays after its reconciliation, because a reconciliation may be undone.
     """
     entries = {entry.partition: entry for entry in before}
     for entry in new:
@@ -225,13 +224,13 @@ def with_forgotten(
 
 COMMITTED, UNCOMMITTED = "read_committed", "read_uncommitted"
 RANGE_OFFSETS_MIN = 100_000
-"""Minimum size of a range that is split off a log. A range costs a connection and a file, so a smaller one is not worth
-a task of its own."""
+"""Minimum size of a range that is split off a log. A range costs a connection and a file, so a smaller range is not
+worth a separate task."""
 TASKS_PER_CORE = 2
 PORTION_OFFSETS, PORTION_OFFSETS_MIN, PORTION_OFFSETS_MAX = 4_000_000, 10_000, 50_000_000
 """Maximum number of offsets in the first portion, and the bounds of this maximum for later portions."""
 PORTION_BYTES = 4 << 30
-"""Approximate size of the data files of one portion. A crash can lose this much work."""
+"""Approximate size of the data files of one portion. A crash loses at most this much work."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,7 +271,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class ReadPlan:
-    """Where a read begins and ends (exclusive) in every partition, and which gaps come before it."""
+    """The start and end (exclusive) of a read in every partition, and the gaps before it."""
 
     starts: Mapping[int, int]
     ends: Mapping[int, int]
@@ -280,11 +279,11 @@ class ReadPlan:
 
     @property
     def offsets(self) -> int:
-        """Return the number of offsets that it passes, with and without a record."""
+        """Return the number of offsets that the read passes, with and without a record."""
         return sum(end - self.starts[p] for p, end in self.ends.items())
 
     def next_offsets(self, ranges: Iterable[Range]) -> dict[int, int]:
-        """Return the position after these ranges. Each must begin at the end of the previous one of its log."""
+        """Return the position after these ranges. Each must begin at the end of the previous range of its log."""
         after = dict(self.starts)
         for each in sorted(ranges, key=lambda r: (r.partition, r.start)):
             after[each.partition] = each.end
@@ -299,10 +298,10 @@ def plan_read(
     on_gap: str,
     now_ms: int,
 ) -> ReadPlan:
-    """Plan a read from the table's position to the end of what may be read.
+    """Plan a read from the table's position to the last offset that may be read.
 
-    `table_ends` are the log ends of the table. The first read from Kafka begins there, because files of the same topic
-    may have been ingested before. Raises SourceError, or SourceUnreachableError if a later try may succeed.
+    `table_ends`: the log ends of the table. The first read from Kafka begins there, because files of the same topic may
+    have been ingested before. Raises SourceError, or SourceUnreachableError if a later try may succeed.
     """
     if position is not None:
         _require_same_topic(position, broker)
@@ -358,7 +357,7 @@ def _require_same_topic(position: SourcePosition, broker: BrokerTopic) -> None:
 
 
 def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
-    """Return how two answers during one read show that the topic has changed; empty if they do not."""
+    """Return the change of the topic between two answers during one read; empty without a change."""
     if now.topic_id != before.topic_id:
         return (
             f"topic {before.topic} was recreated while it was read: its id was {before.topic_id} and is {now.topic_id}"
@@ -372,9 +371,9 @@ def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
 
 
 def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None:
-    """Raise SourceUnreachableError if a log ends before what was read of it.
+    """Raise SourceUnreachableError if a log ends before the table's position.
 
-    Its end moves back after an unclean leader election, or if a broker was restored from a backup.
+    A log's end moves back after an unclean leader election, or if a broker was restored from a backup.
     """
     end = broker.logs[partition].end
     if offset > end:
@@ -412,7 +411,8 @@ def portion_ranges(plan: ReadPlan, budget_offsets: int, cores: int) -> tuple[Ran
 
 
 def _fair_shares(sizes: Mapping[int, int], budget: int) -> dict[int, int]:
-    """Return the share of each, at most `budget` in all: small ones get their whole size, the others equal shares."""
+    """Return the share of each partition, at most `budget` in total. Small partitions get their whole size, the others
+    equal shares."""
     shares: dict[int, int] = {}
     left = budget
     for number, (key, size) in enumerate(sorted(sizes.items(), key=lambda item: item[1])):

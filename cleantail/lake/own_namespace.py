@@ -1,7 +1,7 @@
 """Adapter: the properties of Cleantail's own namespace, which store readers' positions, releases and answers.
 
-Any client of the catalog can write one quickly, without a commit to the table itself. Catalogs limit the length of a
-property's name, and usually that of its value. So a name ends in a hash, and the value contains its subject.
+Any client of the catalog can write a property quickly, without a commit to the table. Catalogs limit the length of a
+property's name, and usually of its value. So a name ends in a hash, and the value contains its subject.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def namespace_properties(catalog: Catalog, namespace: str) -> dict[str, str]:
 def write_properties(catalog: Catalog, namespace: str, updates: Mapping[str, str], removals: set[str]) -> None:
     """Write and remove properties; no property may be in both sets.
 
-    The namespace is created only if it is missing: a login may change properties but not create namespaces.
+    Creates the namespace only if it is missing, because a login may change properties but not create namespaces.
     """
     from pyiceberg.exceptions import NoSuchNamespaceError
 
@@ -78,7 +78,7 @@ def topic_of_value(text: str) -> str | None:
 logger = logging.getLogger("cleantail.readers")
 
 PROPERTY_READER = "cleantail.reader."
-"""Prefix of a property that keeps a position. A hash of topic, name and partition follows."""
+"""Prefix of a property that stores a position. A hash of topic, name and partition follows."""
 READER_JSON: Codec[Reader] = Codec(Reader)
 
 
@@ -99,8 +99,8 @@ def readers_of(topic: Topic, properties: Mapping[str, str]) -> tuple[Reader, ...
 def readers_in(properties: Mapping[str, str]) -> tuple[dict[str, tuple[Reader, ...]], dict[str, str]]:
     """Return the readers of every topic in a namespace, and the errors of topics with an invalid property.
 
-    The first is topic -> its readers by partition and name, the second topic -> error text. An invalid property that
-    names no topic is skipped with a warning.
+    The first result is topic -> its readers by partition and name. The second is topic -> error text. An invalid
+    property that names no topic is skipped with a warning.
     """
     positions: dict[str, list[Reader]] = {}
     broken: dict[str, str] = {}
@@ -132,5 +132,5 @@ def _position(text: str, where: str) -> Reader:
 
 
 def property_of(reader: Reader) -> str:
-    """Return the name of the property that keeps the reader's position."""
+    """Return the name of the property that stores the reader's position."""
     return property_name(PROPERTY_READER, reader.topic, reader.name, reader.partition)

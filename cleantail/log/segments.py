@@ -6,10 +6,10 @@ An Iceberg table has files, not log segments. Every bound, ratio and retention d
 2. A segment is rolled if one more file would pass segment.bytes. It is also rolled if the time from the segment's first
    timestamp to the file's largest one passes the effective segment.ms: min(segment.ms, max.compaction.lag.ms). Files
    with the same first offset stay together.
-3. A file that reaches over the base of the next segment (a backfill) is cut there. It passes on its largest timestamp,
-   so that no late file joins the active segment to the tail.
+3. A segment that reaches over the base of the next segment (a backfill) is cut there. The next segment gets its largest
+   timestamp, so that a late file does not join the active segment to the tail.
 4. The newest segment is active until it is as old as the effective segment.ms. Kafka rolls only when the next record
-   comes: a quiet archive would never be cleaned. A file without timestamps has the time of its append, where Kafka
+   arrives, so a quiet archive would never be cleaned. A file without timestamps has the time of its append, where Kafka
    takes the time of the segment file. If the snapshot of the append has expired, the file is not active.
 5. Bytes are file bytes x live fraction: delete files shrink a log without a rewrite.
 6. A file that a sink registered twice counts once. A round keeps each of its records once.
@@ -23,7 +23,7 @@ from dataclasses import dataclass, replace
 from cleantail.human import be, counted
 
 NO_TIMESTAMP_MS = -1
-"""Kafka's RecordBatch.NO_TIMESTAMP: the record carries none."""
+"""Kafka's RecordBatch.NO_TIMESTAMP: the record has no timestamp."""
 NAMED_FILES = 3
 """Number of files that a message names."""
 
@@ -32,11 +32,11 @@ NAMED_FILES = 3
 class DataFile:
     """One data file of one log, as the Iceberg manifests describe it. Both offset bounds are inclusive.
 
-    A file of an adopted table that holds several logs is one DataFile for each. Files of two `iceberg_partition`s
-    cannot be merged. `null_keys` and `null_values` count records without a key, and tombstones, when the file was
-    written. `registered` counts how often the table names the file (see `once`). Only files without timestamps have
-    `appended_ms`: the time of their append. If that snapshot has expired, `append_kept` is False, and it is the time of
-    the next snapshot that is kept.
+    A file of an adopted table with several logs is one DataFile for each log. Files of two `iceberg_partition`s cannot
+    be merged. `null_keys` and `null_values` count records without a key, and tombstones, in the file as written.
+    `registered` counts how often the table names the file (see `once`). Only files without timestamps have
+    `appended_ms`, the time of their append. If the snapshot of the append has expired, `append_kept` is False, and
+    `appended_ms` is the time of the next kept snapshot.
     """
 
     path: str
@@ -66,7 +66,7 @@ class DataFile:
 
     @property
     def largest_ms(self) -> int:
-        """Return the largest timestamp, else the time of the append, or a later one."""
+        """Return the largest timestamp, else the time of the append, or a later time if its snapshot has expired."""
         return self.max_timestamp_ms if self.max_timestamp_ms >= 0 else self.appended_ms
 
     @property
@@ -85,7 +85,7 @@ class DataFile:
         return self.records if inside else max(min(self.records, offsets), 0)
 
     def bytes_between(self, start_offset: int, end_offset: int) -> int:
-        """Return an upper limit of the live bytes in [start, end), as if all records were equally long."""
+        """Estimate the live bytes in [start, end), from records_between and the mean size of a record."""
         return self.live_bytes * self.records_between(start_offset, end_offset) // self.records if self.records else 0
 
     @property
@@ -94,7 +94,7 @@ class DataFile:
 
 
 def once(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
-    """Merge the registrations of each file. The last registration counts: deletes older than it do not apply to it."""
+    """Merge the registrations of each file. The last registration counts, because older deletes do not apply to it."""
     by_log: dict[tuple[str, int], list[DataFile]] = {}
     for file in files:
         by_log.setdefault((file.path, file.partition), []).append(file)
@@ -105,7 +105,7 @@ def once(files: Iterable[DataFile]) -> tuple[DataFile, ...]:
 
 
 def registered_twice_note(files: Iterable[DataFile]) -> str:
-    """Name the files that are registered more than once, with their number; empty if none is."""
+    """Return a text with the files that are registered more than once; empty without such files."""
     return twice_text([file.path for file in files if file.registered > 1])
 
 
@@ -155,8 +155,8 @@ class Segment:
 
 
 def roll_segments(files: Iterable[DataFile], segment_bytes: int, segment_ms: int) -> tuple[Segment, ...]:
-    """Roll the data files of one log into disjoint segments in offset order. `segment_ms` is the effective one (rule
-    2)."""
+    """Roll the data files of one log into disjoint segments in offset order. `segment_ms`: the effective segment.ms
+    (rule 2)."""
     segments: list[Segment] = []
     for file in sorted(files, key=lambda f: (f.lower_offset, f.upper_offset, f.path)):
         if segments and not _must_roll(segments[-1], file, segment_bytes, segment_ms):
@@ -178,7 +178,7 @@ def _must_roll(current: Segment, file: DataFile, segment_bytes: int, segment_ms:
 
 
 def _cut_at_next_base(segments: list[Segment]) -> tuple[Segment, ...]:
-    """Cut each segment at the next base. A segment that reached over it passes on its end and its largest timestamp."""
+    """Cut each segment at the next base. The next segment gets the end and the largest timestamp of a cut segment."""
     cut: list[Segment] = []
     reach: Segment | None = None
     for segment, following in zip(segments, [*segments[1:], None], strict=False):  # an empty log has none

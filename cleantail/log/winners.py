@@ -4,24 +4,24 @@ A rank is (has a version, version, offset), and the highest rank wins:
 
 1. A record with a version beats any record without one. Then the highest version wins, then the highest offset.
 2. By the strategy `offset` no record has a version, so the highest offset wins.
-3. A key keeps no record at all if a higher rank is remembered: that of an expired tombstone (semantics.md 2, hazard 2).
+3. A key keeps no record at all if the ledger has a higher rank, of an expired tombstone (semantics.md 2, hazard 2).
 
 Versions by the other strategies:
 
-1. By `timestamp` the version is the record's timestamp in microseconds. Kafka's has whole ms, an adopted table's column
-   may have more. A timestamp beyond now + message.timestamp.after.max.ms counts as no version, so that a wrong clock
-   does not win for years (semantics.md 2, hazard 4). By LogAppendTime every timestamp counts.
-2. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. Of repeated
-   headers the last counts, or the first by cleantail.header.occurrence: KIP-280 said both.
+1. By `timestamp` the version is the record's timestamp in microseconds. Kafka's timestamps are whole ms, but an adopted
+   table's column may be finer. A timestamp beyond now + message.timestamp.after.max.ms counts as no version, so that a
+   wrong clock does not win for years (semantics.md 2, hazard 4). By LogAppendTime every timestamp counts.
+2. By `header` the version is a big-endian long of 8 bytes. A header with another length counts as missing. If a header
+   is repeated, the last counts, or the first by cleantail.header.occurrence. Drafts of KIP-280 said both.
 3. By `order` the version is a whole number in the adopted table's column of that name. Null counts as missing
    (semantics.md 3.13).
-4. A version that exists but cannot be compared is unusable: a check counts and reports it.
+4. A version that exists but cannot be compared is unusable. A check counts such versions.
 
 Rounds, checks and Python readers compare columns. The `latest` view and the side table of deleted versions compare in
-Spark SQL, with the same result. A test runs both on the same records. That SQL contains nothing of a configuration
-except numbers, and the header's name as hexadecimal digits.
+Spark SQL, with the same result. A test runs both on the same records. From a configuration, that SQL contains only
+numbers, and the header's name as hexadecimal digits.
 
-numpy and pyarrow are imported inside functions: Airflow imports the kernel each time it parses a DAG file.
+Functions import numpy and pyarrow, because Airflow imports this module each time it parses a DAG file.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ LOWEST, HIGHEST = -(1 << 63), (1 << 63) - 1
 def strategy_text(configs: KafkaConfigs) -> str:
     """Return the strategy as text. Versions compare only if these texts are equal.
 
-    A deletion that is remembered under one strategy has no meaning under another (semantics.md 2, hazard 2).
+    A deletion in the ledger under one strategy has no meaning under another (semantics.md 2, hazard 2).
     """
     if configs.compaction_strategy == "header":
         return f"header {configs.cleantail_header_occurrence} {configs.compaction_strategy_header}"
@@ -61,7 +61,7 @@ def strategy_text(configs: KafkaConfigs) -> str:
 
 
 def remembered_units(configs: KafkaConfigs) -> dict[str, int]:
-    """Return the strategies whose remembered versions compare with the topic's: text -> factor to the topic's unit.
+    """Return the strategies whose stored versions compare with the topic's: text -> factor to the topic's unit.
 
     The text `timestamp` stands for milliseconds.
     """
@@ -75,17 +75,17 @@ def latest_timestamp_ms(configs: KafkaConfigs, now_ms: int) -> int:
 
 
 def future_ms(configs: KafkaConfigs) -> int:
-    """Return by how many ms a timestamp may be ahead.
+    """Return the number of ms by which a timestamp may be ahead.
 
-    With LogAppendTime the broker's clock decided, and Kafka does not apply the bound either.
+    LogAppendTime has no limit, as in Kafka, because the broker's clock set the timestamps.
     """
     return configs.message_timestamp_after_max_ms if configs.message_timestamp_type == "CreateTime" else LONG_MAX
 
 
 @dataclass(frozen=True, slots=True)
 class Versions:
-    """One entry for each record: whether it has a version, the version (0 if none), and whether its version is
-    unusable."""
+    """One entry for each record. `has`: whether it has a usable version. `version`: 0 without one. `unusable`: whether
+    its version cannot be compared."""
 
     has: Booleans
     version: Longs
@@ -127,18 +127,18 @@ def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
     named = pc.fill_null(pc.equal(pc.struct_field(flat, "key"), configs.compaction_strategy_header), False)
     owners = pc.list_parent_indices(headers).filter(named).to_numpy()
     values = pc.struct_field(flat, "value").filter(named)
-    # the header that counts for each record: if it is the first, the last one in reversed order
+    # the header that counts for each record: the last, after a reversal if the first counts
     entries = np.arange(len(owners), dtype=np.int64)
     if configs.cleantail_header_occurrence == "first":
         owners, entries = owners[::-1], entries[::-1]
     chosen = np.full(records, -1, np.int64)
-    chosen[owners] = entries  # of entries with the same owner the last one stays
+    chosen[owners] = entries  # the last entry of an owner stays
     return _parsed(values, chosen)
 
 
 def _parsed(values: pa.Array, chosen: Longs) -> Versions:
-    """Return the versions of records. `chosen` is the index of each record's header among the values, -1 if it has
-    none."""
+    """Return the versions of records. `chosen`: for each record, the index of its header in `values`, -1 without
+    one."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -171,9 +171,9 @@ def versions_of(
     now_ms: int,
     orders: pa.Array | None = None,
 ) -> Versions:
-    """Return the versions of the records by the topic's strategy. Columns that it does not need may be None.
+    """Return the versions of the records by the topic's strategy. Columns that the strategy does not use may be None.
 
-    If the column that it needs is None, no record has a version, and the highest offset wins.
+    If the column that it uses is None, no record has a version, and the highest offset wins.
     """
     if configs.compaction_strategy == "order" and orders is not None:
         return order_versions(orders)
@@ -186,7 +186,7 @@ def versions_of(
 
 @dataclass(frozen=True, slots=True)
 class Ranks:
-    """One entry for each key, which is a number here: the rank of its best record, or of its worst.
+    """The ranks of keys: of the best record of each, or of the worst. The index is the number of the key.
 
     `offset` is NO_RECORD for a key without a record.
     """
@@ -233,7 +233,7 @@ def worst_ranks(keys: Numbers, versions: Versions, offsets: Longs, count: int) -
 
 
 def beaten(ranks: Ranks, by: Ranks) -> Booleans:
-    """Return, for each key, whether the other rank is higher. False if either is unknown."""
+    """Return, for each key, whether the rank in `by` is higher. False if either rank is unknown."""
     import numpy as np
 
     version, other = np.where(ranks.has, ranks.version, 0), np.where(by.has, by.version, 0)
@@ -283,14 +283,14 @@ def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def header_sql(configs: KafkaConfigs) -> str:
-    """Return SQL of the version header, a struct (key, value) whose value may be null; null if the record has none."""
+    """Return SQL of the version header, a struct (key, value) with a nullable value. Null if the record has none."""
     name = f"decode(X'{configs.compaction_strategy_header.encode().hex()}', 'UTF-8')"
     position = 1 if configs.cleantail_header_occurrence == "first" else -1
     return f"try_element_at(filter(`{HEADERS}`, h -> h.key = {name}), {position})"
 
 
 def latest_timestamp_sql(configs: KafkaConfigs) -> str:
-    """Return SQL of the latest timestamp that counts. A view's clock is that of the query."""
+    """Return SQL of the latest timestamp that counts. The clock is the time of the query."""
     bound = future_ms(configs)
     now = "unix_millis(current_timestamp())"
     return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"

@@ -117,7 +117,7 @@ class StagedUnit(WorkUnit):
 
     @property
     def ok(self) -> bool:
-        """True: a staged unit ended without an error. The check decides whether its logs are right."""
+        """Return True: a staged unit ended without an error. The check decides whether its logs are right."""
         return True
 
 

@@ -1,4 +1,5 @@
-"""What an ingestion, a comparison with the source and a reclaim did. Tasks return it, the command line prints it."""
+"""Results of an ingestion, a comparison with the source and a reclaim. Tasks return and the command line prints
+them."""
 
 from __future__ import annotations
 
@@ -35,7 +36,7 @@ class IngestedFile:
 
 @dataclass(frozen=True, slots=True)
 class FileIngestResult:
-    """The files to ingest, how many records were appended, and warnings for the user."""
+    """The files to ingest, the number of appended records, and warnings for the user."""
 
     files: tuple[IngestedFile, ...]
     records: int
@@ -54,10 +55,10 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class KafkaIngestResult:
-    """What was read of a topic in Kafka, and how many records were appended in how many commits.
+    """Result of a read of a topic in Kafka, with the numbers of appended records and of commits.
 
-    `partitions`: the offsets that were passed, one range for each partition that had some. `gaps`: offsets that the
-    brokers no longer had.
+    `partitions`: the offsets that the read passed, one range for each partition with new offsets. `gaps`: offsets that
+    the brokers no longer had.
     """
 
     kafka_topic: str
@@ -71,10 +72,10 @@ class KafkaIngestResult:
 
 @dataclass(frozen=True, slots=True)
 class TableIngestResult:
-    """What was read of a source table, and how many records were appended in how many commits.
+    """Result of a read of a source table, with the numbers of appended records and of commits.
 
-    It was read up to a snapshot, None if nothing was new. `partitions`: the range of offsets of the new records.
-    `gaps`: what was skipped, as text.
+    `snapshot_id`: the last snapshot that was read, None without new snapshots. `partitions`: the range of offsets of
+    the new records. `gaps`: the skipped changes, as text.
     """
 
     table: str
@@ -88,13 +89,13 @@ class TableIngestResult:
 
 
 IngestResult = FileIngestResult | KafkaIngestResult | TableIngestResult
-"""What an ingestion did, by the kind of its source. All have `records`, `warnings` and `ok`."""
+"""Result of an ingestion, by the kind of its source. All kinds have `records`, `warnings` and `ok`."""
 INGEST_RESULT_JSON: Codec[IngestResult] = Codec(IngestResult)
 
 
 @dataclass(frozen=True, slots=True)
 class RewrittenFiles:
-    """Data files that were rewritten, the files that replaced them, and the bytes saved."""
+    """The numbers of rewritten data files and of the files that replaced them, and the bytes saved."""
 
     files: int
     new_files: int
@@ -103,7 +104,7 @@ class RewrittenFiles:
 
 @dataclass(frozen=True, slots=True)
 class ReclaimResult:
-    """Why there was something to reclaim, and what was removed. `side_` counts are of the side tables.
+    """The reasons for a reclaim, and counts of its work. `side_` counts are of the side tables.
 
     `results_removed`: files of Great Expectations' results and of Data Docs.
     """
@@ -140,10 +141,10 @@ RECLAIM_RESULT_JSON: Codec[ReclaimResult] = Codec(ReclaimResult)
 
 @dataclass(frozen=True, slots=True)
 class ComparedLog:
-    """How many keys of one log are alive in the table and gone at the brokers, and how many records these have.
+    """The number of a log's keys that are alive in the table and gone at the brokers, and the number of their records.
 
-    The table was compared up to `end_offset` (exclusive). `cut_off_keys` are gone at the brokers too, but stay: their
-    last record is below the brokers' log start.
+    The table was compared up to `end_offset` (exclusive). `cut_off_keys` are gone at the brokers too, but stay, because
+    their last record is below the brokers' log start.
     """
 
     partition: int
@@ -155,7 +156,7 @@ class ComparedLog:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonResult:
-    """What `cleantail reconcile --dry-run` prints: the compared logs, by partition number."""
+    """Result of `cleantail reconcile --dry-run`: the compared logs, by partition number."""
 
     kafka_topic: str
     partitions: tuple[ComparedLog, ...]
@@ -171,11 +172,13 @@ COMPARISON_RESULT_JSON: Codec[ComparisonResult] = Codec(ComparisonResult)
 
 @dataclass(frozen=True, slots=True)
 class StoredBytes:
-    """What a topic takes on disks, for the metrics alone. Measured before a reclaim that expires snapshots removes
-    anything: it lists the table's folder anyway, and its commit sets PROPERTY_STORED, so that a scrape lists nothing.
+    """The bytes of a topic on disks, for the metrics alone.
 
-    at_ms      when they were measured (Unix ms)
-    data       files below the table's folder, without those of `metadata`
+    A reclaim that expires snapshots measures them before it removes files, because it lists the table's folder anyway.
+    Its commit sets PROPERTY_STORED, so that a scrape lists no folder.
+
+    at_ms      time of the measurement (Unix ms)
+    data       files below the table's folder, except in its folder `metadata`
     metadata   files of the table's folder `metadata`
     data_docs  results and pages of the topic in CLEANTAIL_HOME
     evidence   data files of the evidence of all topics

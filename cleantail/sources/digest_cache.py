@@ -1,7 +1,8 @@
 """A cache of digests of source files, so that a run does not read its whole landing folder again.
 
-It is a private SQLite file, CLEANTAIL_HOME/digests.db, which several processes may use. A file is recognized by its
-resolved path, device, inode, size and change times in nanoseconds. Without the cache everything works, only slower.
+The cache is a private SQLite file, CLEANTAIL_HOME/digests.db, which several processes may use. It recognizes a source
+file by resolved path, device, inode, size and change times in nanoseconds. Without the cache everything works, only
+slower.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ logger = logging.getLogger("cleantail.digest_cache")
 
 FILE_NAME = "digests.db"
 SETTLED_MS = 10_000
-"""A file that changed more recently is not cached. It may change again within one tick of the file system's clock,
-which no change time would show."""
+"""A file that changed more recently is not cached. It may change again within one tick of the file system's clock, and
+then its change time stays the same."""
 MOST_FILES = 100_000
-"""Most digests that are kept, about 25 MB. If the cache is full, digests of deleted files are dropped. If that does not
-help, new files are read every time."""
+"""Maximum number of digests, about 25 MB. A full cache drops digests of deleted files. If it stays full, new files are
+read every time."""
 _BUSY_SECONDS = 5
 _MAKING = threading.Lock()
 _TABLE = "CREATE TABLE IF NOT EXISTS digests (path BLOB PRIMARY KEY, state TEXT NOT NULL, sha256 TEXT NOT NULL)"
@@ -79,7 +80,7 @@ class DigestCache:
             self._execute("INSERT OR REPLACE INTO digests VALUES (?, ?, ?)", (path, state, digest))
 
     def _make_room(self) -> int:
-        """Return how many more digests may be kept. Drops those of deleted files if the cache is full."""
+        """Return how many more digests fit. If the cache is full, drops digests of deleted files first."""
         count = self._count()
         if count >= MOST_FILES:
             paths = [row[0] for row in self._execute("SELECT path FROM digests")]
@@ -93,7 +94,7 @@ class DigestCache:
         return int((self._execute("SELECT count(*) FROM digests") or [(MOST_FILES,)])[0][0])
 
     def _execute(self, statement: str, values: tuple[bytes | str, ...] = ()) -> list[tuple[bytes | str | int, ...]]:
-        """Return the rows of a statement. After an error the cache is no longer used, and there are none."""
+        """Return the rows of a statement. After an error, closes the cache and returns no rows."""
         if self._database is None:
             return []
         try:
@@ -106,7 +107,7 @@ class DigestCache:
 
 
 def _opened(file: Path) -> sqlite3.Connection | None:
-    """Return the private database, or None. A damaged one is deleted, and made again the next time."""
+    """Return the private database, or None. Deletes a damaged database, so that the next process makes a new one."""
     try:
         _make_file(file)
         database = sqlite3.connect(file, timeout=_BUSY_SECONDS, isolation_level=None)
@@ -125,7 +126,7 @@ def _opened(file: Path) -> sqlite3.Connection | None:
 def _make_file(file: Path) -> None:
     """Make the private file if it does not exist. Raises OSError if the path is not a regular file.
 
-    An existing file is never opened outside SQLite: closing it would release all locks of this process.
+    Never opens an existing file outside SQLite, because closing it would release all locks of this process.
     """
     with _MAKING:
         if file.is_symlink():

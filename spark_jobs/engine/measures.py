@@ -1,13 +1,13 @@
-"""Measure what a round has done to its logs, on base and branch: violations of each rule, and the new state.
+"""Measure the result of a round in its logs, on base and branch: violations of each rule, and the new state.
 
 Tombstones, and the ledger of their horizons after the publish (semantics.md 1.5, 3.3):
 
-1. An entry of the ledger holds the tombstones from the end of the entry before to its own end. All share a horizon.
-2. A round adds an entry up to its end. It starts the clock of the tombstones that no earlier round has kept.
-3. It also starts the clock of late tombstones, which lie below the ledger's end. Each gets an entry of its own. If they
-   are more than LATE_LIMIT, one entry with a new horizon replaces all entries.
+1. An entry of the ledger covers the tombstones from the end of the previous entry to its own end. All share a horizon.
+2. A round adds an entry up to its end. This starts the clock of the tombstones that no earlier round has kept.
+3. The round also starts the clock of late tombstones, which are below the ledger's end. Each gets a separate entry. For
+   more than LATE_LIMIT late tombstones, one entry with a new horizon replaces all entries.
 4. An expiry sweeps due entries, up to the first tombstone that a record still needs (2, hazards 2 and 3).
-5. Tombstones are counted in entries that had some, and in offsets that no round has read.
+5. Tombstones are counted only in entries that had tombstones, and in offsets that no round has read.
 """
 
 from __future__ import annotations
@@ -54,7 +54,8 @@ from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable, below_end
 
 LATE_LIMIT = 2_000
-"""Maximum number of late tombstones with a horizon of their own. Above it all tombstones of the log get a new one."""
+"""Maximum number of late tombstones with separate horizons. If there are more, all tombstones of the log get one new
+horizon."""
 
 
 def ledgers_of(
@@ -63,8 +64,8 @@ def ledgers_of(
     next_ledgers: Mapping[int, tuple[Horizon, ...]],
     expiring: bool,
 ) -> dict[int, TombstoneLedger]:
-    """Return the ledger of each log for tasks. Its spans are where live tombstones can be: entries of the ledger that
-    had some, and offsets that no round has read."""
+    """Return the ledger of each log for tasks. Its spans cover all live tombstones: entries of the ledger that had
+    tombstones, and offsets that no round has read."""
     ledgers = {}
     for work in unit.partitions:
         horizons = states[work.partition].horizons
@@ -84,7 +85,7 @@ def ledgers_of(
 def with_tombstones(
     measure: LogMeasure, ledger: tuple[Horizon, ...], by_entry: Mapping[int | None, EntryCounts]
 ) -> LogMeasure:
-    """Return the measures of a log with those of its tombstones, counted `by_entry` of the ledger.
+    """Add the counts of tombstones to the measures of a log. `by_entry`: end of an entry of the ledger -> its counts.
 
     An entry is swept up to its first guard, a due tombstone that must still hide a record.
     """
@@ -169,7 +170,7 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
     works_to_prove = [w for w in unit.partitions if w.partition in proofs]
     proven = prove_keys(table.at_branch(unit.branch), works_to_prove) if works_to_prove else {}
     has_copies = any(log.counts.get(COPIES) for log in by_log.values())
-    if expiring:  # shares of a log are not compared with each other
+    if expiring:  # tasks do not compare the shares of a log with each other
         may_differ = has_copies or any(task.shares > 1 for task in tasks)
         contradictions = of_expiry(table, unit, states, base) if may_differ else {}
     else:
@@ -207,7 +208,7 @@ def merged_logs(parts: Iterable[Sequence[LogCounts]]) -> list[LogCounts]:
 def files_of_round(
     table: TopicTable, unit: WorkUnit, iceberg: Any
 ) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
-    """Read the branch's change, the files of the base, and those of the branch from manifests, in three threads."""
+    """Read from manifests, in three threads: the branch's change, the base's files, and the branch's files."""
     with ThreadPoolExecutor(3) as threads:
         change = threads.submit(branch_change, iceberg, unit.branch, unit.base_snapshot_id)
         base = threads.submit(table.files_at, unit.base_snapshot_id, iceberg)
@@ -221,7 +222,7 @@ def with_branch_deletes(task: LogTask, deletes: Mapping[str, FileDeletes]) -> Lo
 
 @dataclass(frozen=True, slots=True)
 class KeyCounts:
-    """The number of a log's keys, and of those that several records have."""
+    """The number of a log's keys, and the number of keys with several records."""
 
     keys: int
     twice: int
@@ -230,8 +231,8 @@ class KeyCounts:
 def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, KeyCounts]:
     """Count the keys of the logs in [log start, end), as Spark's Iceberg reader sees them.
 
-    Equal keys have equal hashes, so a first plan shuffles eight bytes of a key. Only if a hash occurs twice, a second
-    plan compares the keys with such a hash.
+    A first query counts hashes, and so shuffles eight bytes of each key. If a hash occurs twice, a second query
+    compares the keys with that hash.
     """
     hashed = below_end(records, works).where(F.col(KEY).isNotNull()).withColumn(HASH, F.xxhash64(KEY))
     by_hash = hashed.groupBy(PARTITION, HASH).agg(F.count("*").alias("records"))
@@ -249,7 +250,7 @@ def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, 
 
 
 def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
-    """Return partition -> end of the logs whose full proof is due."""
+    """Return partition -> end, for logs with a due full proof."""
     interval_ms = configs.cleantail_full_proof_interval_ms
     return {
         w.partition: w.end_offset
@@ -285,8 +286,8 @@ def measure_of_log(
 
 
 def with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
-    """Add the numbers of records that further registrations of files repeat, before and after the round. `after` must
-    be 0."""
+    """Add the number of records that repeated registrations of files duplicate, before and after the round. `after`
+    must be 0."""
     return replace(
         measure,
         records_in=measure.records_in + before,

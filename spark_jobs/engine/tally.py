@@ -21,9 +21,9 @@ class TombstoneLedger:
     """The horizons of a log's tombstones, for tasks.
 
     spans        offsets [from, to) that can have live tombstones; a task counts only these
-    entries      the ledger after the round's publish, by whose ends tombstones are counted
-    due          the ledger of this run, by whose horizons tombstones below `clean_to` are due
-    hold_offset  tombstones from here on are due `hold_cap_ms` later, for a reader; None if no reader holds any
+    entries      the ledger after the round's publish; tombstones are counted by the ends of its entries
+    due          the ledger of this run; its horizons decide which tombstones below `clean_to` are due
+    hold_offset  tombstones from here on are due `hold_cap_ms` later, for a reader; None without a hold
     """
 
     spans: tuple[tuple[int, int], ...]
@@ -34,7 +34,7 @@ class TombstoneLedger:
     hold_cap_ms: int = 0
 
     def looked_at(self, offsets: Longs) -> Booleans:
-        """Return which of the offsets lie in the spans."""
+        """Return, for each offset, whether a span has it."""
         merged = _merged(self.spans)
         if not merged:
             return np.zeros(len(offsets), np.bool_)
@@ -43,12 +43,12 @@ class TombstoneLedger:
         return (place >= 0) & (offsets < ends[np.maximum(place, 0)])
 
     def entry_ends(self, offsets: Longs) -> Longs:
-        """Return the end of each offset's entry, which is the first end above it; LONG_MAX above the last."""
+        """Return the end of each offset's entry: the first end above the offset, or LONG_MAX above the last entry."""
         return _entry_values(self.entries, offsets, [h.end_offset for h in self.entries])
 
     def past_horizon(self, offsets: Longs, now_ms: int) -> Booleans:
-        """Return the offsets below the first dirty offset whose horizon has passed. If a reader holds them, the cap of
-        the hold must also have passed."""
+        """Return, for each offset, whether it is below the first dirty offset and past its horizon. If a reader holds
+        the tombstone, the cap of the hold must also have passed."""
         horizon_ms = _entry_values(self.due, offsets, [h.horizon_ms for h in self.due])
         if self.hold_offset is not None:
             later = np.where(horizon_ms > LONG_MAX - self.hold_cap_ms, LONG_MAX, horizon_ms + self.hold_cap_ms)
@@ -63,7 +63,7 @@ def _entry_values(entries: Sequence[Horizon], offsets: Longs, values: Sequence[i
 
 
 def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return the spans in order. Spans that touch or overlap become one."""
+    """Return the spans in order. Merges spans that touch or overlap."""
     merged: list[tuple[int, int]] = []
     for start, end in sorted(span for span in spans if span[0] < span[1]):
         if merged and start <= merged[-1][1]:
@@ -80,7 +80,8 @@ class EntryTally:
     counts: dict[int, EntryCounts] = field(default_factory=dict)
 
     def add(self, ends: Longs, live: Booleans, guards: Booleans, offsets: Longs) -> None:
-        """Add tombstones of the base. `live`: the branch still has them. `guards`: they are due, but guard a key."""
+        """Add tombstones of the base. `live`: whether the branch still has each. `guards`: whether it is due but guards
+        a key."""
         for end in np.unique(ends).tolist():
             inside = ends == end
             of_guards = offsets[inside & guards]
@@ -93,7 +94,7 @@ class EntryTally:
             self.counts[end] = self.counts.get(end, EntryCounts()) + added
 
     def by_entry(self) -> dict[int | None, EntryCounts]:
-        """Return the counts by the entry's end, None above the last entry."""
+        """Return end of an entry -> counts. The key is None for tombstones above the last entry."""
         return {None if end == LONG_MAX else end: counts for end, counts in self.counts.items()}
 
 
@@ -107,7 +108,7 @@ class LogTally:
 
 
 class Tally:
-    """Counts by log. `logs` has a tally for each of the task's works, in their order."""
+    """Counts by log. `logs` has a tally for each of the task's logs, in the order of its works."""
 
     def __init__(self, task: LogTask, ledgers: Ledgers) -> None:
         self.task, self.ledgers = task, ledgers

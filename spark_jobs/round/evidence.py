@@ -1,7 +1,8 @@
 """The evidence: an Iceberg table with the results of checks and the outcomes of rounds (cleantail.rounds.past_rounds).
 
-PyIceberg reads and appends its rows: a Spark job for each row took longer than all checks of a log. A process that both
-checks and publishes keeps its rows in a file until it ends, and appends all of them in one commit (`rows_kept`).
+PyIceberg reads and appends the rows, because a Spark job for each row would take longer than all checks of a log. A
+process that both checks and publishes keeps its rows in a file until it ends. Then it appends them in one commit
+(`rows_kept`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,7 @@ T = TypeVar("T")
 
 SCHEMA = pa.schema([(name, pa.type_for_alias(kind)) for name, kind in EVIDENCE_COLUMNS.items()])
 MAY_BE_UNKNOWN = ("partition", "began_ms", "saved_bytes", "rounds")
-"""Numeric columns that are null if unknown, because 0 has a meaning. A reclaim has no partition."""
+"""Numeric columns that are null if unknown, because 0 has a meaning. For example, a reclaim has no partition."""
 EMPTY = {f.name: 0 for f in SCHEMA if pa.types.is_integer(f.type) and f.name not in MAY_BE_UNKNOWN} | {
     "note": "",
     "deleted": "{}",
@@ -80,7 +81,7 @@ RowsOfTopic = tuple[TopicTable, Iterable[EvidenceRow]]
 
 
 def evidence_table(platform: Platform) -> Table:
-    """Load or create the evidence table. Adds the columns and properties that it lacks."""
+    """Load or create the evidence table. Adds missing columns and properties."""
     return own_table(platform, EVIDENCE, SCHEMA, load_evidence(kept_catalog(platform), platform))
 
 
@@ -95,7 +96,7 @@ def append_rows(evidence: Table, table: TopicTable, rows: Iterable[EvidenceRow])
 
 
 def record_rows(platform: Platform, rows: Iterable[RowsOfTopic]) -> None:
-    """Append rows about topics in one commit: at once, or at the end of the block in which rows are kept."""
+    """Append rows about topics in one commit: at once, or at the end of the block `rows_kept`."""
     complete = _complete(rows)
     if kept := _KEPT.get(platform.home):
         kept.add(complete)
@@ -115,7 +116,7 @@ def _complete(rows: Iterable[RowsOfTopic]) -> list[EvidenceRow]:
 
 @dataclass(slots=True)
 class _Kept:
-    """The rows of a process that it has not appended yet, also in a file of the home."""
+    """Rows that a process has not appended yet, in memory and in a file of the home."""
 
     home: Path
     rows: list[EvidenceRow] = field(default_factory=list)
@@ -123,10 +124,10 @@ class _Kept:
     one_at_a_time: Lock = field(default_factory=Lock)
 
     def add(self, rows: Sequence[EvidenceRow]) -> None:
-        """Keep the rows. They are on the disk when this returns."""
+        """Keep the rows. Returns after they are on the disk."""
         with self.one_at_a_time:
             self.file = self.file or _new_file(self.home)
-            # begins with a line break: a full disk may have cut the rows before
+            # begins with a line break, because a full disk may have cut the previous rows
             self.file.write("".join(f"\n{json.dumps({'format': FORMAT, **row})}\n" for row in rows))
             self.file.flush()
             os.fsync(self.file.fileno())
@@ -139,7 +140,7 @@ KEPT_FOLDER, KEPT_LOCK = "evidence", "kept-evidence"
 
 
 def _new_file(home: Path) -> IO[str]:
-    """Make a private file in the home, with a lock that shows that its process lives."""
+    """Make a private file in the home. Its lock shows that the process lives."""
     with exclusive(home, KEPT_LOCK):
         path = make_folder(home, KEPT_FOLDER) / f"{uuid.uuid4().hex}.jsonl"
         file = path.open("x", encoding="utf-8")
@@ -171,7 +172,8 @@ def rows_kept(platform: Platform) -> Iterator[None]:
 
 @contextmanager
 def _left_if_outside() -> Iterator[None]:
-    """Warn about an error of a catalog, a store or a disk: the rounds themselves are done. Raise any other."""
+    """Only warn about an error of a catalog, a store or a disk, because the rounds are published. Raise any other
+    error."""
     try:
         yield
     except Exception as error:
@@ -182,8 +184,7 @@ def _left_if_outside() -> Iterator[None]:
 
 
 def append_left(platform: Platform) -> None:
-    """Append the rows that dead processes have kept in this home, in one commit. A row that was appended already stays
-    as it is."""
+    """Append the rows that dead processes have left in this home, in one commit. Appends no row twice."""
     folder = platform.home / KEPT_FOLDER
     if not folder.is_dir() or not any(folder.iterdir()):
         return
@@ -202,7 +203,7 @@ def append_left(platform: Platform) -> None:
 
 
 def _claimed(path: Path) -> IO[str] | None:
-    """Open and lock a file of kept rows. Returns None if its process lives, or has just appended it."""
+    """Open and lock a file of kept rows. Returns None if its process lives, or has just appended the rows."""
     with contextlib.suppress(FileNotFoundError):
         file = path.open(encoding="utf-8")
         try:
@@ -214,8 +215,8 @@ def _claimed(path: Path) -> IO[str] | None:
 
 
 def _row(line: str, file: str) -> EvidenceRow | None:
-    """Return the row in a line. None if the line is empty or was cut: its writer got an error, or died. Raises
-    TableError for an unknown format."""
+    """Return the row in a line, or None if the line is empty or was cut by an error or a crash. Raises TableError for
+    an unknown format."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError:
@@ -225,7 +226,7 @@ def _row(line: str, file: str) -> EvidenceRow | None:
 
 
 def _append_once(platform: Platform, rows: Sequence[EvidenceRow]) -> None:
-    """Append the rows that the evidence lacks. The process that kept them may have died after its commit."""
+    """Append rows that the evidence lacks. The process that kept them may have died after its commit."""
     if not rows:
         return
     evidence, names = evidence_table(platform), ("topic", "kind", "round", "partition", "outcome", "checked_at_ms")
@@ -235,7 +236,7 @@ def _append_once(platform: Platform, rows: Sequence[EvidenceRow]) -> None:
 
 
 def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: Sequence[str]) -> None:
-    """Append the rows that the evidence lacks, so that a repeated task records each once.
+    """Append rows that the evidence lacks, so that a repeated task records each row once.
 
     All rows have one kind and one topic. `identified_by`: the columns that identify a row among them."""
     if not rows:
@@ -251,7 +252,7 @@ def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: S
 
 
 def _append(table: Table, rows: Sequence[EvidenceRow]) -> None:
-    """Append rows in exactly one commit, or none if there are none. The commit also expires old snapshots."""
+    """Append rows in one commit, which also expires old snapshots. Without rows, commits nothing."""
     if rows:
         append_to(table, pa.Table.from_pylist(list(rows), SCHEMA))
 
@@ -259,7 +260,8 @@ def _append(table: Table, rows: Sequence[EvidenceRow]) -> None:
 def summarize_days(table: TopicTable, until_ms: int) -> int:
     """Replace the topic's rows past cleantail.evidence.retention.ms by one row a day, in one commit.
 
-    Returns their number. Today's rows, and those of rounds that undone_or_open names, stay. `until_ms`: the clock."""
+    Returns the number of replaced rows. Today's rows, and rows of rounds that undone_or_open names, stay. `until_ms`:
+    the clock."""
     before_ms = (until_ms - table.topic.config.cleantail_evidence_retention_ms) // DAY_MS * DAY_MS
     of_topic = EqualTo("topic", table.topic.topic)
     evidence = evidence_table(table.platform)
@@ -282,14 +284,14 @@ def summarize_days(table: TopicTable, until_ms: int) -> int:
 ROUNDS_BACK, COMMITS_BACK = 8, 64
 """Number of the newest rounds, and of commits, that a check searches for unreported publications."""
 DEAD_AFTER_MS = 5_000
-"""Age of a published round without an outcome after which its publisher counts as dead. A live one needs a fraction of
+"""Age at which the publisher of a round without an outcome counts as dead. A live publisher needs a fraction of
 this."""
 Evidence = tuple[TopicTable, CheckedRound, Sequence[CheckResult]]
 """A checked round of a topic's table, and all results of its check."""
 
 
 def append_evidence(platform: Platform, rounds: Sequence[Evidence]) -> None:
-    """Record one row per log of these checked rounds, in one commit. Publish reads them.
+    """Record one row per log of these checked rounds, in one commit. Publish reads these rows.
 
     `deleted` (by reason), `checks` and `sample` are JSON without record data."""
     unreported = _unreported(platform, [table for table, _, _ in rounds])
@@ -312,7 +314,7 @@ def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[
 
 
 def append_answer(table: TopicTable, checked: CheckedRound, outcome: str, note: str = "") -> None:
-    """Record the outcome of a round, with a note: who decided, and why."""
+    """Record the outcome of a round. `note`: the user who decided, and the reason."""
     record_rows(table.platform, [(table, _answer_rows(checked, outcome, note))])
 
 
@@ -326,14 +328,14 @@ def _answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[Ev
 
 
 def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:
-    """Record the freed bytes of a topic, which its snapshots show only until they expire."""
+    """Record the freed bytes of a topic. Snapshots have this number too, but expire."""
     row: EvidenceRow = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED}
     record_rows(table.platform, [(table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])])
 
 
 def append_erased_beside(table: TopicTable, name: str, commits: Iterable[Commit]) -> None:
-    """Record these commits, which removed records from side table `name`. Those that have a row already stay as they
-    are: a killed run may have recorded some."""
+    """Record these commits, which removed records from side table `name`. Skips commits that a killed run has
+    recorded."""
     evidence = evidence_table(table.platform)
     known = {row["head_snapshot_id"] for row in rows_of(evidence, {"topic": table.topic.topic, "kind": ERASED_BESIDE})}
     rows: list[EvidenceRow] = []
@@ -349,7 +351,8 @@ def append_erased_beside(table: TopicTable, name: str, commits: Iterable[Commit]
 
 
 def _unreported(platform: Platform, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:
-    """Return rows for the newest rounds on `main` without an outcome: their publisher died, or could not append it."""
+    """Return rows for the newest rounds on `main` without an outcome: the publisher died, or could not append the
+    row."""
     commits = [(table, commit) for table in tables for commit in _ended_rounds(table)]
     if not commits:
         return []
@@ -390,7 +393,7 @@ def _published(rows: Sequence[EvidenceRow], note: str) -> list[EvidenceRow]:
 def has_answer(table: TopicTable, checked: CheckedRound, outcome: str) -> bool:
     """Return whether append_answer has recorded this outcome of the round.
 
-    Compares the heads of the branches too: a repeated round may have the same name."""
+    Compares the heads of the branches too, because a repeated round may have the same name."""
     values = {"topic": table.topic.topic, "round": checked.round, "kind": checked.kind, "outcome": outcome}
     kept = (row for row in _kept_rows(table.platform) if all(row.get(name) == of for name, of in values.items()))
     heads = {row["head_snapshot_id"] for row in (*kept, *rows_of(evidence_table(table.platform), values))}

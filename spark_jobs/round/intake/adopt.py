@@ -1,7 +1,7 @@
 """Adopt an existing table: one commit sets its mark, its columns and, if requested, format version 3.
 
-`cleantail adopt` calls this after it has inspected the table (cleantail.adopt.adoption); no DAG does. No record is read
-or written. An adopted table stays unchanged.
+`cleantail adopt` calls this module after it has inspected the table (cleantail.adopt.adoption). No DAG does. The commit
+reads and writes no record. A table that is already adopted stays unchanged.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
 
 
 def adopt_table(spark: SparkSession, topic: Topic, upgrade: bool) -> bool:
-    """Commit what is missing. Returns whether anything was.
+    """Commit the missing properties. Returns whether any was missing.
 
     Raises ConflictError if another commit came first in every attempt."""
     name = ".".join(f"`{part}`" for part in (topic.platform.catalog.name, *topic.table.split(".")))
