@@ -104,7 +104,7 @@ def ingest(
     require_usable(configured)
     encoding = encoding or configured.source.encoding
     with call.output.progress() as progress, _without_stdin(files, call.platform, progress) as paths:
-        # a user with a shell may ingest any file that they can read; platform.sources restricts only the YAML
+        # users with a shell may ingest any file that they can read; platform.sources restricts only the YAML
         resolved = [path.resolve() for path in paths.values()]
         progress.about(f"{counted(len(files), 'file')}, {size(sum(file.stat().st_size for file in resolved))}")
         copy = str(paths[STDIN].resolve()) if STDIN in paths else ""
@@ -125,10 +125,11 @@ BLOCK_BYTES = 1 << 20
 
 @contextmanager
 def _without_stdin(files: Sequence[Path], platform: Platform, progress: Progress) -> Iterator[dict[Path, Path]]:
-    """Return each given file -> the file to read. Stdin is copied to a private file in CLEANTAIL_HOME for the block:
-    its digest and its records are read one after the other, by several tasks.
+    """Yield each given file -> the file to read.
 
-    Raises CleantailError for more bytes than a file may have, OutsideError if they cannot be written."""
+    For the block, stdin is copied to a private file in CLEANTAIL_HOME, because several tasks read it, and its digest is
+    computed first. Raises CleantailError if stdin has more bytes than a file may have, OutsideError if they cannot be
+    written."""
     paths = {file: file for file in files}
     if STDIN not in paths:
         yield paths
@@ -152,12 +153,12 @@ def _without_stdin(files: Sequence[Path], platform: Platform, progress: Progress
 
 
 def _named(text: str, copy: str) -> str:
-    """Return a text with `stdin` in place of the path of its copy, if there is one."""
+    """Replace the path of the copy of stdin, if any, by `stdin`."""
     return text.replace(copy, "stdin") if copy else text
 
 
 def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
-    """Read new records from Kafka. Spark starts only if there are any, or if the table has no position yet."""
+    """Read new records from Kafka. Spark starts only for new records, or if the table has no position yet."""
     if topic.source.kafka is None:
         raise CleantailError(
             f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "
@@ -199,7 +200,7 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
 
 
 def ingest_from_table(call: Invocation, topic: Topic) -> int:
-    """Read new records from the source table. Spark starts only if there are any."""
+    """Read new records from the source table. Spark starts only for new records."""
     now_ms = clock(None)
     require_usable(topic)
     with call.output.progress() as progress:
@@ -217,7 +218,7 @@ def ingest_from_table(call: Invocation, topic: Topic) -> int:
 
 @dataclass(frozen=True)
 class IngestAnswer:
-    """Answer of `ingest`: the result as JSON, and the same as lines for people."""
+    """Answer of `ingest`: the result for JSON, and its lines for people."""
 
     topic: Topic
     result: IngestResult

@@ -1,8 +1,8 @@
 """The file history of a git repository as a changelog: key = path, value = mode and blob, null = deleted.
 
-After compaction it equals the output of `git ls-tree -r`. The demonstration compares them at its end. Only git's
-plumbing commands are used, because no user's settings change their output. They always run with -z, so that a path may
-have any byte.
+After compaction the changelog equals the output of `git ls-tree -r`. The demonstration compares them at its end. It
+uses only git's plumbing commands, because no user's settings change their output. They always run with -z, so that a
+path may have any byte.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ _LOCATION_VARIABLES = (
 
 
 class NoHistoryError(Exception):
-    """There is no git, no repository, or no commit in it. The message is git's own."""
+    """Git, the repository or its first commit is missing. The message is git's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """A commit of the first-parent line. `parent` is "" for the oldest one, also of a shallow clone."""
+    """A commit of the first-parent line. `parent` is "" for the oldest commit, even of a shallow clone."""
 
     name: str
     parent: str
@@ -42,7 +42,7 @@ class Commit:
 
 
 def head_of(repository: Path) -> str:
-    """Return the present commit of HEAD, so that later commits have no effect. Raises NoHistoryError."""
+    """Return the present commit of HEAD. Raises NoHistoryError."""
     return _git(repository, "rev-parse", "--verify", "--quiet", "HEAD^{commit}").decode().strip()
 
 
@@ -69,8 +69,8 @@ def _commit(fields: list[str]) -> Commit:
 
 
 def _changes(repository: Path, pairs: bytes) -> Iterator[tuple[str, bytes, bytes | None]]:
-    """Yield (commit, path, value) of each line "commit parent" of `pairs`; a commit without a parent adds all its
-    files."""
+    """Yield (commit, path, value) of each change in `pairs`, lines of "commit parent". A commit without a parent adds
+    all its files."""
     arguments = (
         "diff-tree",
         "--stdin",

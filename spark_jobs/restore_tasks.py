@@ -1,15 +1,15 @@
 """The tasks of a restore, one per partition: measure a log, compare it with the topic, write it.
 
 The records of a pinned log are ordered by offset, and each offset occurs once. Only this restore writes into the topic,
-so record n of a log is at offset n of its partition. A writing task first compares the records that the partition has,
+so record n of a log is at offset n of its partition. A writing task first compares the partition's present records,
 then appends the rest. A killed run or a retried task continues in the same way.
 
-1. Files are read in the order of their offset bounds. A file is streamed if it overlaps with no other and is sorted by
-   offset, as ingestion and reclaim write files.
+1. Files are read in the order of their offset bounds. A file is streamed if it overlaps with no other file and is
+   sorted by offset. Ingestion and reclaim write such files.
 2. All other files are sorted in the task's database, which spills to disk.
-3. Copies of a record are written once (semantics.md 3.5). Two different records at one offset are an error: a restore
-   does not choose between them.
-4. Records of erased keys are left out, as if the log did not have them.
+3. Copies of a record are written once (semantics.md 3.5). Two different records at one offset are an error, because a
+   restore does not choose between them.
+4. Records of erased keys are left out.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RECORD = pa.schema(
 """Columns of a batch. `stamp`: Unix ms, null if a record has no timestamp."""
 BATCH_BYTES = 8 << 20
 BYTES = (pa.binary(), pa.large_binary(), pa.string(), pa.large_string())
-"""Types of a key or value that hold exactly Kafka's bytes."""
+"""Column types that store exactly Kafka's bytes of a key or value."""
 Denied = SentKeys | None
 """The erased keys that a restore leaves out."""
 
@@ -61,7 +61,7 @@ Denied = SentKeys | None
 class SnapshotLog:
     """The records of a log at a snapshot. It can be pickled.
 
-    files         data files that may hold records of the log
+    files         data files that may have records of the log
     start         first offset that a reader may see
     tombstones    whether to include records with a null value
     location      any path in the store of the files; selects its file IO
@@ -78,7 +78,7 @@ class SnapshotLog:
 
 
 def ordered_batches(io: FileIO, source: SnapshotLog, denied: Denied = None) -> Iterator[pa.RecordBatch]:
-    """Yield the live records of the log (RECORD) without denied keys, copies included.
+    """Yield the live records of the log (RECORD) without denied keys. Copies are included.
 
     Raises TableError for a file that contradicts its metadata, or whose keys or values are not bytes."""
     for group in overlapping(source.files):
@@ -124,7 +124,7 @@ def file_batches(
 ) -> Iterator[Mapping[str, pa.Array]]:
     """Yield column -> its array in a topic table's type, for the visible live records of the log in a file.
 
-    The mapping has every requested column of the layout. The partition is read only if the file may hold others."""
+    The mapping has every requested column of the layout. The partition is read only if the file may have other logs."""
     require_as_in_kafka(source.layout, file.path)
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
     read = [name for name in columns if name != PARTITION or file.log is None]
@@ -220,7 +220,7 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
 def _headers(lists: pa.ListArray) -> list[Headers | None]:
     """Return the headers of each record. Repeated keys, null values and empty values stay.
 
-    Converts each column to Python once, which is faster than record by record."""
+    Converts each column to Python at once, because record by record is slower."""
     flat = lists.flatten()
     if not len(flat):
         return [None] * len(lists)
@@ -284,9 +284,9 @@ def _record(rows: Rows, number: int) -> tuple[object, ...]:
 SENT_RECORDS = 2_000
 """Records that are queued in the producer at a time."""
 SETTLED_RECORDS, SETTLED_BYTES = 200_000, 128 << 20
-"""The task flushes and checks the partition's end offset after this many records or bytes."""
+"""Number of records, and of bytes, after which the task flushes and checks the partition's end offset."""
 OF_BROKER = 1
-"""Kafka's number for LogAppendTime, as the table stores it."""
+"""Kafka's number for LogAppendTime, also in the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,7 +294,7 @@ class RestoreTask:
     """The restore of one partition.
 
     max_message_bytes  the topic's max.message.bytes
-    proved             number of its records that an earlier task of this run compared
+    proved             number of records that an earlier task of this run compared
     """
 
     source: SnapshotLog
@@ -317,9 +317,9 @@ class LogProgress:
 
 
 def look_at_log(store: Mapping[str, str], source: SnapshotLog, denied: Denied = None) -> LogFacts:
-    """Return the facts of the records to write, from offsets and timestamps, and the number of those left out.
+    """Return the facts of the records to write, from offsets and timestamps, and the number of records left out.
 
-    Reads values only if no other column shows which of them are null, and keys only if some are denied."""
+    Reads values only if no other column shows which values are null, and keys only if some are denied."""
     io, tally = load_file_io(dict(store), source.location), _Tally()
     for file in source.files:
         shows_tombstones = () if source.tombstones or file.null_values == 0 else (TOMBSTONE if file.marked else VALUE,)
@@ -340,7 +340,7 @@ class _Tally:
     erased: BitMap64 = field(default_factory=BitMap64)
 
     def without(self, keys: SentKeys, arrays: Mapping[str, pa.Array]) -> Mapping[str, pa.Array]:
-        """Return the records without those of erased keys, and count these."""
+        """Return the records without erased keys. Counts the records that it leaves out."""
         found = keys.found(arrays[KEY])
         if not found.any():
             return arrays
@@ -383,7 +383,7 @@ def _without_tombstones(arrays: Mapping[str, pa.Array]) -> Mapping[str, pa.Array
 def compare_log(
     settings: Mapping[str, str], denied: Denied, store: Mapping[str, str], task: RestoreTask
 ) -> LogProgress:
-    """Compare all records of the partition with the first of the log. Raises RestoreMismatchError."""
+    """Compare all records of the partition with the first records of the log. Raises RestoreMismatchError."""
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
         return LogProgress(task.partition, compare(_feed(denied, store, task), target, 0, target.end()))
 
@@ -402,7 +402,7 @@ def verify_log(settings: Mapping[str, str], denied: Denied, store: Mapping[str, 
 
 
 def write_log(settings: Mapping[str, str], denied: Denied, store: Mapping[str, str], task: RestoreTask) -> LogProgress:
-    """Compare the records that the partition has, then append the rest of the log.
+    """Compare the partition's present records, then append the rest of the log.
 
     Raises RestoreMismatchError if another producer writes into the partition."""
     feed = _feed(denied, store, task)
@@ -426,9 +426,9 @@ def log_rows(io: FileIO, source: SnapshotLog, denied: Denied = None) -> Iterator
 
 
 def compare(feed: Feed, target: TargetLog, start: int, end: int) -> int:
-    """Compare the next records of the feed with those at [start, end) of the partition. Returns their number.
+    """Compare the next records of the feed with the offsets [start, end) of the partition. Returns their number.
 
-    Raises RestoreMismatchError, which names no key or value, for the first that differs."""
+    Raises RestoreMismatchError, which names no key or value, for the first different record."""
     at = start
     for messages in target.messages(start, end):
         index = 0

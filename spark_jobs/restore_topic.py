@@ -109,7 +109,8 @@ def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[Snapsho
 
 
 QUIET_S = 2.0
-"""Time for which the end offsets of a partly restored topic must not change: a task of a killed run may still write."""
+"""Seconds for which the end offsets of a partly restored topic must not change. A task of a killed run may still
+write."""
 SPECULATION = "spark.speculation"
 
 
@@ -125,8 +126,8 @@ class Restore:
     def run(self, plan: RestorePlan, clock_ms: int) -> RestoreResult:
         """Run the plan. `clock_ms`: the real clock.
 
-        Raises RestoreMismatchError if a record in Kafka is not the archive's, TargetError and TargetUnreachableError
-        by the brokers' answers."""
+        Raises RestoreMismatchError if a record in Kafka differs from the archive's. Raises TargetError or
+        TargetUnreachableError for errors of the brokers."""
         self._require_one_try()
         # 1. pin the records
         self.progress("pinning the records")
@@ -162,11 +163,11 @@ class Restore:
     def _run(
         self, work: Callable[..., LogProgress], denied: Denied, tasks: Sequence[RestoreTask], what: str
     ) -> list[LogProgress]:
-        # The login is part of the function: Spark may write task data to a file.
+        # The login is part of the function and not of the data, because Spark may write task data to a file.
         return run_tasks(self.table, partial(work, dict(self.settings), denied), tasks, what)
 
     def _require_one_try(self) -> None:
-        """Raise CleantailError if Spark may run two attempts of a task at the same time: both would write."""
+        """Raise CleantailError if Spark may run two attempts of a task at the same time, because both would write."""
         of_session = self.table.spark.sparkContext.getConf().get(SPECULATION, "false")
         if "true" in (of_session, self.table.platform.spark.conf.get(SPECULATION)):
             raise CleantailError(
@@ -177,7 +178,8 @@ class Restore:
     def _compared(self, target: TargetTopic, tasks: Sequence[RestoreTask], denied: Denied) -> dict[int, int]:
         """Return partition -> number of records that an earlier run restored.
 
-        Raises RestoreMismatchError if they are not the archive's first, ConflictError if the partition grows."""
+        Raises RestoreMismatchError if these records are not the archive's first ones, ConflictError if a partition
+        grows."""
         if not target.records:
             return {task.partition: 0 for task in tasks}
         self.progress("comparing records of an earlier run")

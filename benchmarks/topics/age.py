@@ -30,7 +30,7 @@ TOPIC, RECORDS, KEYS, MINUTE_MS = "bench_age", 60, 40, 60_000
 POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 """Each run compacts what it has ingested. All other configs have their defaults."""
 PART, PARTS, TOLD = 100, 5, 20
-"""Number of runs in a row, or a part of all if there are fewer. Each 20th run is printed."""
+"""Runs in a row, and the number of rows. With fewer runs, a row has an equal part. Each 20th run is printed."""
 COLUMNS = (
     Column("run", "count"),
     Column("median, s"),
@@ -52,8 +52,8 @@ NO_STATION, CHECK = "batch", "check"
 
 @dataclass(slots=True)
 class Commits:
-    """Counts the commits of the topic's table and of the evidence by station: the number in the name of the metadata
-    file grows by one with each commit. `lost_s`: seconds that the counting took."""
+    """Counts the commits of the topic's table and of the evidence by station. With each commit, the number in the name
+    of the metadata file grows by one. `lost_s`: seconds that the counting took."""
 
     platform: Platform
     table: str
@@ -81,7 +81,7 @@ class Commits:
 
 
 def _version(platform: Platform, name: str) -> int:
-    """Return the number of the table's metadata plus one, 0 if there is no table."""
+    """Return the number of the table's metadata file plus one, 0 without a table."""
     from pyiceberg.exceptions import NoSuchTableError
 
     from cleantail.lake.catalogs import kept_catalog
@@ -195,8 +195,8 @@ def _age(lake: Lake, platform: Platform, number: int, seconds: float, commits: C
 
 
 def _date(lake: Lake, platform: Platform, tables: Iterable[str], now_ms: int) -> None:
-    """Set the times of what the run has written to the simulated clock: of snapshots in the tables' current metadata
-    files, and of all files."""
+    """Set times to the simulated clock: of snapshots in the tables' current metadata files, and of all files of the
+    run."""
     from cleantail.lake.catalogs import kept_catalog
 
     for table in tables:

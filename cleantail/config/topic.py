@@ -1,11 +1,11 @@
-"""`config/topics/<topic>.yaml`: what it may contain, and the frozen Topic that it becomes for jobs and the DAG.
+"""`config/topics/<topic>.yaml`: its allowed content, and the frozen Topic that jobs and the DAG use.
 
 `config:` has Kafka's configs and Cleantail's (cleantail.config.kafka_configs). docs/topics.md and the JSON Schema show
 descriptions of fields. cleantail.config.loading reads the files.
 
-The id of a topic's DAG is `platform.dag_prefix` and the topic's name. Airflow's rights, pages and logs go by DAG.
-Tables, evidence, assets, metrics and incidents go by topic. Without a prefix, a topic with the name of another team's
-DAG would take that DAG's id and rights.
+The id of a topic's DAG is `platform.dag_prefix` and the topic's name. Airflow's rights, pages and logs belong to a DAG.
+Tables, evidence, assets, metrics and incidents belong to a topic. Without a prefix, a topic with the name of another
+team's DAG would take that DAG's id and rights.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ UserId = Annotated[str, matching(r"[^\s,;<>{}]{1,250}", "the id of an Airflow us
 
 
 class TopicDefaults(Model):
-    """The `topic:` section of defaults.yaml: what topics share. Mappings merge key by key, lists replace."""
+    """The `topic:` section of defaults.yaml, for all topics. Mappings merge key by key, lists replace."""
 
     schedule: Schedule | None = Field(
         default=DEFAULT_SCHEDULE,
@@ -63,7 +63,7 @@ class TopicDefaults(Model):
 
 
 class Layers(NamedTuple):
-    """What users have written, without nulls: the topic's own YAML, and below it `topic:` of defaults.yaml."""
+    """The YAML of users, without nulls: of the topic, and of `topic:` in defaults.yaml."""
 
     topic_yaml: Mapping[str, Any]
     defaults_topic: Mapping[str, Any]
@@ -87,7 +87,7 @@ class Topic(TopicDefaults):
 
     @model_validator(mode="after")
     def _refuse_asset_of_itself(self) -> Topic:
-        """Refuse a DAG that waits for its own topic's asset: it would start itself again after each publish."""
+        """Refuse a DAG that waits for its own topic's asset, because it would start itself again after each publish."""
         _, awaited_assets = parts_of(self.schedule)
         if (asset := topic_asset_uri(self.topic)) in awaited_assets:
             raise cross_field_error("schedule.assets", asset, "assets that other topics update, not the topic's own")
@@ -113,7 +113,7 @@ class Topic(TopicDefaults):
     def _decide_by_order(self) -> Topic:
         """Make the mapped column of `order` decide between the records of a key.
 
-        Refuse another strategy together with it, and the strategy `order` without it.
+        Refuses another strategy together with this column, and the strategy `order` without it.
         """
         strategy, ordered = self.config.compaction_strategy, self.columns is not None and not self.columns.has_offsets
         allowed = "offset, timestamp or header; with columns.order only order, or leave it out"
@@ -126,10 +126,8 @@ class Topic(TopicDefaults):
 
     @model_validator(mode="after")
     def _refuse_source_of_adopted_table(self) -> Topic:
-        """Refuse `source.table` together with `columns`.
-
-        The table would get the records of its sink and of the source.
-        """
+        """Refuse `source.table` together with `columns`, because the table would get records from its sink and the
+        source."""
         if self.columns is not None and self.source.table is not None:
             allowed = "leave it out: a topic with columns has a table that its sink fills"
             raise cross_field_error("source.table", self.source.table.name, allowed)
@@ -137,18 +135,18 @@ class Topic(TopicDefaults):
 
     @property
     def layers(self) -> Layers:
-        """The layers that the topic was read from; both are empty for a topic that was made without a file."""
+        """The layers that the topic was read from. Both are empty for a topic that was made without a file."""
         return self._layers
 
     @property
     def platform(self) -> Platform:
-        """The platform that the topic was loaded for. Raises RuntimeError for a topic that was made without one."""
+        """The platform of the topic. Raises RuntimeError for a topic that was made without a platform."""
         if self._platform is None:
             raise RuntimeError(f"topic {self.topic} has no platform: give it one with Topic.on")
         return self._platform
 
     def on(self, platform: Platform, layers: Layers | None = None) -> Self:
-        """Return the topic on this platform, read from these layers, or from the same ones as before."""
+        """Return the topic on this platform, with these layers, or with its present layers."""
         topic = self.model_copy()
         topic._platform, topic._layers = platform, layers or self._layers
         return topic
@@ -157,8 +155,8 @@ class Topic(TopicDefaults):
     def own_namespace(self) -> str:
         """Namespace of Cleantail's own tables and properties.
 
-        It is the platform's, because an adopted table is in its sink's namespace. A topic without a platform has the
-        namespace of its table.
+        The namespace is the platform's, because an adopted table is in its sink's namespace. For a topic without a
+        platform, it is the namespace of the topic's table.
         """
         return self._platform.catalog.namespace if self._platform else self.table.rpartition(".")[0]
 
@@ -171,13 +169,13 @@ class Topic(TopicDefaults):
     def dag_name(self) -> str:
         """The group, or the topic itself.
 
-        If its rounds may wait for a user, a topic has its own DAG. So no other topic waits.
+        If its rounds may wait for a user, a topic has its own DAG, so that no other topic waits.
         """
         return self.topic if self.group is None or self.waits_for_people else self.group
 
     @property
     def line_topic(self) -> str | None:
-        """The topic name that each line of a file must have, if the line has one. None allows any."""
+        """The topic name that each line of a file must have, if the line names a topic. None allows any name."""
         return None if self.source.topic == ANY_TOPIC else self.source.topic or self.topic
 
     @property
@@ -201,7 +199,8 @@ def default_table(namespace: str, topic: str) -> str:
 DOCTOR_DAG = "cleantail_doctor"
 """Id of the DAG that examines the installation, behind `platform.dag_prefix`. No topic or group has this name."""
 ERASURE_DAG = "cleantail_erasures"
-"""Id of the DAG of erasures. A topic of this name has no table of its own: the table of erasures has its name."""
+"""Id of the DAG of erasures. A topic cannot have this name, because the table of erasures would have the topic's table
+name."""
 OWN_DAG = "another name: Cleantail has a DAG of this one"
 
 
@@ -210,7 +209,7 @@ def dag_id_of(topic: str, prefix: str) -> str:
 
 
 def topic_of(dag_id: str, prefix: str) -> str | None:
-    """Return the topic whose DAG would have this id, or None if the id lacks the prefix."""
+    """Return the topic for a DAG id, or None if the id lacks the prefix."""
     return dag_id.removeprefix(prefix) if dag_id.startswith(prefix) and dag_id != prefix else None
 
 

@@ -1,13 +1,13 @@
-"""Keys that a topic must no longer have, without the keys: their marks, and how records are compared with them.
+"""Recognize records of erased keys by marks. The keys themselves are not stored.
 
-1. The *mark* of a key is its HMAC-SHA256, with a key of the topic. That one is derived from `CLEANTAIL_ERASURE_KEY`.
-   Without it a mark shows nothing, even to someone who can guess the key of a record.
-2. The *tag* of a key is a fast hash of 64 bits, by numpy, for millions of records in a second. It only chooses the
-   records whose mark is worth computing. The mark decides.
-3. A key could be guessed from a fast hash. So tags are stored sealed: XORed with a stream of bytes that only the secret
-   can make.
-4. Spark's executors are sent the topic's keys and the tags, never the secret. Processes that the driver starts on its
-   own machine inherit its environment.
+1. The *mark* of a key is its HMAC-SHA256, by a secret of the topic. This secret is derived from
+   `CLEANTAIL_ERASURE_KEY`. Without it a mark shows nothing, even to a person who can guess the key of a record.
+2. The *tag* of a key is a fast hash of 64 bits, by numpy, for millions of records in a second. Only if a tag matches,
+   the mark is computed. The mark decides.
+3. A person could guess a key from a fast hash. So tags are stored sealed: XORed with a stream of bytes that needs the
+   secret.
+4. Spark's executors get the topic's secret and the tags, never `CLEANTAIL_ERASURE_KEY`. Processes that the driver
+   starts on its own machine inherit its environment.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOW = "make one with: python -c 'import base64, os; print(base64.b64encode(os.u
 
 
 class ErasureSecret:
-    """The platform's secret for marks. Its text shows nothing of it."""
+    """The platform's secret for marks. Its `repr` does not show the secret."""
 
     def __init__(self, secret: bytes) -> None:
         self._secret = secret
@@ -56,7 +56,8 @@ class ErasureSecret:
 
     @property
     def name(self) -> str:
-        """Return a name of the secret that does not show it. Stored with marks, so that another secret is noticed."""
+        """Return a name of the secret that does not show it. The name is stored with marks, to detect another
+        secret."""
         return self._derived("name")[:8].hex()
 
     def keys_of(self, topic: str) -> TopicKeys:
@@ -67,11 +68,11 @@ class ErasureSecret:
         return self.keys_of(topic).marks(keys)
 
     def tags(self, topic: str, keys: pa.Array) -> Tags:
-        """Return the tag of each key. They are for comparisons in memory: store them sealed only."""
+        """Return the tag of each key, for comparisons in memory. Store tags only sealed."""
         return self.keys_of(topic).tags(keys)
 
     def sealed(self, topic: str, request: str, tags: Tags) -> Tags:
-        """Return all tags of a request, in their order, sealed; or opened, if they were sealed."""
+        """Seal all tags of a request, in their order. A second call opens sealed tags."""
         import numpy as np
 
         stream = hashlib.shake_256(self._derived(f"seal\0{topic}\0{request}")).digest(8 * len(tags))
@@ -83,7 +84,8 @@ class ErasureSecret:
         return hmac.digest(self._derived(f"set\0{topic}"), b"".join(sorted(set(marks))), "sha256").hex()
 
     def stored_digest(self, topic: str, request: str, sealed: Tags, marks: bytes) -> str:
-        """Return a digest of what is stored of a request's keys, in its order. Shows a lost row or a changed bit."""
+        """Return a digest of a request's stored tags and marks, in their order. It shows a lost row or a changed
+        bit."""
         digest = hmac.new(self._derived(f"stored\0{topic}\0{request}"), sealed.tobytes(), "sha256")
         digest.update(marks)
         return digest.hexdigest()
@@ -96,7 +98,7 @@ class ErasureSecret:
 
 
 class TopicKeys:
-    """What is derived from the secret for the marks and tags of one topic."""
+    """The secrets of one topic for marks and tags, derived from the platform's secret."""
 
     __slots__ = ("_mark", "_tag")
 
@@ -119,7 +121,7 @@ class TopicKeys:
         return marks
 
     def tags(self, keys: pa.Array) -> Tags:
-        """Return the tag of each key, and any number for a null one.
+        """Return the tag of each key. A null key gets any number.
 
         Reads each key in words of 8 bytes, from the array's own buffers."""
         import numpy as np
@@ -155,7 +157,7 @@ class TopicKeys:
 
 
 def as_bytes(keys: pa.Array) -> pa.Array:
-    """Return keys as an array of binary: of texts their UTF-8."""
+    """Return keys as an array of binary. Texts become UTF-8."""
     import pyarrow as pa
 
     if isinstance(keys, pa.ChunkedArray):
@@ -164,7 +166,7 @@ def as_bytes(keys: pa.Array) -> pa.Array:
 
 
 class ErasedKeys:
-    """The erased keys of a topic, by tags and marks. Spark's processes get it pickled. Its text shows no mark.
+    """The erased keys of a topic, by tags and marks. Spark's processes get them pickled. The `repr` shows no mark.
 
     `tags` and `marks` (an array of 32 bytes a row) have one entry for each key, in any order."""
 
@@ -175,7 +177,7 @@ class ErasedKeys:
             order = np.argsort(tags, kind="stable")
             tags, marks = tags[order], marks[order]
         self.topic, self._keys, self._tags, self._marks = topic, keys, tags, marks
-        # 4 to 8 bytes for each key: of other keys, few are left to search for
+        # 4 to 8 bytes for each key, so that few other keys pass and need a search
         self._shift = np.uint64(64 - min(27, max(12, (32 * len(tags)).bit_length() + 1)))
         self._prefixes = _bitmap(tags >> self._shift, 64 - int(self._shift))
 
@@ -191,12 +193,12 @@ class ErasedKeys:
         return len(self._tags)
 
     def found(self, keys: pa.Array) -> npt.NDArray[np.bool_]:
-        """Return whether each key is erased. A null key is not."""
+        """Return, for each key, whether it is erased. False for a null key."""
         is_erased: npt.NDArray[np.bool_] = self.entries(keys) >= 0
         return is_erased
 
     def entries(self, keys: pa.Array) -> npt.NDArray[np.int64]:
-        """Return for each key its number among the erased ones, counted from 0. -1 if it is not erased."""
+        """Return, for each key, its number among the erased keys, counted from 0. -1 if the key is not erased."""
         import numpy as np
         import pyarrow as pa
 
@@ -228,7 +230,8 @@ class ErasedKeys:
 
 
 def _bitmap(numbers: Tags, bits: int) -> npt.NDArray[np.uint8]:
-    """Return one bit for each number of so many bits: whether it is among the given ones, which are sorted."""
+    """Return a bitmap with one bit for each possible number of `bits` bits: whether `numbers`, which are sorted, have
+    it."""
     import numpy as np
 
     bitmap = np.zeros(1 << (bits - 3), np.uint8)

@@ -1,25 +1,26 @@
-"""The topic that a restore writes into: what its pin fixes, and which topics are refused before writing. Pure.
+"""The topic that a restore writes into: its pin, and the rules that the topic must fulfil. Pure.
 
 A branch of the table is the pin of a restore. It stores which topic gets which records.
 
-1. The branch is at the records that are written. For `log` this is an existing snapshot. For `latest` it is a snapshot
-   in which all but the latest record of every key are deleted. While the branch exists, reclaim keeps its files.
-2. Its name begins with a hash of the cluster's id and the topic's own id. So a killed restore is found again, but only
-   for the topic that it began to write: a recreated topic has another id.
-3. It is dropped when the restore is verified, or a week after it began. By then the restore counts as given up.
+1. The branch points to a snapshot with the records to write. For `log` this is an existing snapshot. For `latest` it is
+   a new snapshot in which all but the latest record of every key are deleted. While the branch exists, reclaim keeps
+   its files.
+2. The branch's name begins with a hash of the cluster's id and the topic's own id. So a killed restore continues only
+   into the same topic, because a recreated topic has another id.
+3. The branch is dropped after the restore is verified, or a week after it began. Such an old restore counts as given
+   up.
 
 The topic must fulfil these rules:
 
 1. It has as many partitions as the archive, because a key's partition depends on their number.
-2. It is empty, and has always been. Record n of a partition gets offset n, so the number of records is the progress of
-   a restore, and nothing else stores it. A restore that continues compares the existing records first.
+2. It is empty, and has always been. Record n of a partition gets offset n, so the number of records is the only
+   progress of a restore. A restore that continues compares the existing records first.
 3. Its timestamps are CreateTime. With LogAppendTime the broker would set its own.
-4. No record is deleted while it is written and read back. If cleanup.policy has `delete`, old records are deleted at
-   once unless retention.ms is longer than the oldest record's age, and retention.bytes may delete any record. `compact`
-   removes records that a later record of the key supersedes, so a whole log cannot be verified. Latest records have a
-   key each, so they stay.
-5. The broker accepts every timestamp (message.timestamp.before.max.ms and after), and librdkafka can write it. It
-   writes 0 as "now".
+4. No record is deleted while the restore writes and reads back. If cleanup.policy has `delete`, old records are deleted
+   at once unless retention.ms is longer than the oldest record's age. retention.bytes may delete any record. `compact`
+   removes superseded records, so a whole log could not be verified. Of the latest records, none supersedes another.
+5. The broker accepts every timestamp (message.timestamp.before.max.ms and after), and librdkafka can write it.
+   librdkafka writes 0 as "now".
 """
 
 from __future__ import annotations
@@ -45,10 +46,10 @@ class RestorePin:
     cluster_id, topic, topic_id  the topic in Kafka that the restore writes into
     mode         log: every live record; latest: the latest record of every key, without tombstones
     snapshot_id  the snapshot of the archive
-    now_ms       the clock for the latest records: bounds future timestamps and remembered deletions (Unix ms)
+    now_ms       the clock for the latest records (Unix ms); bounds future timestamps and deletions in the ledger
     partitions   number of partitions of the archive
     starts       partition -> the first offset visible to readers, if retention has moved it
-    denied       ids of the requests whose erased keys are left out: they decide which record has which offset
+    denied       ids of the requests whose erased keys are left out, which changes the offsets of later records
     """
 
     cluster_id: str
@@ -66,7 +67,7 @@ RESTORE_PIN_JSON: Codec[RestorePin] = Codec(RestorePin)
 
 
 def pin_stem(cluster_id: str, topic: str, topic_id: str) -> str:
-    """Return the prefix of the branch's name. The time of its creation follows."""
+    """Return the prefix of the branch's name. The time of the branch's creation follows in the name."""
     whole = "\n".join((cluster_id, topic, topic_id))
     return f"re_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
 
@@ -115,7 +116,7 @@ class TargetTopic:
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """What a restore writes of one log, from its metadata and its timestamp columns.
+    """Facts about the records that a restore writes of one log, from metadata and timestamp columns.
 
     records        number of records
     first_offset, last_offset  in the archive; None without records
@@ -174,9 +175,9 @@ def require_empty(target: TargetTopic) -> None:
 
 
 def require_denied(target: TargetTopic, branch: str, pinned: Collection[str], denied: Collection[str]) -> None:
-    """Raise TargetError if keys were erased since the restore into the topic began: it may have some of them.
+    """Raise TargetError if keys were erased since the restore began, because the topic may have some of them.
 
-    `branch`: that of the restore. `pinned`, `denied`: ids of requests then and now."""
+    `branch`: the branch of the restore. `pinned`, `denied`: ids of requests then and now."""
     if later := sorted(set(denied) - set(pinned)):
         raise TargetError(
             f"topic {target.topic} may have keys of {', '.join(later)}: requests to erase keys, approved after this "
@@ -196,7 +197,7 @@ def require_whole(target: TargetTopic) -> None:
 
 
 def require_configs(target: TargetTopic, mode: Mode) -> None:
-    """Raise TargetError for configs that would change or remove what is written (rules 3 and 4)."""
+    """Raise TargetError for configs that would change or remove restored records (rules 3 and 4)."""
     if target.config("message.timestamp.type") != "CreateTime":
         raise _refused(
             target, "message.timestamp.type", "the broker would replace the timestamps; CreateTime keeps them"

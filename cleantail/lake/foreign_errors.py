@@ -1,9 +1,9 @@
 """Readable texts for errors of disks, networks, Java and missing files.
 
-1. Messages of Spark, Arrow and Python may quote the key or value of a record. They end up in logs, Airflow's database
-   and alerts.
+1. Messages of Spark, Arrow and Python may quote the key or value of a record. Messages get into logs, Airflow's
+   database and alerts.
 2. So a message is repeated only if its exception is about files, hosts, plans or settings.
-3. For any other exception only the names are shown. CLEANTAIL_DEBUG=1 shows the stack.
+3. For any other exception only the names of the exceptions are shown. CLEANTAIL_DEBUG=1 shows the stack.
 4. For a catalog that cannot be reached, the text gives the cause: refused, host, login, missing. The driver's own text
    is dropped, because it may contain the address with a password.
 """
@@ -43,7 +43,7 @@ _KINDS = (
     (NOT_THERE, {"NoSuchNamespaceError", "NoSuchWarehouseError", "NoSuchTableError"}),
     (NO_CATALOG, {"JSONDecodeError", "ValidationError"}),
 )
-"""Names of exception classes of sockets, requests, urllib3 and PyIceberg. The first that occurs decides."""
+"""Names of exception classes of sockets, requests, urllib3 and PyIceberg. The first match decides."""
 _TEXTS = (
     (UNKNOWN_HOST, "could not translate host name|Name or service not known|Failed to resolve|nodename nor servname"),
     (
@@ -58,7 +58,7 @@ _TEXTS = (
     (NOT_A_DATABASE, "file is not a database|malformed"),
     (CATALOG_DISK_FULL, "No space left on device|database or disk is full"),
 )
-"""Texts of libpq, MySQL, SQLite and REST answers, used if no class decides."""
+"""Texts of libpq, MySQL, SQLite and REST answers, used if no class matches."""
 
 
 def cause(error: BaseException) -> str:
@@ -98,11 +98,11 @@ def _chain(error: BaseException) -> Iterator[BaseException]:
 
 
 DEBUG_VARIABLE = "CLEANTAIL_DEBUG"
-"""If set in the environment, errors from outside keep their stack, with messages that may quote records."""
+"""Environment variable. If set, errors from outside keep their stack, with messages that may quote records."""
 _FOREIGN = ("py4j.", "pyspark.", "pyiceberg.", "pyarrow.", "sqlalchemy.", "botocore.", "requests.", "urllib3.")
 _QUOTING = ("pyspark.", "pyarrow.")
 _OF_PLANS = ("AnalysisException", "IllegalArgumentException", "ParseException", "UnsupportedOperationException")
-"""PySpark's exceptions that are raised before a record is read."""
+"""PySpark's exceptions that occur before a record is read."""
 _OF_FILES = (
     "java.io.",
     "java.net.",
@@ -126,19 +126,19 @@ _OF_DRIVER = (
 )
 _JAVA = r"([a-z]\w*(?:\.\w+)*\.[A-Z][\w$]*)"
 _CONDITION = r"\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] "
-"""Spark's name of an error, which begins the message."""
+"""Matches Spark's name of an error, at the beginning of the message."""
 _OF_JAVA = re.compile(rf"{_JAVA}(?:: {_CONDITION})?")
 _OF_TASK = re.compile(rf"\(TID \d+\) \([^)]*\): (?:{_JAVA}(?:: {_CONDITION})?)?")
 """Matches `Job aborted …: Lost task 0.0 in stage 1.0 (TID 2) (host executor 1): java.io.IOException: …`."""
 _OF_PYTHON = re.compile(r"^(?:\w+\.)*([A-Za-z]\w*(?:Error|Exception))(?=:|$)", re.MULTILINE)
-"""The last line of a Python worker's stack begins with the exception's name."""
+"""Matches the exception's name at the beginning of the last line of a Python worker's stack."""
 _CHARS = 500
 _FILE_ERROR = re.compile(
     r"^(?:FileNotFound|Permission|IsADirectory|NotADirectory|OS)Error: \[Errno \d+\] .*$", re.MULTILINE
 )
-"""Python's message about a file, which contains its name."""
+"""Matches Python's message about a file, with the file's name."""
 _CUT_FILE = re.compile(r"java\.lang\.RuntimeException: (\S+) is not a Parquet file\b")
-"""Parquet's message about a file without its last bytes."""
+"""Matches Parquet's message about a file without its last bytes."""
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
 FULL_DISK = (
     "a disk is full (No space left on device): free space on the disk of CLEANTAIL_HOME, the warehouse or "
@@ -152,7 +152,7 @@ def shows_stacks() -> bool:
 
 
 def explained(error: Exception) -> CleantailError | None:
-    """Return the error as a Cleantail error. None if it is a defect of Cleantail: then the stack is needed."""
+    """Return the error as a Cleantail error. None for a defect of Cleantail, which needs the stack."""
     if shows_stacks():
         return None
     if _FULL.search(_whole_text(error)):
@@ -170,10 +170,10 @@ def explained(error: Exception) -> CleantailError | None:
 
 
 def stack_of(error: BaseException) -> str:
-    """Return the frames of an error and its causes, with exception names and without their messages.
+    """Return the frames of an error and its causes, with the names of exceptions and without their messages.
 
-    A message may quote a record; those of Cleantail's own errors are kept. The exception that was raised first comes
-    first, as Python prints them.
+    A message may quote a record. Only messages of Cleantail's own errors are kept. The exception that was raised first
+    is printed first, as Python does.
     """
     chain: list[BaseException] = []
     last: BaseException | None = error
@@ -206,7 +206,7 @@ def _os_text(error: OSError) -> str:
 def _text(error: Exception) -> str:
     """Return the part of an error that may be shown.
 
-    For a Java exception this is its own message, not the name of the Python call that received it.
+    For a Java exception, returns its own message instead of the name of the Python call that received it.
     """
     java = getattr(error, "java_exception", None)
     if java is not None:
@@ -220,7 +220,7 @@ def _text(error: Exception) -> str:
 
 
 def _of_file(text: str) -> str | None:
-    """Return the message about a file that could not be read. None if another reason is given."""
+    """Return the message about a file that could not be read. None if the error has another reason."""
     if cut := _CUT_FILE.search(text):
         return f"{cut[1][:_CHARS]} is not a Parquet file, or its end is missing"
     found = _FILE_ERROR.search(text)
@@ -230,7 +230,7 @@ def _of_file(text: str) -> str | None:
 def _java_text(text: str) -> str:
     """Return the part of a Java exception that may be shown. `text`: class and message, as Java prints them.
 
-    If a task of Spark failed, the exception in the task counts. Record data can only be in what follows its name.
+    If a task of Spark failed, the exception in the task counts. Record data can only follow the exception's name.
     """
     task, alone = _OF_TASK.search(text), _OF_JAVA.match(text)
     kept = str(task[1]).startswith(_OF_FILES) if task else bool(alone and alone[1].startswith(_OF_DRIVER))

@@ -1,8 +1,8 @@
 """Adapter: find deletes that `mend` or `convert-deletes` must replace, through PyIceberg. Changes nothing.
 
-`mend`: deletion vectors that make a table unreadable, or will:
+`mend`: deletion vectors that make a table unreadable, now or later:
 
-1. A data file has two: a writer added a vector without removing the existing one.
+1. A data file has two vectors: a writer added a vector without removing the existing one.
 2. A vector is older than a registration of its file: after a delete, a sink has committed the file once more.
 3. A vector is not in a Puffin file. Spark reads it by its place, PyIceberg does not.
 4. The data file of a vector is no longer in the table. This does no harm until a sink commits that file again, which is
@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class DamagedVectors:
-    """The damaged vectors: data file -> why no engine reads the table, and vectors of data files no longer in the
-    table.
+    """The damaged vectors. `unreadable`: data file -> why no engine reads the table. `gone`: data files that have a
+    vector but are no longer in the table.
     """
 
     unreadable: dict[str, str]
@@ -54,7 +54,7 @@ class DamagedVectors:
 def damaged_vectors(table: Table) -> DamagedVectors:
     """Return the damaged deletion vectors of the table's current snapshot.
 
-    Deletes that do not belong to a single data file are skipped.
+    Skips deletes that do not belong to a single data file.
     """
     snapshot = table.current_snapshot()
     manifests = manifests_of(table, snapshot) if snapshot else []
@@ -75,7 +75,7 @@ def damaged_vectors(table: Table) -> DamagedVectors:
 
 
 def _problem(vectors: list[DeleteFile], sequence_number: int) -> str:
-    """Return the problem of a data file's vectors. Empty if they have none."""
+    """Return the problem of a data file's vectors. Empty without a problem."""
     try:
         require_readable(vectors, sequence_number)
     except TableError as e:
@@ -115,7 +115,8 @@ def require_parquet_files(table: Table) -> None:
 
 
 def require_own_deletes(table: Table) -> None:
-    """Raise TableError if the current snapshot has deletes that a round could not replace. The error names a fix."""
+    """Raise TableError if the current snapshot has deletes that a round could not replace. The error names the
+    remedy."""
     snapshot = table.current_snapshot()
     for manifest in manifests_of(table, snapshot) if snapshot else ():
         if content_of(manifest) == DELETES:

@@ -1,10 +1,10 @@
-"""What a published round changes in the state of a log. Pure.
+"""Change the state of a log after a published round. Pure.
 
 1. A compaction moves the checkpoint to its end, in the commit that changes the data (semantics.md 1.4, 3.2).
 2. An expiry removes due tombstones (cleantail.log.horizons). It changes the ledger, but not the checkpoint.
 3. A reconciliation removes keys that are gone at the source. It changes neither checkpoint nor ledger.
-4. An erasure removes every record of erased keys, also above the checkpoint. It changes neither checkpoint nor ledger.
-5. A compaction lifts any quarantine of its log. Other rounds, and one that only moves the log start, lift only a
+4. An erasure removes every record of erased keys, even above the checkpoint. It changes neither checkpoint nor ledger.
+5. A compaction lifts any quarantine of its log. Other rounds, and rounds that only move the log start, lift only a
    quarantine of their own kind. They prove nothing about records that another check blocked.
 """
 
@@ -33,8 +33,8 @@ def after_round(
 ) -> PartitionState:
     """Return the state after a compaction, or after a round that only moved the log start.
 
-    If records were removed for `retention`, the log start was moved for good. `sequence_number` is that of the snapshot
-    which the round read.
+    If records were removed for `retention`, the log start has moved for good. `sequence_number`: of the snapshot that
+    the round read.
     """
     return PartitionState(
         checkpoint=work.end_offset,
@@ -66,9 +66,9 @@ def proof_due(proven_ms: int | None, now_ms: int, interval_ms: int) -> bool:
 def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, int, int]]:
     """Return the spans in which a round searches for late tombstones (semantics.md 3.5).
 
-    Each is (from, to, sequence number), `to` exclusive. The sequence number is that of the snapshot that the last round
-    over the span had read. A tombstone in a file with a higher one has no horizon yet, although the ledger reaches
-    beyond its offset.
+    Each is (from, to, sequence number), `to` exclusive. The last round over the span read the snapshot with this
+    sequence number. A tombstone in a file with a higher number has no horizon yet, although the ledger reaches beyond
+    its offset.
     """
     low, spans = work.first_dirty_offset, []
     for round_end, sequence_number in _rounds_before(state):
@@ -82,7 +82,7 @@ def late_spans(work: PartitionWork, state: PartitionState) -> list[tuple[int, in
 def _rounds_before(state: PartitionState) -> list[tuple[int, int]]:
     """Return the last round over each span below the ledger's end, as (end offset, sequence number); ends ascend.
 
-    The last round ended at the checkpoint, and earlier ones may have gone further. If the checkpoint was lost, the last
+    The last round ended at the checkpoint. Earlier rounds may have ended later. If the checkpoint was lost, the last
     known sequence number counts up to the ledger's end.
     """
     last = [] if state.checkpoint is None else [(state.checkpoint, state.known_sequence_number)]
@@ -107,7 +107,7 @@ def after_expiry(state: PartitionState, measure: LogMeasure, now_ms: int) -> Par
 
 
 def after_reconciliation(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
-    """Return the state after a reconciliation: how far the keys were compared."""
+    """Return the state after a reconciliation: only the end of the comparison changes."""
     return replace(
         state,
         reconciled=Reconciled(work.end_offset, now_ms),
@@ -117,9 +117,9 @@ def after_reconciliation(state: PartitionState, work: PartitionWork, now_ms: int
 
 
 def after_erasure(state: PartitionState, work: PartitionWork, now_ms: int) -> PartitionState:
-    """Return the state after an erasure, which may remove the log's last records: the state keeps where the log ended.
+    """Return the state after an erasure. It stores the log end, because an erasure may remove the log's last records.
 
-    The ledger may count tombstones that it removed, until the next expiry.
+    Until the next expiry, the ledger may count tombstones that the erasure removed.
     """
     return replace(
         state,

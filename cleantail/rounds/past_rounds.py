@@ -1,10 +1,9 @@
-"""The rounds of a topic from the evidence table: what each dropped, what its checks observed, what happened to it.
-Pure.
+"""The rounds of a topic from the evidence table: dropped records, results of checks, and outcomes. Pure.
 
 1. A check writes a row for each log. A round that is checked again counts as another round.
-2. What happens to a log that passed is a later row, and belongs to the log's last check.
-3. A rollback's row names the rounds that it undid: the published ones that were checked before it.
-4. Old rows become one row a day (`day_rows`), from which every counter has the same value. So counters never fall.
+2. The outcome of a log that passed is a later row, and belongs to the log's last check.
+3. A rollback's row names the rounds that it undid: published rounds that were checked before it.
+4. Old rows become one row a day (`day_rows`). Every counter keeps its value, so counters never fall.
 """
 
 from __future__ import annotations
@@ -37,30 +36,31 @@ from cleantail.rounds.evidence_row import (
 )
 
 CHECKED = "checked"
-"""Outcome of a log that passed its check. Whether it is published is not known yet."""
+"""Outcome of a log that passed its check and is neither published nor dropped yet."""
 HELD_BACK = "held_back"
-"""Outcome of a log whose check failed, or that shares files with such a log. It is final."""
+"""Final outcome of a log whose check failed, or that shares files with such a log."""
 PUBLISHED = "published"
 REJECTED = "rejected"
-"""A user rejected it, or no user approved it in time."""
+"""Outcome after a user rejected the round, or no user approved it in time."""
 WITHDRAWN = "withdrawn"
-"""Dropped unpublished: no user could be asked for approval, or the table changed meanwhile."""
+"""Outcome of a round that was dropped because no approval could be requested, or because the table changed."""
 UNDONE = "undone"
-"""Published, and undone by a later rollback. No row of a log has it: the rollback's own row names its rounds."""
+"""Published, and undone by a later rollback. No row of a log has this outcome: the row of the rollback names its
+rounds."""
 OUTCOMES = (HELD_BACK, CHECKED, UNDONE, PUBLISHED, REJECTED, WITHDRAWN)
-"""The most urgent first: that outcome of a log counts for its round."""
+"""Outcomes, the most urgent first. A round has the most urgent outcome of its logs."""
 CHECKS = (CHECKED, HELD_BACK)
-"""Outcomes that a check writes. The others are of a log that was checked before."""
+"""Outcomes that a check writes. All other outcomes follow a check."""
 GAP = "gap"
-"""Kind of the row of offsets that Kafka no longer had when they were to be read. It belongs to no round."""
+"""Kind of a row about offsets that Kafka deleted before they were read. The row belongs to no round."""
 ERASED_BESIDE = "erased_beside"
-"""Kind of the row of an erasure in a side table: one commit, which no round made. It belongs to no log."""
+"""Kind of a row about an erasure in a side table: one commit, which no round made. The row belongs to no log."""
 UNDID = "undid "
 """Beginning of the name of a rollback. The names of its rounds follow."""
 DAY = "day "
-"""Beginning of the name of a row that stands for all rounds of one day. The day and their outcome follow."""
+"""Beginning of the name of a row for all rounds of one day. The day and their outcome follow."""
 OF_DAYS = (*ROUNDS, RECLAIM)
-"""The kinds of the rows that become a row a day. All others are rare, and stay."""
+"""The kinds of rows that are merged into one row a day. Rows of other kinds are rare, and stay."""
 NOTES = 10
 """Number of different notes that a row of a day keeps."""
 DAY_MS = 86_400_000
@@ -68,8 +68,8 @@ DAY_MS = 86_400_000
 
 @dataclass(frozen=True, slots=True)
 class LogRound:
-    """One log in one round: its dirty offsets, its records, what would be dropped by reason, the verdict, and the
-    outcome (one of OUTCOMES). `note` says who decided, and why."""
+    """One log in one round: its dirty offsets, its records, the dropped records by reason, the verdict, and the outcome
+    (one of OUTCOMES). `note`: the user who decided, and the reason."""
 
     partition: int
     first_dirty_offset: int
@@ -87,9 +87,9 @@ class LogRound:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One checked round: its clock (`now_ms`), when it was checked, and its logs.
+    """One checked round: its clock (`now_ms`), the time of its check, and its logs.
 
-    The kind is compact, expire, reconcile, erase, or rollback, which is a decision and not a round.
+    The kind is compact, expire, reconcile or erase. A rollback is stored in the same form, with the kind rollback.
     """
 
     name: str
@@ -109,17 +109,18 @@ class Round:
 
     @property
     def deleted(self) -> dict[str, int]:
-        """Return the records dropped from published logs, by reason, without those that a rollback has restored."""
+        """Return the number of records dropped from published logs, by reason, without logs that a rollback has
+        undone."""
         return self._deleted(PUBLISHED)
 
     @property
     def would_drop(self) -> dict[str, int]:
-        """Return the records that are dropped, by reason, if the logs that passed are published."""
+        """Return the number of records that a publish of the passed logs would drop, by reason."""
         return self._deleted(CHECKED)
 
     @property
     def put_back(self) -> dict[str, int]:
-        """Return the records that were dropped, by reason, and that a rollback has restored."""
+        """Return the number of dropped records that a rollback has restored, by reason."""
         return self._deleted(UNDONE)
 
     def _deleted(self, outcome: str) -> dict[str, int]:
@@ -140,12 +141,12 @@ class Round:
 
     @property
     def published(self) -> bool:
-        """Return whether any of it is on `main`."""
+        """Return whether any log of the round is published."""
         return self._any(PUBLISHED)
 
     @property
     def open(self) -> bool:
-        """Return whether logs that passed are neither published nor dropped yet."""
+        """Return whether a log that passed is neither published nor dropped yet."""
         return self._any(CHECKED)
 
     @property
@@ -162,18 +163,18 @@ class Round:
 
     @property
     def duration_ms(self) -> int | None:
-        """Return the time from its begin to the end of its check, by the wall clock; None if the begin is unknown."""
+        """Return the ms from the beginning of the round to the end of its check, by the wall clock. None if unknown."""
         began_ms = self.work.began_ms
         return None if began_ms is None else max(self.checked_at_ms - began_ms, 0)
 
     @property
     def note(self) -> str:
-        """Return the first note of its logs: who decided, and why."""
+        """Return the first note of the logs: the user who decided, and the reason."""
         return next((log.note for log in self.logs if log.note), "")
 
     @property
     def unanswered(self) -> bool:
-        """Return whether it was dropped because no user answered in time."""
+        """Return whether the round was dropped because no user answered in time."""
         return self.note == NOT_APPROVED
 
     @property
@@ -186,7 +187,7 @@ class Round:
 
     @property
     def checks_text(self) -> str:
-        """Return how many checks passed, and on how many partitions."""
+        """Return the numbers of passed checks and of partitions as text."""
         return checks_text(len(self.checks) - len(self.failures), len(self.checks), len(self.logs))
 
     @property
@@ -237,11 +238,11 @@ def rounds_of(evidence: Iterable[EvidenceRow]) -> list[Round]:
 
 
 def with_undone(rounds: Iterable[Round], undone: Iterable[tuple[int, Collection[str]]]) -> list[Round]:
-    """Return the rounds in their order, with what rollbacks undid. `undone` has (Unix ms, names of rounds) of each
+    """Return the rounds in their order, with undone rounds marked. `undone`: (Unix ms, names of rounds) of each
     rollback.
 
-    A later round may have the name of an undone one, because a name is a clock and a sequence number. So only rounds
-    that were checked before the rollback count.
+    A later round may have the same name as an undone round, because a name is a clock and a sequence number. So only
+    rounds that were checked before the rollback count.
     """
     times = [(at_ms, frozenset(names)) for at_ms, names in undone]
     return [
@@ -273,7 +274,7 @@ def _log_round(row: EvidenceRow) -> LogRound:
 
 
 def undone_or_open(rows: Iterable[EvidenceRow]) -> set[str]:
-    """Return the names of rounds that keep their rows: those that a rollback names, and those without an outcome."""
+    """Return the names of rounds that keep their rows: rounds that a rollback names, and rounds without an outcome."""
     rows = list(rows)
     undone = {name for row in rows if row["kind"] == ROLLBACK for name in row["round"].removeprefix(UNDID).split(", ")}
     ended = {_log_of(row) for row in rows if outcome_of(row) != CHECKED}
@@ -283,7 +284,7 @@ def undone_or_open(rows: Iterable[EvidenceRow]) -> set[str]:
 def day_rows(rows: Iterable[EvidenceRow]) -> list[EvidenceRow]:
     """Return one row for each day, kind, log and outcome of these rows of a topic. All rounds have an outcome.
 
-    It has the sums of its rounds, their failed checks, and NOTES of their notes.
+    Each has the sums of its rounds, their failed checks, and at most NOTES of their notes.
     """
     ordered = sorted(rows, key=lambda row: row["checked_at_ms"])
     ended = {_log_of(row): outcome_of(row) for row in ordered if outcome_of(row) != CHECKED}
@@ -299,7 +300,7 @@ def _log_of(row: EvidenceRow) -> tuple[str, str, int]:
 
 
 def _day_row(day: int, outcome: str, rows: Sequence[EvidenceRow]) -> EvidenceRow:
-    """Return the row of a day. A check's row adds only its failed checks if its round has an outcome."""
+    """Return the row of a day. If a round has an outcome, the row of its check adds only failed checks."""
     ends = [row for row in rows if outcome_of(row) != CHECKED]
     deleted: Counter[str] = sum((Counter(deleted_of(row)) for row in ends), Counter())
     saved = [saved_bytes for row in ends if (saved_bytes := row.get("saved_bytes")) is not None]

@@ -1,9 +1,9 @@
 """Cache of the metadata of many tables, for the page and for scrapes. Tables are read in parallel, in the background.
 
-1. A table's metadata never changes under one location. So a read stays valid until the catalog names another location.
-2. A call waits for a limited time. For a table that was not read by then it returns the previous read, else None.
-3. The cache keeps a summary of each table, in memory and on disk (`KeptTexts`), and the whole of a few tables.
-4. A data file never changes. `EvidenceTotals` therefore reads each data file of the evidence table once.
+1. Metadata at one location never change. So a read stays valid until the catalog names another location.
+2. A call waits for a limited time. For a table that was not read in this time, it returns the previous read, else None.
+3. The cache keeps a summary of each table, in memory and on disk (`KeptTexts`), and a few whole tables.
+4. A data file never changes. So `EvidenceTotals` reads each data file of the evidence table once.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ if TYPE_CHECKING:
 
 ERRORS_LIVE_S = 10.0
 UNLISTED_LIVE_S = 10.0
-"""How many seconds a read stays valid if the catalog does not list the locations of its tables' metadata."""
+"""Seconds for which a read stays valid if the catalog does not list the locations of its tables' metadata."""
 
 
 class Read(Protocol):
@@ -67,7 +67,7 @@ class Read(Protocol):
 
 R = TypeVar("R", bound=Read)
 REST_S = 2.0
-"""Longest time that a background read waits for a request that renders a page."""
+"""Maximum number of seconds that a background read waits for a request that renders a page."""
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class _Entry(Generic[R]):
 
 
 class TableReads(Generic[R]):
-    """Keeps the newest read of each table; at most `most` tables if given."""
+    """Keeps the newest read of each table, of at most `most` tables if given."""
 
     def __init__(
         self,
@@ -92,8 +92,8 @@ class TableReads(Generic[R]):
         clock: Callable[[], float],
         most: int | None = None,
     ) -> None:
-        """`read` gets a topic and the location of its metadata, "" if the catalog lists none. `failed` makes the
-        result of a read that raised, from its `error`."""
+        """`read`: called with a topic and the location of its metadata, "" if the catalog lists none. `failed`: makes
+        the result of a failed read, from its `error`."""
         self._read, self._failed, self._pool, self._clock, self._most = read, failed, pool, clock, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry[R]] = {}
@@ -103,9 +103,9 @@ class TableReads(Generic[R]):
     def of(
         self, topics: Iterable[Topic], key_of: Callable[[Topic], tuple[str, str]], within_s: float
     ) -> dict[str, R | None]:
-        """Return topic name -> what was read, by the key (policy, location) of each topic.
+        """Return topic name -> result of the read with the topic's key (policy, location).
 
-        A read that takes longer than `within_s` is replaced by the previous one, or None.
+        If a read takes longer than `within_s`, returns the previous result, or None.
         """
         keys = [(topic, *key_of(topic)) for topic in topics]
         with self.at_rest(), self._lock:  # otherwise the first read would delay the start of the others
@@ -120,7 +120,7 @@ class TableReads(Generic[R]):
 
     @contextmanager
     def at_rest(self) -> Iterator[None]:
-        """Begin no read during the block. Reads would compete with it for the one interpreter."""
+        """Begin no read during the block, because reads would compete with it for the one interpreter."""
         self._rest(1)
         try:
             yield
@@ -136,7 +136,7 @@ class TableReads(Generic[R]):
                 self._may_read.set()
 
     def _current(self, topic: Topic, policy: str, location: str) -> _Entry[R]:
-        """Return the read of a table at this location; begin it if necessary. The lock is held."""
+        """Return the read of a table at this location. Begins the read if necessary. The caller holds the lock."""
         entry = self._entries.pop(topic.topic, None)
         if entry is None or (entry.policy, entry.location) != (policy, location) or self._is_stale(entry):
             before = entry if entry is not None and entry.policy == policy else None
@@ -148,7 +148,7 @@ class TableReads(Generic[R]):
         return entry
 
     def _is_stale(self, entry: _Entry[R]) -> bool:
-        """Return whether to read again: after errors, and if the catalog lists no locations, after a while."""
+        """Return whether to read again: after an error, or after UNLISTED_LIVE_S if the catalog lists no locations."""
         if not entry.read.done():
             return False
         done = entry.read.result()
@@ -159,7 +159,7 @@ class TableReads(Generic[R]):
         self._may_read.wait(REST_S)
         try:
             return self._read(topic, location)
-        except Exception as e:  # one table that cannot be read never hides the others
+        except Exception as e:  # an unreadable table must not hide the others
             return self._failed(error=error_text(e))
 
 
@@ -185,7 +185,7 @@ COLUMNS = [
 
 
 class EvidenceTotals:
-    """Keeps the counters of one evidence table. Thread-safe; does one read at a time."""
+    """Keeps the counters of one evidence table. Thread-safe. Runs one read at a time."""
 
     def __init__(self, load: Callable[[], Table | None], clock: Callable[[], float] = time.monotonic) -> None:
         self._load = load
@@ -200,8 +200,8 @@ class EvidenceTotals:
     def current(self, location: str, within_s: float) -> Totals | None:
         """Return the totals of the table whose metadata is at `location`.
 
-        If the read takes longer than `within_s`, return the previous totals, or None. Half a read would look like
-        counters that fall.
+        If the read takes longer than `within_s`, returns the previous totals, or None. Half a read would look like
+        falling counters.
         """
         with self._lock:
             if self._read is None or self._is_stale(location, *self._read):
@@ -232,7 +232,8 @@ class EvidenceTotals:
 
 
 def _data_files(table: Table, earlier: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
-    """Return manifest -> its live data files. A manifest never changes, so one of `earlier` is not opened again."""
+    """Return manifest -> its live data files. A manifest never changes, so manifests of `earlier` are not opened
+    again."""
     snapshot = table.current_snapshot()
     manifests = snapshot.manifests(table.io) if snapshot else []
     return {m.manifest_path: earlier.get(m.manifest_path) or _entries(table, m) for m in manifests}
@@ -263,9 +264,9 @@ FOLDER, FILE = "page", "summaries.db"
 READERS, READERS_OF_WHOLE = 4, 2
 LOCATIONS_LIVE_S = 2.0
 MOST_WHOLE = 16
-"""Number of tables that are kept as a whole."""
+"""Maximum number of whole tables in the cache."""
 MOST_EVIDENCE = 64
-"""Number of topics whose rounds are kept."""
+"""Maximum number of topics with rounds in the cache."""
 
 Seen = TypeVar("Seen", ObservedTable, TableSummary)
 
@@ -308,7 +309,7 @@ class MetadataCache:
     def with_namespaces(self, topics: Sequence[Topic], seen: Mapping[str, Seen | None]) -> dict[str, Seen | None]:
         """Return the tables with the topics' current readers and releases, which change without a commit to the table.
 
-        Each namespace is read once. A broken reader's position makes its topic unreadable, because runs of the topic
+        Reads each namespace once. A broken position of a reader makes its topic unreadable, because runs of the topic
         fail too.
         """
         now: dict[str, Seen | None] = dict(seen)
@@ -329,7 +330,8 @@ class MetadataCache:
         return now
 
     def last_look_ms(self, topic: Topic, position: ReadPosition | None) -> int:
-        """Return when (Unix ms) the table last had all of its topic in Kafka, by with_namespaces (0: unknown)."""
+        """Return the time (Unix ms) at which the table last had all of its topic in Kafka, by with_namespaces (0:
+        unknown)."""
         of_kafka = position if isinstance(position, SourcePosition) else None
         return look_in(self._properties.get(topic.own_namespace, {}), topic, of_kafka)
 
@@ -352,7 +354,8 @@ class MetadataCache:
     def erasures(self) -> dict[str, list[ErasureRequest]]:
         """Return topic -> its requests to erase keys, oldest first. Raises CleantailError if they cannot be read.
 
-        They are read after an event of one. A catalog that does not list its tables is asked after UNLISTED_LIVE_S."""
+        Reads them again after an event of a request. If the catalog does not list its tables, reads them again after
+        UNLISTED_LIVE_S."""
         name, locations = f"{self._platform.catalog.namespace}.{ERASURES}", self._current_locations()
         location, (known, asked_s, requests) = locations.get(name, ""), self._erasures
         is_current = location == known if locations else self._clock() - asked_s < UNLISTED_LIVE_S
@@ -373,7 +376,7 @@ class MetadataCache:
         return self._totals.current(self._current_locations().get(self._evidence_name, ""), within_s)
 
     def at_rest(self) -> AbstractContextManager[None]:
-        """Read no further table for its summary during the block."""
+        """Begin no read of a summary during the block."""
         return self._summaries.at_rest()
 
     @property
@@ -400,7 +403,7 @@ class MetadataCache:
             raise self._away[1].with_traceback(None)
         try:
             locations = metadata_locations(self._open(), self._platform)
-        except OutsideError as e:  # a page asks several times, and each answer may take the catalog's whole timeout
+        except OutsideError as e:  # a page calls this several times, and each call may take the catalog's whole timeout
             self._away = (self._clock(), e)
             raise
         self._locations, self._away = (self._clock(), locations), None
@@ -430,7 +433,7 @@ class MetadataCache:
             return summary  # the summary contains names of files, which may contain values
         key, text = f"{self._digest(topic)} {table.metadata_location}", SUMMARY_JSON.text(summary)
         self._kept.keep(topic.topic, key, text)
-        if not location:  # likely to be requested again soon, of the same metadata
+        if not location:  # likely to be requested again soon with the same metadata
             with self._kept_lock:
                 self._loaded[topic.topic] = (key, text)
         return summary

@@ -1,7 +1,7 @@
-"""Compares two policies of a topic on its real history: as configured, and as proposed.
+"""Compare two policies of a topic on its real history: as configured, and as proposed.
 
-The history comes from the table: which files were appended when, and what published rounds dropped. It goes back as far
-as the table's snapshots. Older files count as present from the start.
+The table has the history: appended files with their times, and the records that published rounds dropped. The history
+reaches as far back as the table's snapshots. Older files count as present from the start.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ if TYPE_CHECKING:
 
 
 DROPS_BY_ROUNDS = ("superseded", "copies", "invalid")
-"""Reasons for which a round's own rules drop records. Retention is known from the segments."""
+"""Reasons for which a round's own rules drop records. The segments show what retention drops."""
 
 
 def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> ReplayHistory | None:
     """Return the history of a table, None if it has no records.
 
-    `rounds` are those of the evidence. Rollbacks come from the table: a killed rollback may have no evidence.
+    `rounds`: rounds in the evidence. Rollbacks are read from the table, because a killed rollback may have no evidence.
     """
     chain = list(ancestry(table, table.current_snapshot()))[::-1]  # of main, oldest first
     if not chain:
@@ -66,8 +66,8 @@ def read_history(table: Table, rounds: Iterable[Round], now_ms: int) -> ReplayHi
 def observed_rounds(rounds: Iterable[Round]) -> list[ObservedRound]:
     """Return the published compactions by log, without undone ones.
 
-    The records of an undone round are back, and a later round drops them again. The time of a round is the real one, as
-    in snapshots.
+    The records of an undone round are back, and a later round drops them again. The time of a round is by the wall
+    clock, as in snapshots.
     """
     return [
         ObservedRound(
@@ -90,7 +90,7 @@ SET = Path("--set")
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """One side of a comparison. `due`: partitions that a run would compact now, exactly known from metadata."""
+    """One side of a comparison. `due`: partitions that a run would compact now, an exact value from metadata."""
 
     outcome: Outcome
     due: tuple[int, ...]
@@ -103,8 +103,8 @@ class Policy:
 class PolicyComparison:
     """Two policies of one topic. `changes` maps a key to (before, after).
 
-    Both sides are None if there is no history to replay, and `note` says why. `observed_rounds` counts the real
-    compactions of a log that were published within the history.
+    Without a history, both sides are None, and `note` has the reason. `observed_rounds`: number of real compactions of
+    a log that were published within the history.
     """
 
     topic: str
@@ -142,7 +142,7 @@ def _value(text: str) -> int | float | str:
 
 
 Counting = Callable[[Sequence[Any], str], Iterable[Any]]
-"""Returns the same items, and shows progress while they are read. The text is their noun."""
+"""Yields the same items and shows progress. The text is their noun."""
 
 
 def _uncounted(items: Sequence[Any], noun: str) -> Iterable[Any]:
@@ -171,11 +171,7 @@ def compare(before: Topic, after: Topic, now_ms: int, counting: Counting = _unco
     old, new = (
         _policy(
             topic,
-            parts_of(run_schedule_of(topic, before.platform.config_dir))[0],  # when assets are updated is unknown
-            history,
-            log_states(topic, facts, now_ms),
-            now_ms,
-            counting,
+            parts_of(run_schedule_of(topic, before.platform.config_dir))[0],  # times of updates of assets are unknown history, log_states(topic, facts, now_ms), now_ms, counting,
         )
         for topic in (before, after)
     )
@@ -221,9 +217,9 @@ def _rest(topic: Topic) -> dict[str, object]:
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationDifference:
-    """Topics of two configurations that changed in effect, new ones and removed ones, ordered by name.
+    """Topics of two configurations with another effective policy, new topics and removed topics, ordered by name.
 
-    `broken_in_base` and `broken` are errors in files of the base and of the proposal, whose topics are unknown.
+    `broken_in_base` and `broken`: errors in files of the base and of the proposal. Their topics are unknown.
     """
 
     changed: tuple[PolicyComparison, ...]
@@ -236,7 +232,7 @@ class ConfigurationDifference:
 def differences(
     base_dir: Path, config_dir: Path, platform: Platform, now_ms: int, counting: Counting = _uncounted
 ) -> ConfigurationDifference:
-    """Compare the topics of `config_dir` with those of `base_dir`. A broken file does not hide the others.
+    """Compare the topics of `config_dir` with the topics of `base_dir`. A broken file does not hide the others.
 
     Raises ConfigError if a directory does not exist.
     """
@@ -262,7 +258,7 @@ def _topics(config_dir: Path) -> tuple[dict[str, tuple[str, Topic]], dict[str, C
 
 
 def _compared(before: Topic, after: Topic, now_ms: int) -> PolicyComparison:
-    """Compare one topic. A table that cannot be read becomes a note; an unreachable catalog fails the whole command."""
+    """Compare one topic. An unreadable table becomes a note. An unreachable catalog fails the whole command."""
     try:
         return compare(before, after, now_ms)
     except OutsideError:

@@ -2,11 +2,11 @@
 
 `check_quality` checks a staged round, and publishes it at once if no approval is needed:
 1. It reads the units from the heads of the branches in the request. A branch is missing if an earlier attempt of the
-   task published the round and died before it reported that. The evidence has the check in that case.
+   task published the round and died before its report. In that case the evidence has the check.
 2. It checks the round (spark_jobs.round.check).
-3. It publishes the round in the running session, because another application costs more than the commit. It leaves a
-   round that waits for a person, or that a person has answered, to the task `publish`.
-4. If publishing fails, for any reason, the task `publish` tries again.
+3. It publishes the round in the running session, because another application costs more than the commit. A round with a
+   request for approval is left to the task `publish`.
+4. After any error of the publish, the task `publish` tries again.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ logger = logging.getLogger("cleantail.check")
 def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> CheckedRound:
     """Check the round. Publish it if the application `publishes` and no approval is needed.
 
-    The evidence and the table have the outcome. Raises ConflictError if a branch was dropped before any check."""
+    The outcome is in the evidence and the table. Raises ConflictError if a branch was dropped before any check."""
     try:
         units = [staged_unit(run.table.summary_of(branch).get(UNIT), branch) for branch in request.branches]
     except ConflictError:
@@ -75,7 +75,7 @@ def _checked_before(run: Run, request: CheckRequest) -> CheckedRound | None:
 
 
 def _publish(run: Run, checked: CheckedRound) -> None:
-    """Publish the round, or leave that to the task `publish`, which detects a commit of this attempt."""
+    """Publish the round. Only logs an error: the task `publish` tries again, and detects a commit of this attempt."""
     topic = run.table.topic
     try:
         if decided(topic, checked, read_answer(open_catalog(topic.platform), topic, checked.kind)) is None:
@@ -94,7 +94,7 @@ def publish_recorded(
 ) -> RoundResult:
     """Publish or reject the referenced round, by its evidence and its answer.
 
-    Raises HeldError, before a session starts, as answered_round does."""
+    Raises HeldError as answered_round does, before a session starts."""
     answered = answered_round(topic, reference, kind)
     checked = answered.checked
     if answered.answer is None and checked.kind == COMPACT and checked.red and topic.config.deletes:
@@ -103,14 +103,14 @@ def publish_recorded(
 
 
 def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
-    """Drop a rejected round; publish any other, unless an earlier attempt of the task has done so.
+    """Drop a rejected round. Publish any other round, unless an earlier attempt of the task did.
 
-    An approved round is published exactly as shown. A round without approval may be made again first."""
+    An approved round is published exactly as shown. A round that needs no approval may be made again first."""
     checked = answered.checked
     if isinstance(answered.answer, Rejection):
         return replace(set_aside(run.table, checked, answered.answer), red_before=tuple(checked.red))
     if answered.publication is not None and not answered.publication.published:
-        # no log passed: a second round would count each failure twice
+        # no log passed, and a second round would count each failure twice
         return _with_upkeep(run, checked, answered.publication)
     if published_as(run.table, checked) is None:
         require_open(checked, answered.evidence)
@@ -125,7 +125,7 @@ def publish_unasked(run: Run, checked: CheckedRound) -> RoundResult:
 
 
 def _with_upkeep(run: Run, checked: CheckedRound, result: RoundResult) -> RoundResult:
-    """Write back the checkpoints that lie outside their log. Adds the logs that failed the check to the result."""
+    """Correct checkpoints outside their log, and add the logs that failed the check to the result."""
     write_back(run.table, evaluate_topic(run.table.topic, now_ms=checked.now_ms))
     return replace(result, red_before=tuple(checked.red))
 

@@ -1,10 +1,10 @@
 """The endpoint /metrics: check the scraper's token or login, and return the metrics for Prometheus.
 
 The format is Prometheus' text, or OpenMetrics if the scraper accepts it. Each scrape computes the metrics from YAML and
-table metadata. The process stores no counters, so a restarted or second API server returns the same.
+table metadata. The process stores no counters, so a restarted or second API server returns the same values.
 
-A user of Airflow sees the topics that they may read. The bearer of the token in the API server's environment variable
-CLEANTAIL_METRICS_TOKEN sees all topics. This token gives access to the metrics only. It exists because Airflow's own
+Users of Airflow see the topics that they may read. The bearer of the token in the API server's environment variable
+CLEANTAIL_METRICS_TOKEN sees all topics. This token gives access only to the metrics. It exists because Airflow's own
 tokens expire after a day.
 """
 
@@ -79,7 +79,8 @@ SCRAPER = Depends(scraper)
 
 TABLES_WITHIN_S = 2.0
 EVIDENCE_WITHIN_S = 2.0
-"""Maximum wait of a scrape. Prometheus' default timeout is ten seconds. Values that are not read by then are absent."""
+"""Maximum wait of a scrape for the evidence. Values that are not read in this time are absent. Prometheus' default
+timeout is ten seconds."""
 DOWN = (State.BROKEN, State.UNREADABLE)
 
 
@@ -92,7 +93,7 @@ def samples_of(
 ) -> list[Sample]:
     """Return the samples of the topics that the scraper may read.
 
-    `approval_tasks` and `dags` are as for the page. If the catalog cannot be reached, all topics are down.
+    `approval_tasks` and `dags`: as for the page. If the catalog cannot be reached, all topics are down.
     """
     files = {name: topic for name, (_, topic) in content.configured.topics.items() if name in readable}
     topics = {name: topic for name, topic in files.items() if isinstance(topic, Topic)}
@@ -106,7 +107,7 @@ def samples_of(
     gauges = chain.from_iterable(_of_topic(topics[name], tables[name] or TableSummary(), now_ms) for name in read)
     lags = content.lags(topics.values(), tables, now_ms)
     behind = chain.from_iterable(lag_samples(n, lag, now_ms) for n, lag in lags.items() if not isinstance(lag, str))
-    # a deadline passes too while a topic's file is broken
+    # a deadline passes even while a topic's file is broken
     requests = content.erasures() if files else {}
     erasures = chain.from_iterable(erasure_samples(name, requests.get(name, ()), now_ms) for name in files)
     # a DAG has no sample before its first run has ended
@@ -126,7 +127,7 @@ def _of_topic(topic: Topic, table: TableSummary, now_ms: int) -> Iterator[Sample
 
 
 def _of_states(states: dict[str, State]) -> Iterator[Sample]:
-    """Yield a sample for every state: a state without topics is 0, not absent."""
+    """Yield a sample for every state. A state without topics has the value 0."""
     counted = Counter(states.values())
     yield from (Sample(TOPICS, (state.value,), counted[state]) for state in State)
     yield from (Sample(UP, (n,), int(s not in DOWN)) for n, s in states.items() if s is not State.READING)

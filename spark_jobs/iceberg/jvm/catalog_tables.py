@@ -1,7 +1,7 @@
-"""Create tables with Iceberg's own catalog, the one behind the session's catalog of Spark.
+"""Create tables with Iceberg's own catalog, which the session's catalog of Spark uses.
 
-A table is created in one commit, with its partitions, its order and its properties. Spark's statements need two
-commits. A process that is killed between them leaves a table without an order.
+One commit creates a table with its partitions, its order and its properties. Spark's statements need two commits, and a
+process that is killed between them leaves a table without an order.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SPARK_UTIL = f"{ICEBERG}.spark.Spark3Util"
 
 @dataclass(frozen=True, slots=True)
 class NewTable:
-    """Describes a table to create. `columns`: as in Spark's statements. The table is partitioned by the values of one
-    of them, and the records of a file are in the order of another."""
+    """Describes a table to create. `columns`: as in Spark's statements. The values of one column partition the table.
+    The records of a file are in the order of another column."""
 
     columns: str
     partitioned_by: str
@@ -44,13 +44,13 @@ class CatalogTable:
     def namespace_exists(self) -> bool:
         """Return whether the catalog has the table's namespace.
 
-        Needed before `create`: some catalogs create a table in a missing namespace. Those that refuse it (Glue,
-        servers of REST catalogs) raise different errors.
+        Call this before `create`: some catalogs create a table in a missing namespace. Others (Glue, servers of REST
+        catalogs) refuse it with different errors.
         """
         return bool(self._catalog().namespaceExists(self._identifier().namespace()))
 
     def create(self, new: NewTable) -> bool:
-        """Create the table. Return False if another process has just created one of that name.
+        """Create the table. Return False if another process has just created a table of that name.
 
         The namespace must exist. Raises Py4JJavaError if the catalog refuses the table.
         """

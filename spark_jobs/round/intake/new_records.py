@@ -1,9 +1,9 @@
 """Compare the new records of an ingestion with the table before they are appended.
 
-1. New records are data files that no reader sees yet. The files' metadata shows which offsets the table may share. If
-   the new records only follow the table's, no record is read.
-2. Records that a round has hidden are compared too, as long as their data files exist (semantics.md 3.5). If a topic
-   was recreated, the table's records at its first offsets were mostly superseded long ago.
+1. New records are in data files that no reader sees yet. The files' metadata shows which offsets the table may share.
+   If all new offsets are above the table's, no record is read.
+2. Records that a round has hidden are compared too, as long as their data files exist (semantics.md 3.5). This detects
+   a recreated topic, because most records at the first offsets were superseded long ago.
 3. A record that a topic's table cannot hold goes to a side table and is counted (`cleantail.unholdable.policy`).
 """
 
@@ -45,11 +45,10 @@ SAME = ["partition", "offset", "timestamp_ms", "reason"]
 
 
 def leave_out(table: TopicTable, unheld: DataFrame, denylist: Denylist, now_ms: int) -> tuple[LeftOut, ...]:
-    """Copy these records to the side table, if that is the policy, and return their counts. Those of erased keys go
-    nowhere.
+    """Copy these records to the side table, if that is the policy, and return their counts.
 
-    This precedes the commit that advances the position. After a crash in between, the next ingestion finds them again
-    and copies only those that the side table lacks.
+    Records of erased keys are only counted. The copy precedes the commit that advances the position. After a crash in
+    between, the next ingestion finds the records again, and copies only records that the side table lacks.
     """
     unheld, behind = denylist.without_erased(unheld)
     policy = table.topic.config.cleantail_unholdable_policy
@@ -75,13 +74,13 @@ def leave_out(table: TopicTable, unheld: DataFrame, denylist: Denylist, now_ms: 
 def record_gaps(table: TopicTable, entries: Sequence[Gap | LeftOut]) -> None:
     """Append entries that the evidence lacks: offsets missing from Kafka, and records that the table cannot hold.
 
-    The table's properties have them since their commit, so a crash after it loses no row."""
+    The same commit has written the entries into the table's properties, so a crash after it loses no row."""
     columns = ("partition", "first_dirty_offset", "end_offset", "note")
     append_once(table, [_row(entry) for entry in entries], identified_by=columns)
 
 
 def record_left_out(table: TopicTable) -> None:
-    """Append the left out records in the table's properties that the evidence lacks."""
+    """Append to the evidence the missing entries of records that were left out, from the table's properties."""
     record_gaps(table, left_out_of(texts(table.load().properties()), table.name))
 
 
@@ -106,8 +105,10 @@ def _row(entry: Gap | LeftOut) -> EvidenceRow:
 def require_one_record_an_offset(
     table: TopicTable, branch: str, records: NewRecords, files: list[Path], encoding: str, limits: InputLimits
 ) -> Ranges:
-    """Raise ContradictionError, with the records' files, if two records at one offset differ: new ones, or the
-    table's. Return the ranges of offsets that the table's files share with the new ones."""
+    """Raise ContradictionError, with the records' files, if two records at one offset differ.
+
+    Compares new records with each other and with the table's. Returns the offset ranges that the table's files share
+    with the new records."""
     contradictions, overlaps = contradictions_of(table, branch, records)
     if contradictions:
         first = contradictions[0]
@@ -119,7 +120,7 @@ def require_one_record_an_offset(
 def require_agreement(table: TopicTable, branch: str, records: NewRecords, source: str, question: str) -> None:
     """Raise ContradictionError if a record differs from the table's at its offset.
 
-    `source`: its name for people. `question`: about the likely cause."""
+    `source`: the name of the source for people. `question`: text about the likely cause."""
     contradictions, _ = contradictions_of(table, branch, records)
     if not contradictions:
         return
@@ -133,11 +134,10 @@ def require_agreement(table: TopicTable, branch: str, records: NewRecords, sourc
 
 
 def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> tuple[list[Contradiction], Ranges]:
-    """Return, by log, different records at one offset: new ones, or a new one and the table's; and what overlaps_of
-    returns.
+    """Return, by log, different records at one offset, with at least one new record; and the result of overlaps_of.
 
-    Reads nothing if each offset occurs once and the table has no file with such offsets. Otherwise the records are
-    staged on the branch for Spark.
+    Reads no record if each offset occurs once and the table has no file with such offsets. Otherwise stages the records
+    on the branch for Spark.
     """
     iceberg = table.load()
     there = files_between(table, iceberg, records.ranges)
@@ -152,7 +152,8 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> tu
 def require_below_position(table: TopicTable, ranges: Ranges) -> None:
     """Raise CleantailError if files have records that Kafka or the source table will still deliver.
 
-    Below the position, files may fill gaps. If files are the topic's source again, they may continue beyond it."""
+    Below the position, files may fill gaps. If files are the topic's source again, they may continue beyond the
+    position."""
     source = table.topic.source
     position = read_position_of(texts(table.load().properties()), table.topic.table)
     if source.table is not None and position is None and ranges:
@@ -173,7 +174,7 @@ def require_below_position(table: TopicTable, ranges: Ranges) -> None:
 
 
 def _compared(table: TopicTable, branch: str, overlaps: Ranges) -> DataFrame:
-    """Return the staged records, and those of the table in the overlaps, hidden ones included."""
+    """Return the staged records, and the table's records in the overlaps, including hidden ones."""
     iceberg = table.load()
     staged = all_candidates(staged_on(table, iceberg, branch))
     if not overlaps:
@@ -190,7 +191,7 @@ def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
 
 
 def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
-    """Return the ranges of offsets that the table's files share with the staged ones."""
+    """Return the ranges of offsets that the table's files share with the staged records."""
     return _shared(table, iceberg, files_between(table, iceberg, staged), staged)
 
 
@@ -212,7 +213,7 @@ def _shared(table: TopicTable, iceberg: Any, files: list[Any], staged: Ranges) -
 
 
 def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any:
-    """Return Iceberg's expression for the ranges as a balanced tree: a chain of thousands would be too deep."""
+    """Return Iceberg's expression for the ranges, as a balanced tree because a chain of thousands would be too deep."""
     expressions = table.jvm.org.apache.iceberg.expressions.Expressions
     if len(ranges) > 1:
         half = len(ranges) // 2
@@ -274,7 +275,7 @@ class NewRecords:
 
     @classmethod
     def of_branch(cls, table: TopicTable, branch: str, behind: SideRows, once: bool = False) -> NewRecords:
-        """Return the records of the branch's last commit, by Spark, and those that its frame left `behind`."""
+        """Return the records of the branch's last commit, by Spark. `behind`: records that its frame left out."""
         iceberg = table.load()
         files = tuple(added_by(iceberg, branch))
         return cls(files, ranges_of(table, iceberg, files), once, erased=behind.erased)
@@ -294,8 +295,8 @@ class NewRecords:
 
     @contextmanager
     def deleted_unless_staged(self, table: TopicTable, branch: str) -> Iterator[None]:
-        """Delete the files after an error in the block, unless a snapshot of the branch has them. Use it only before
-        their commit."""
+        """Delete the files after an error in the block, unless a snapshot of the branch has them. Use this only before
+        the files are committed to `main`."""
         try:
             yield
         except UnknownCommitError:
