@@ -171,7 +171,11 @@ def compare(before: Topic, after: Topic, now_ms: int, counting: Counting = _unco
     old, new = (
         _policy(
             topic,
-            parts_of(run_schedule_of(topic, before.platform.config_dir))[0],  # times of updates of assets are unknown history, log_states(topic, facts, now_ms), now_ms, counting,
+            parts_of(run_schedule_of(topic, before.platform.config_dir))[0],  # times of updates of assets are unknown
+            history,
+            log_states(topic, facts, now_ms),
+            now_ms,
+            counting,
         )
         for topic in (before, after)
     )
