@@ -101,15 +101,15 @@ def read(
 
 
 def _counted_back(offset: int, end: int) -> int:
-    """Return the offset, or, if it is below 0, the one so far before the log's end."""
+    """Return the offset. An offset below 0 counts back from the log's end."""
     return max(end + offset, 0) if offset < 0 else offset
 
 
 def _windows(files: Sequence[DataFile], start: int, end: int | None, limit: int | None) -> list[tuple[int, int | None]]:
     """Return [start, end) as windows to read one after another.
 
-    The first one has `limit` records by the metadata of the log's files, so that a large log is not read whole for a
-    few records.
+    By the metadata of the log's files, the first window has `limit` records, so that a large log is not read whole for
+    a few records.
     """
     found = 0
     for file in sorted(files, key=lambda f: f.upper_offset):
@@ -149,7 +149,7 @@ def latest(
 
 
 def _snapshot_of(topic: Topic, as_of: str | None) -> int | None:
-    """Return the snapshot that --as-of names by its id, a branch or a tag. Raises TableError if it does not exist."""
+    """Return the snapshot of --as-of: an id, a branch, a tag or a time. Raises TableError if it does not exist."""
     table = load_table(open_catalog(topic.platform), topic) if as_of is not None else None
     return snapshot_id_of(table, as_of, clock(None)) if table is not None and as_of is not None else None
 

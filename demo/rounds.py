@@ -43,7 +43,7 @@ class Round:
 
 
 class Scheduler:
-    """Calls Airflow for the demonstration, from several threads. `stop` ends all of them."""
+    """Calls Airflow for the demonstration, from several threads. `stop` ends all calls."""
 
     def __init__(self, api: AirflowApi, console: Console, started: float) -> None:
         self.api = api
@@ -80,7 +80,7 @@ class Scheduler:
         raise DemoError(f"{dag_id}: {name} did not end within {RUN_WITHIN_S} s")
 
     def run_green(self, dag_id: str, name: str) -> Round:
-        """Do the same as `run`. Raises DemoError for a red run, with the end of the log of the first failed task."""
+        """Do the same as `run`. Raises DemoError for a failed run, with the end of the log of the first failed task."""
         ended = self.run(dag_id, name)
         if ended.state == "success":
             return ended

@@ -1,6 +1,6 @@
-"""Copies of standard input in CLEANTAIL_HOME, each for as long as a process reads it. They have keys and values.
+"""Copies of standard input in CLEANTAIL_HOME, each only while a process reads it. Copies have keys and values.
 
-A process that is killed leaves its copy. The next copy, and each erasure, deletes those that no process locks.
+A process that is killed leaves its copy. The next copy, and each erasure, deletes copies that no process locks.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER = "stdin"
 def copy_folder(home: Path) -> Iterator[Path]:
     """Make a private folder for one copy, and delete it after the block. Raises OSError."""
     delete_dead(home)
-    with exclusive(home, FOLDER):  # else another process could find it without its lock
+    with exclusive(home, FOLDER):  # otherwise another process could find the folder without its lock
         folder = TemporaryDirectory(dir=make_folder(home, FOLDER))
         lock = os.open(folder.name, os.O_RDONLY)
         fcntl.flock(lock, fcntl.LOCK_EX)

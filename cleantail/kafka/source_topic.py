@@ -1,13 +1,13 @@
 """A topic at its brokers: its description, reads of ranges of offsets, and the check before a reconciliation.
 
-A range is read to its end through confluent-kafka. Nothing is committed.
+A range is read to its end through confluent-kafka. No offset is committed.
 
-1. The end of a range is detected by position: by a record at or behind it, or by the end of the partition. Under
-   read_committed the latter is the last stable offset.
+1. A range ends at a record at or behind its last offset, or at the end of the partition. Under read_committed, the end
+   of the partition is the last stable offset.
 2. Missing offsets in between are not an error. Markers, aborted records, and records that the broker's cleaner has
    removed have offsets, but consumers never get them.
-3. A read without progress is an error. Progress is what librdkafka has fetched according to its statistics, not what
-   it has returned, because it skips a long run of aborted records silently.
+3. A read without progress is an error. librdkafka's statistics of fetched data count as progress. Returned records do
+   not, because librdkafka skips a long run of aborted records silently.
 """
 
 from __future__ import annotations
@@ -57,13 +57,13 @@ class Brokers:
     def describe(self, topic: str) -> BrokerTopic:
         """Return the topic's id and the offsets of its partitions.
 
-        Raises SourceError if the topic does not exist or may not be read. Raises SourceUnreachableError if there is no
-        answer about it, and SilentBrokersError if the brokers answer nothing at all.
+        Raises SourceError if the topic does not exist or may not be read. Raises SourceUnreachableError without an
+        answer about the topic, and SilentBrokersError if the brokers do not answer at all.
         """
         return self._answered(topic, self._ask)
 
     def cleaner_configs(self, topic: str) -> BrokerPolicy | None:
-        """Return how the brokers clean the topic; None if this login may not describe configs.
+        """Return the topic's configs for cleaning. None if this login may not describe configs.
 
         Raises as describe does.
         """
@@ -111,7 +111,7 @@ class Brokers:
             (spec.latest(), IsolationLevel.READ_UNCOMMITTED),
         )
         starts, stable, ends = (self._admin.offsets(topic, partitions, *each) for each in questions)
-        # queried one after another: the stable end of a log that grew meanwhile must not be above its end
+        # the queries run one after another: the stable end of a log that grew meanwhile must not be above its end
         return {p: LogOffsets(starts[p], min(stable[p], ends[p]), ends[p]) for p in starts}
 
     def _silence(self, topic: str, why: str) -> SourceUnreachableError:
@@ -121,12 +121,12 @@ class Brokers:
 
 
 _AS_KAFKA_SPELLS = str.maketrans("+/", "-_", "=")
-"""librdkafka and Kafka's own tools write ids in different variants of base64."""
+"""Translates ids of librdkafka's variant of base64 to Kafka's."""
 _NOTHING = "nothing was appended"
 
 
 def broker_problem(settings: Mapping[str, str], topic: str, error: KafkaError) -> SourceError | None:
-    """Return the error to raise for a permanent answer; None if a later answer may differ."""
+    """Return the error to raise for a permanent answer, or None if a later answer may differ."""
     from confluent_kafka import KafkaError as Codes
 
     refused = f"the login was refused: {without_values(error.str(), settings)}"
@@ -150,15 +150,15 @@ STATISTICS_MS = 1000
 FIRST_RECORDS, RECORDS_MAX, BATCH_BYTES = 100, 10_000, 8 << 20
 """Number of records of the first batch, maximum number of any batch, and approximate size of a batch in bytes."""
 READER_GROUP = "cleantail"
-"""The group of every consumer, which must have one. Nothing is committed for it."""
+"""The group of every consumer. A consumer must have a group, but no offsets are committed for it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deadline:
-    """The time (Unix ms) until which all tasks of a read may read: `within_ms` after it began.
+    """The time (Unix ms) until which all tasks of a read may read: `within_ms` after the read began.
 
-    It is a time of day and not a budget, because a task may wait for a core, or Spark may start it again. If the clock
-    of a task's host is behind, the task gets at most `within_ms` from its start.
+    A deadline is a point in time and not a budget, because a task may wait for a core, or Spark may start it again. If
+    the clock of a task's host is behind, the task gets at most `within_ms` from its start.
     """
 
     within_ms: int
@@ -169,7 +169,7 @@ class Deadline:
         return cls(within_ms, int(time.time() * 1000) + within_ms)
 
     def left_ms(self) -> int:
-        """Return the remaining time, 0 if it is over."""
+        """Return the remaining time, at least 0."""
         return min(max(self.until_ms - int(time.time() * 1000), 0), self.within_ms)
 
 
@@ -186,7 +186,7 @@ class RangeReader:
     ) -> None:
         """Raise CleantailError for settings that librdkafka rejects.
 
-        `deadline`: that of the read, if other topics wait for it.
+        `deadline`: deadline of the read, if other topics wait.
         """
         from confluent_kafka import Consumer, KafkaException
 
@@ -280,9 +280,10 @@ class RangeReader:
         return False
 
     def _problem(self, error: KafkaError, partition: int, offset: int, of_record: bool) -> CleantailError | None:
-        """Return the error to raise, or None if it is temporary: the client retries until the read counts as stalled.
+        """Return the error to raise, or None for a temporary error: the client retries until the read counts as
+        stalled.
 
-        `of_record`: whether it concerns records. Only then a damaged message means damaged records.
+        `of_record`: whether the error concerns records. Only then a damaged message means damaged records.
         """
         from confluent_kafka import KafkaError as Codes
 
@@ -303,7 +304,7 @@ class RangeReader:
         return broker_problem(self._settings, self._topic, error)
 
     def _require_fit(self, partition: int, position: int) -> None:
-        """Raise SourceError if an answer is too long: retries would get the same answer."""
+        """Raise SourceError if an answer is too long, because retries would get the same answer."""
         if "receive.message.max.bytes" in self._complaint.text:
             where = f"topic {self._topic}: partition {partition}, from offset {position} on"
             raise SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
@@ -339,13 +340,13 @@ _LARGER = (
 
 
 CONTINUE = "continue"
-"""The on_gap of a reconciliation. It is possible despite a gap: it leaves records at missing offsets unchanged."""
+"""The on_gap of a reconciliation, which leaves records at missing offsets unchanged."""
 _NOT_COMPARED = "nothing was compared, and nothing removed"
 
 
 @dataclass(frozen=True, slots=True)
 class SourceTopic:
-    """A topic at its brokers. `settings` are the client's, with its login. They are neither logged nor shown."""
+    """A topic at its brokers. `settings`: settings of the client, with its login. Do not log or show them."""
 
     topic: Topic
     brokers: Brokers
@@ -356,7 +357,7 @@ class SourceTopic:
     def of(cls, topic: Topic, settings: Mapping[str, str], within_ms: int | None = None) -> SourceTopic:
         """Raise CleantailError for settings that librdkafka rejects.
 
-        `within_ms`: how long all of its tasks may read, if other topics wait.
+        `within_ms`: time limit for all of its tasks, if other topics wait.
         """
         deadline = Deadline.after(within_ms) if within_ms is not None else None
         stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
@@ -374,7 +375,7 @@ class SourceTopic:
         return now
 
     def ends(self, broker: BrokerTopic) -> dict[int, int]:
-        """Return where reads of each log end: its last stable offset, or its log end under read_uncommitted."""
+        """Return partition -> end of reads: the last stable offset, or the log end under read_uncommitted."""
         uncommitted = self.topic.source.isolation == UNCOMMITTED
         return {p: log.end if uncommitted else log.last_stable for p, log in broker.logs.items()}
 
@@ -385,10 +386,10 @@ class SourceTopic:
         return lambda: RangeReader(settings, name, isolation, stall_ms, deadline)
 
     def require_comparable(self, position: SourcePosition | None) -> BrokerTopic:
-        """Return the brokers' description. Raises CleantailError if a key missing there need not have been deleted.
+        """Return the brokers' description of a topic that can be compared.
 
-        Raises SourceError or SourceUnreachableError if the log is not the one that the table was read from, or is
-        incomplete.
+        Raises CleantailError if a key may be missing there for another reason than a delete. Raises SourceError or
+        SourceUnreachableError if the table was read from another log, or if the log is incomplete.
         """
         topic = self.topic
         if topic.columns is not None:

@@ -1,19 +1,19 @@
-"""The one place where PyIceberg's catalogs are opened. A table's metadata are only data to them.
+"""The one place that opens PyIceberg's catalogs. Its guards treat a table's metadata only as data.
 
-PyIceberg opens the files of a table with the properties of the catalog, overridden by those of the table. The property
-`py-io-impl` names a callable, which is called with the login of the catalog and of the store. The property
-`s3.endpoint` names the server that gets signed requests. So a writer of a table could run code or get the keys.
-Therefore:
+PyIceberg opens the files of a table with the properties of the catalog, and properties of the table override them. The
+property `py-io-impl` names a callable, which gets the login of the catalog and of the store. The property `s3.endpoint`
+names the server that gets signed requests. So a writer of a table could run code or get the keys. Therefore:
 
-1. A FileIO is built from the properties of the catalog alone. With a REST catalog, it also uses what the server sends
-   with the table: configuration and credentials of the store.
+1. A FileIO is built from the properties of the catalog alone. With a REST catalog, it also uses the configuration and
+   the credentials of the store that the server sends with the table.
 2. The server cannot name code: such properties are dropped, and the platform's own settings stay.
-3. No commit is made to a table if its properties name code that a writer would load (`require_data_alone`).
+3. Cleantail does not commit to a table with properties that name code for its writers (`require_data_alone`).
 
-This module also limits what PyIceberg reads of a table's metadata, because a table's writer also writes these files.
+This module also limits the bytes that PyIceberg reads of a table's metadata, because a table's writer also writes these
+files.
 
-1. PyIceberg reads and unpacks a metadata file as a whole: 10 MB of a `.gz` file become 10 GB of memory. Here a file is
-   unpacked piece by piece, and reading ends at the limit. The same applies to the answer of a REST catalog.
+1. PyIceberg reads and unpacks a metadata file as a whole, so that 10 MB of a `.gz` file become 10 GB of memory. Here a
+   file is unpacked piece by piece, and reading ends at the limit. The same applies to the answer of a REST catalog.
 2. The blocks of a manifest, or of a manifest list, are unpacked up to the limit of the file.
 3. The limits are the platform's (`platform.limits`). They apply to the whole process, which has one platform.
 
@@ -45,7 +45,8 @@ if TYPE_CHECKING:
 
 PIECE_BYTES = 1 << 20
 LARGE_BYTES = 4 << 20
-"""Metadata files above this size (bytes) are parsed one at a time: as objects they take many times the memory."""
+"""Metadata files above this size (bytes) are parsed one at a time, because as objects they take many times the
+memory."""
 DELETES_PROPERTY = f"cleantail.{DELETES_BYTES}"
 """Property of a FileIO that passes the limit of delete files to tasks."""
 _parsing = Lock()
@@ -72,7 +73,7 @@ def most_delete_bytes(io: Any = None) -> int:
 def metadata_text(input_file: Any) -> bytes:
     """Return the unpacked content of a metadata file. Raises TableError if that is more than metadata.max.bytes."""
     with input_file.open() as stream:
-        # the packed size has the same limit: otherwise a file of empty pieces would be read forever
+        # the packed size has the same limit, or a file of empty pieces would be read forever
         packed = up_to(stream.read, _limits.metadata_max_bytes, METADATA_BYTES, input_file.location)
     if not input_file.location.endswith(".gz.metadata.json"):
         return packed
@@ -81,7 +82,7 @@ def metadata_text(input_file: Any) -> bytes:
 
 
 def parsing(text: bytes) -> Any:
-    """Return a context in which a metadata file is parsed."""
+    """Return a context for parsing a metadata file: a lock for a large file."""
     return _parsing if len(text) > LARGE_BYTES else nullcontext()
 
 
@@ -200,10 +201,9 @@ NAMES_CODE = re.compile(
     r"|(fs|dfs|hadoop|io\.compression|io\.serializations?|parquet\.(crypto|encryption))(\..*)?",
     re.IGNORECASE | re.ASCII | re.DOTALL,
 )
-"""Names of properties by which a writer loads a class, or finds files and logins.
+"""Names of properties by which a writer loads a class, or finds files and logins: of PyIceberg, Iceberg and Hadoop.
 
-They are those of PyIceberg, Iceberg and Hadoop: Iceberg's writers of Parquet and ORC copy a table's properties into
-Hadoop's configuration.
+Iceberg's writers of Parquet and ORC copy a table's properties into Hadoop's configuration.
 """
 _OF_PLATFORM = re.compile(r"py-.*|(auth|ssl)(\..*)?|botocore_session|" + NAMES_CODE.pattern, NAMES_CODE.flags)
 """Names for which a REST catalog's server may not set a value. For example, its `auth` would name a class."""
@@ -236,7 +236,7 @@ def require_data_alone(table: str, names: Iterable[str]) -> None:
 
 
 UNSURE = (429, 500, 502, 503, 504)
-"""Statuses by which a server says that it may answer better later."""
+"""HTTP statuses after which a later request may succeed."""
 
 
 @lru_cache

@@ -1,7 +1,7 @@
 """Adapter: input that a topic's source has and its table lacks: files, or changes of a source table. Only metadata.
 
-A table that Cleantail has made or adopted cannot be a source. Its rounds remove records, and a read would treat that as
-changes by a sink.
+A table that Cleantail has made or adopted cannot be a source. Its rounds remove records, and a read would count the
+removals as changes by a sink.
 
 A topic may continue from another source only if its positions make that safe. A read of a table starts in an empty
 topic table, or continues from its own position. A read of Kafka may continue after a table or after files.
@@ -93,7 +93,7 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
         raise unreachable(reading, e) from None
     except (ValueError, ValidationError, NotImplementedError) as e:  # a retry does not help
         raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
-    except Exception as e:  # any error of the driver
+    except Exception as e:  # other errors of the driver
         raise unreachable(reading, e) from None
 
 
@@ -131,7 +131,7 @@ _ANOTHER_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class OwnPosition:
-    """One moment of the topic's own table. `text`: the current position as stored; None if it has no position."""
+    """The topic's own table at one moment. `text`: the current position as stored, None if the table has none."""
 
     text: str | None = None
     position: SnapshotPosition | None = None
@@ -140,7 +140,7 @@ class OwnPosition:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRead:
-    """What a read would bring now, and what it was planned on. The read is None if nothing is new."""
+    """The next read, with the state of both tables. `plan` is None without new snapshots."""
 
     at: OwnPosition
     source: SourceTable
@@ -159,7 +159,7 @@ def planned_read(topic: Topic, now_ms: int) -> PlannedRead:
 
 
 def is_table_read(topic: Topic, now_ms: int) -> bool:
-    """Return whether the topic has everything that its source table has. Raises as planned_read does."""
+    """Return whether the topic has all records of its source table. Raises as planned_read does."""
     return planned_read(topic, now_ms).plan is None
 
 
@@ -183,9 +183,9 @@ def _own_position(topic: Topic, table: Table | None) -> OwnPosition:
 
 
 def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPosition | None) -> None:
-    """Raise SourceError if files have already brought records that the source table has still to deliver.
+    """Raise SourceError if files have added records that a read of the source table would add again.
 
-    These records may have been cleaned since, and would arrive a second time.
+    These records may have been cleaned in the meantime.
     """
     known = position.next_offsets if position else {}
     beyond = {p: end for p, end in sorted(log_ends(table).items()) if end > known.get(p, 0)}
@@ -198,10 +198,10 @@ def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPos
 
 
 def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], list[Path]]:
-    """Return the files that match source.path, and those whose content was not ingested, by name.
+    """Return the files that match source.path, and the files whose content was not ingested, by name.
 
-    `kept`: as in evaluate_topic. A file that cannot be read counts as new: the job then reports the problem. Raises
-    OutsideError if a folder is missing from which the table has files: its disk may not be mounted.
+    `kept`: as in evaluate_topic. An unreadable file counts as new, so that the job reports the problem. Raises
+    OutsideError if the folder of ingested files is missing, because its disk may not be mounted.
     """
     matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
     gone = _gone_folder(topic) if topic.source.path and not matching else None
@@ -222,7 +222,7 @@ def _gone_folder(topic: Topic) -> Path | None:
 
 
 def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
-    """Return the digests of the files that the table has. They are in its properties, so no manifest is read."""
+    """Return the digests of ingested files. Reads only the table's properties, and no manifest."""
     if kept is not None:
         facts = kept.of(topic)
         return facts.ingested if facts is not None else frozenset()

@@ -1,21 +1,21 @@
-"""Which snapshots of a source table a read takes next, and every reason to refuse. Pure.
+"""Plan which snapshots of a source table a read takes next, with every reason to refuse. Pure.
 
 1. A first read takes the source's newest snapshot whole. Each later read follows the branch's ancestry, from the
    snapshot after the last one that was read.
-2. An `append` brings its files: one scan reads those of all the appends of a commit. A `replace` is skipped: it
-   rewrites records that came before. Any other operation brings the files that it added, by a separate scan.
-3. A snapshot that removed files or added deletes has changed what was read before. That is an error, unless on_change
-   is `continue`.
-4. If the last snapshot, or one after it, is missing from the history, new records cannot be distinguished from old
-   ones. That is an error, too. With on_change `continue`, everything at or beyond the next offset of each partition is
-   read.
-5. A recreated table of the same name is an error: it has another uuid. After CREATE OR REPLACE TABLE it has the same
-   uuid and a history that begins again. A branch that was read and no longer has a snapshot is also an error.
-6. One commit brings at least one snapshot, and further ones up to PORTION_BYTES to read and MOST_ONE_BY_ONE separate
-   scans. Later commits bring the rest.
-7. Skipped changes are a gap. The position keeps it, and its lowest log shows it as a warning.
+2. One scan reads the added files of all `append` snapshots of a commit. A `replace` is skipped, because it only
+   rewrites earlier records. For any other operation, a separate scan reads the files that it added.
+3. A snapshot that removed files or added deletes has changed earlier records. This is an error, unless on_change is
+   `continue`.
+4. If the last snapshot, or a later one, is missing from the history, new records cannot be distinguished from old
+   ones. This is an error too. With on_change `continue`, the read takes everything at or beyond the next offset of each
+   partition.
+5. A recreated table of the same name is an error. It has another uuid. After CREATE OR REPLACE TABLE it has the same
+   uuid and a new history. A branch that was read and no longer has a snapshot is also an error.
+6. One commit covers at least one snapshot. It covers more snapshots up to PORTION_BYTES to read and MOST_ONE_BY_ONE
+   separate scans. Later commits cover the rest.
+7. Skipped changes are a gap. The position stores the gap, and the topic's lowest log shows it as a warning.
 
-What a snapshot did is read from its summary (SourceSnapshot.of_summary).
+The summary of a snapshot shows its changes (SourceSnapshot.of_summary).
 """
 
 from __future__ import annotations
@@ -40,16 +40,16 @@ _REMOVALS = (
     "removed-delete-files",
     "removed-dvs",
 )
-"""Summary entries of Iceberg that count what a snapshot removed."""
+"""Summary entries of Iceberg that count removals."""
 _ADDITIONS = ("added-data-files", "added-records")
-"""Summary entries of Iceberg that count what a snapshot added."""
+"""Summary entries of Iceberg that count additions."""
 _KEEPS_COUNTS = "total-records"
-"""A writer that sets this summary entry counts changes, and leaves out counts of 0. Other writers may not count."""
+"""Summary entry of a writer that counts changes. Such a writer leaves out counts of 0. Other writers may not count."""
 CONTINUE = "continue"
 PORTION_BYTES = 4 << 30
-"""Approximate bytes of files that one commit brings: a crash costs at most this much work."""
+"""Approximate bytes of files that one commit covers. A crash costs at most this much work."""
 MOST_ONE_BY_ONE = 50
-"""Maximum number of snapshots in one commit that are not appends. Each is a scan of its own."""
+"""Maximum number of snapshots in one commit that are not appends. Each needs a separate scan."""
 _NOTHING = "nothing was appended"
 _ANOTHER_LOG = (
     "Offsets of another log must not be mixed with these: give the topic another table in its YAML (table: …) to "
@@ -61,8 +61,8 @@ _ANOTHER_LOG = (
 class SourceSnapshot:
     """A snapshot of the source.
 
-    `removes` and `adds`: whether it has, or may have, removed records or added data files. `total_bytes` are those of
-    all its files, 0 if its writer does not count them.
+    `removes` and `adds`: whether it has, or may have, removed records or added data files. `total_bytes`: bytes of all
+    its files, 0 if its writer does not count them.
     """
 
     snapshot_id: int
@@ -78,10 +78,10 @@ class SourceSnapshot:
     def of_summary(
         cls, snapshot_id: int, parent_id: int | None, at_ms: int, operation: str, summary: Mapping[str, str]
     ) -> SourceSnapshot:
-        """Read what a snapshot did from its operation and its summary.
+        """Return the changes of a snapshot from its operation and its summary.
 
-        A missing count is 0 if the writer counts at all. The snapshot of a writer that counts nothing may have added
-        files. It may also have removed some, unless it is an append or a replace.
+        If the writer counts at all, a missing count is 0. Otherwise the snapshot may have added files. Unless it is an
+        append or a replace, it may also have removed files.
         """
         removed, added = (any(_count(summary, name) for name in names) for names in (_REMOVALS, _ADDITIONS))
         unknown = not (removed or added or _KEEPS_COUNTS in summary)
@@ -91,7 +91,7 @@ class SourceSnapshot:
 
     @property
     def is_read_by_itself(self) -> bool:
-        """Return whether it added files that no scan of appends brings."""
+        """Return whether the snapshot added files that a scan of appends does not read."""
         return self.adds and self.operation not in (APPEND, REPLACE)
 
     @property
@@ -100,7 +100,7 @@ class SourceSnapshot:
 
 
 def _count(summary: Mapping[str, str], name: str) -> int:
-    """Return a count of the summary; 0 if another writer put something else there."""
+    """Return a count of the summary, or 0 if the entry is not a number."""
     return whole_number(summary.get(name, "0")) or 0
 
 
@@ -108,8 +108,7 @@ def _count(summary: Mapping[str, str], name: str) -> int:
 class SourceTable:
     """The source at one moment.
 
-    `history`: the ancestry of its branch, newest first, as far as it is kept. `kept`: id of each snapshot -> id of its
-    parent.
+    `history`: the kept ancestry of its branch, newest first. `kept`: id of each snapshot -> id of its parent.
     """
 
     catalog: str
@@ -126,11 +125,11 @@ class SourceTable:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotPlan:
-    """What one commit of a read brings: everything after the snapshot `start_id` up to `end`.
+    """The snapshots that one commit of a read covers: after the snapshot `start_id`, up to `end`.
 
-    If `start_id` is None, `end` is read whole, without records below `from_offsets`. `appends`: whether an append is
-    among them. `one_by_one`: the other snapshots whose added files are read. `is_last`: whether nothing is left for the
-    next commit. `bytes` are those of the files to read, as their writer counts them.
+    If `start_id` is None, `end` is read whole, without records below `from_offsets`. `appends`: whether one of the
+    snapshots is an append. `one_by_one`: other snapshots with added files to read. `is_last`: whether the next commit
+    has no work. `bytes`: size of the files to read, as their writer counts it.
     """
 
     start_id: int | None
@@ -144,15 +143,15 @@ class SnapshotPlan:
 
     @property
     def brings_records(self) -> bool:
-        """Return whether there is anything to read. Rewrites bring nothing."""
+        """Return whether the commit has files to read. Rewrites have none."""
         return self.start_id is None or self.appends or bool(self.one_by_one)
 
 
 @dataclass(frozen=True, slots=True)
 class SnapshotLag:
-    """Snapshots of a source table that a read would bring now.
+    """The unread snapshots of a source table.
 
-    `unread_since_ms` is the time of the oldest of them (Unix ms), None without any. `problem` is why a read would stop.
+    `unread_since_ms`: time of the oldest unread snapshot (Unix ms), None without any. `problem`: why a read would stop.
     """
 
     behind: int
@@ -165,7 +164,7 @@ class SnapshotLag:
 
 
 def snapshot_lag(position: SnapshotPosition | None, source: SourceTable, on_change: str, now_ms: int) -> SnapshotLag:
-    """Return how far a topic's table is behind its source table. Snapshots that bring no file do not count."""
+    """Return the lag of a topic's table behind its source table. Snapshots without files to read do not count."""
     try:
         plan_snapshots(position, source, on_change, now_ms)
         problem = ""
@@ -183,11 +182,11 @@ def plan_snapshots(
     now_ms: int,
     most_bytes: int = PORTION_BYTES,
 ) -> SnapshotPlan | None:
-    """Plan the next commit of a read, by the rules of the module docstring; None if nothing is new.
+    """Plan the next commit of a read, by the rules of the module docstring. Returns None without new snapshots.
 
-    Raises SourceError with the reason, and with the config that lets the read continue, if there is one.
+    Raises SourceError with the reason. If a config would let the read continue, the error names it.
     """
-    # 5. the table is the one that was read
+    # 5. the table has the same uuid as before
     if position is not None and position.table_uuid != source.uuid:
         which = (
             "was recreated"
@@ -206,15 +205,15 @@ def plan_snapshots(
             f"{source.name}: branch {source.branch} has no snapshot, but was read up to {position.snapshot_id}; "
             f"{_NOTHING}"
         )
-    # 1. a first read takes the newest snapshot whole, a later one what came after the last
+    # 1. a first read takes the newest snapshot whole, a later read the snapshots after the last
     if position is None:
         return SnapshotPlan(None, source.history[0], bytes=source.history[0].total_bytes)
     since = _since(position.snapshot_id, source.history)
-    if since is None:  # 4. the history does not lead back to the last one
+    if since is None:  # 4. the history does not lead back to the last snapshot
         return _beyond(position, source, on_change, now_ms)
     if not since:
         return None
-    # 3. what was read before has not changed, or on_change is continue
+    # 3. earlier records have not changed, or on_change is continue
     if (changes := [s for s in since if s.removes]) and on_change != CONTINUE:
         more = f" (and {counted(len(changes) - 1, 'more snapshot')})" if len(changes) > 1 else ""
         raise SourceError(
@@ -228,7 +227,7 @@ def plan_snapshots(
 def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSnapshot] | None:
     """Return the snapshots after this one, oldest first. None if the history does not lead back to it.
 
-    The snapshot itself may have expired, if the one after it names it as its parent.
+    The snapshot itself may have expired if the next one names it as its parent.
     """
     newer: list[SourceSnapshot] = []
     for snapshot in history:
@@ -241,9 +240,9 @@ def _since(snapshot_id: int, history: Sequence[SourceSnapshot]) -> list[SourceSn
 
 
 def lost_of(plan: SnapshotPlan, source: SourceTable, later: SourceTable) -> int | None:
-    """Return a snapshot that a plan on `source` reads and that `later` no longer has. None if it has all.
+    """Return a snapshot that a plan on `source` reads and that `later` no longer has. None if no snapshot is missing.
 
-    The snapshot that was read last may be gone: nothing of it is read again.
+    The last snapshot that was read may be missing, because it is not read again.
     """
     read = {plan.end.snapshot_id}
     if plan.start_id is not None:
@@ -257,7 +256,7 @@ def _portion(
 ) -> SnapshotPlan:
     """Return a plan of the first snapshots that fit into one commit (rule 6).
 
-    It has a gap for each snapshot that changed earlier records (rule 7).
+    The plan has a gap for each snapshot that changed earlier records (rule 7).
     """
     chosen, size, scans = list(since[:1]), since[0].added_bytes, int(since[0].is_read_by_itself)
     for snapshot in since[1:]:
@@ -282,8 +281,8 @@ def _portion(
 def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now_ms: int) -> SnapshotPlan:
     """Plan a read of everything beyond the position, if the history does not lead back to it (rule 4).
 
-    It takes the newest snapshot whole, without records below the next offset of each partition: they were read before.
-    Everything that came and went in between is the gap. Raises SourceError unless it may continue.
+    It takes the newest snapshot whole, without records below the next offset of each partition, which were read before.
+    The gap covers all changes in between. Raises SourceError unless on_change is `continue`.
     """
     last = f"snapshot {position.snapshot_id} of {instant(position.snapshot_ms)} UTC, the last one that was read,"
     if _is_another_log(position, source):
@@ -309,10 +308,10 @@ def _beyond(position: SnapshotPosition, source: SourceTable, on_change: str, now
 
 
 def _is_another_log(position: SnapshotPosition, source: SourceTable) -> bool:
-    """Return whether the branch's history is that of another log (rule 5).
+    """Return whether the branch's history belongs to another log (rule 5).
 
-    It then begins with a snapshot without a parent, which is not the beginning of the position's own history. If that
-    history has expired, a beginning younger than the position is another log.
+    The history of another log begins with a snapshot without a parent that is not the beginning of the position's
+    history. If the position's history has expired, a beginning younger than the position is another log.
     """
     first = source.history[-1]
     if first.parent_id is not None:

@@ -1,23 +1,23 @@
-"""The memory budget of a round, and how many tasks process a log. Pure: decided from metadata, so that `plan` can show
-it.
+"""The memory budget of a round, and the number of tasks for a log. Pure: both depend only on metadata, so that `plan`
+can show them.
 
 The offset map (semantics.md 1.1, 3.8):
 
-1. All threads share log.cleaner.dedupe.buffer.size. An entry takes 24 bytes, with a version 32.
+1. All threads share log.cleaner.dedupe.buffer.size. An entry takes 24 bytes, or 32 with a version.
 2. The map may be filled up to log.cleaner.io.buffer.load.factor.
-3. The budget bounds what is held in memory, not what can be cleaned.
+3. The budget bounds the memory, not the size of a log.
 
 The tasks:
 
 1. A log of at most one share is one task, with its offset map and its files.
-2. A larger log is several tasks. Some of them map its dirty part, and the maps are merged. As many tasks as there are
-   shares process its files. A merged map that fits into a task is shipped to all of them. For a larger one a filter is
-   shipped, and the records that pass it are shuffled by their key.
-3. A share is what each core gets if the unit's records are dealt out evenly, within two bounds. Below SHARE_RECORDS a
-   task costs more than it saves. The dirty keys of a task have to fit into its memory; other records take none.
-4. A cluster gives a task one core, and so one thread. A local master has all cores in one process: a log is one task
-   while it fits. It gets threads in proportion to its records, each with the memory of a core.
-5. Small logs share a task, because a task of its own costs more than processing a small log.
+2. A larger log is several tasks. Some of them map its dirty part, and the maps are merged. One task for each share
+   processes its files. If the merged map fits into a task, it is sent to all tasks. Otherwise a filter is sent, and the
+   records that pass it are shuffled by their key.
+3. A share is an even part of the unit's records for each core, within two bounds. Below SHARE_RECORDS a task costs more
+   than it saves. The dirty keys of a task must fit into its memory. Other records take no memory.
+4. A cluster gives a task one core, and so one thread. A local master has all cores in one process, so a log that fits
+   is one task. It gets threads in proportion to its records, each with the memory of a core.
+5. Small logs share a task, because a separate task costs more than processing a small log.
 """
 
 from __future__ import annotations
@@ -39,26 +39,27 @@ ENTRY_BYTES = 24
 VERSIONED_ENTRY_BYTES = 32
 """Bytes of an entry with a version (KIP-280)."""
 DEFAULT_CORES = 2
-"""Cores of an executor if no setting says how many it has."""
+"""Cores of an executor without the setting."""
 SHARE_RECORDS = 1_000_000
 """Records below which a log is always one task."""
 PACK_RECORDS = 200_000
-"""Maximum records of the logs that share a task. Processing them takes about ten times as long as a task's start."""
+"""Maximum number of records of the logs that share a task. Processing them takes about ten times as long as a task's
+start."""
 KEY_BYTES = 96
-"""Bytes of a dirty record in an offset map: a key of about 40 bytes, its offset and number, in a hash table."""
+"""Bytes of a dirty record in an offset map, which is a hash table: a key of about 40 bytes, its offset and number."""
 RECORD_BYTES = 192
 """Bytes of a dirty record in a task: its entry in the map, and up to two records of its key with offset, rank and
 position. A longer key spills earlier."""
 BUCKET_RECORD_BYTES = 256
-"""Bytes of a record, without its key, in the task that its key is shuffled to: as received, and as compared columns."""
+"""Bytes of a record without its key in the task of its bucket: as received, and as compared columns."""
 BUCKET_KEYS = 4
-"""Number of copies of a key in that task: as received, joined with the others, and numbered."""
+"""Number of copies of a key in the task of its bucket: as received, joined with other records, and numbered."""
 UNPACKED = 8
 """Usual maximum ratio of a key's size in memory to its size in the file, where common parts of keys are compressed."""
 
 
 def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
-    """Return how many keys the offset map of a round may hold, as Kafka computes it.
+    """Return the maximum number of keys in the offset map of a round, by Kafka's formula.
 
     At least one, so that a round always makes progress.
     """
@@ -66,7 +67,7 @@ def keys_in_budget(cleaner: CleanerConfigs, configs: KafkaConfigs) -> int:
 
 
 def buffer_percent(keys: int, slots: int) -> float:
-    """Return OffsetMap.utilization in percent. Keys that spill do not count: a map is at most full."""
+    """Return OffsetMap.utilization in percent, at most 100: keys that spill do not count."""
     return min(100 * keys / max(slots, 1), 100.0)
 
 
@@ -92,11 +93,11 @@ def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> i
 class TaskSizes:
     """Limits of the tasks of a unit.
 
-    share          records of one of several tasks of a log
-    whole          maximum records of a log that is one task
-    dirty_records  dirty records whose keys, and all records of these, fit into the memory of a core
-    cores          that a task can have as threads: all of a local master's, one of a cluster's
-    unit_records   in all logs of the unit
+    share          records of a task, if a log has several tasks
+    whole          maximum number of records of a log with one task
+    dirty_records  maximum number of dirty records of a task: their keys, with all records of these, fit into its memory
+    cores          maximum number of threads of a task: all cores of a local master, one of a cluster
+    unit_records   number of records in all logs of the unit
     """
 
     share: int
@@ -106,7 +107,7 @@ class TaskSizes:
     unit_records: int
 
     def tasks(self, works: Sequence[PartitionWork]) -> int:
-        """Return how many tasks process these logs together."""
+        """Return the number of tasks that process these logs together."""
         records = _records(works)
         dirty = sum(work.dirty_records for work in works)
         if records <= self.whole and dirty <= self.dirty_records * self.threads(works):
@@ -114,7 +115,7 @@ class TaskSizes:
         return max(-(-records // self.share), -(-dirty // self.dirty_records), 2)
 
     def packs(self, works: Iterable[PartitionWork]) -> list[tuple[PartitionWork, ...]]:
-        """Return the logs of each task, by partition: small ones together, any other alone."""
+        """Return the logs of each task, by partition. Small logs share a task."""
         most = min(PACK_RECORDS, self.share, self.dirty_records)
         packs, room = list[list[PartitionWork]](), 0
         for work in sorted(works, key=lambda w: w.partition):
@@ -126,12 +127,12 @@ class TaskSizes:
         return [tuple(pack) for pack in packs]
 
     def threads(self, works: Sequence[PartitionWork]) -> int:
-        """Return how many threads the one task of these logs has: their part of the cores."""
+        """Return the number of threads of the one task of these logs: their part of the cores."""
         return max(self.cores * _records(works) // max(self.unit_records, 1), 1)
 
 
 def task_sizes(works: Sequence[PartitionWork], spark: Spark, memory_bytes: int) -> TaskSizes:
-    """Return the sizes for a unit with these logs. `memory_bytes` is what a core has for its task."""
+    """Return the sizes for a unit with these logs. `memory_bytes`: memory of a core for its task."""
     records, cores, local = _records(works), parallelism(spark), in_one_process(spark)
     share = max(SHARE_RECORDS, -(-records // cores))
     fitting = max(memory_bytes // RECORD_BYTES, 1)
@@ -143,7 +144,7 @@ def _records(works: Iterable[PartitionWork]) -> int:
 
 
 def map_fits(dirty_records: int, key_bytes: int, memory_bytes: int) -> bool:
-    """Return whether a task has room for the offset map of this many dirty records.
+    """Return whether the offset map of this many dirty records fits into a task.
 
     `key_bytes`: bytes of the keys in their files, compressed.
     """
@@ -160,7 +161,7 @@ def bucket_count(records: int, shares: int, memory_bytes: int, key_bytes: int) -
 
 
 def parallelism(spark: Spark) -> int:
-    """Return how many tasks run at a time, according to the settings."""
+    """Return the number of tasks that run at a time, from the settings."""
     conf = spark.conf
     if "spark.default.parallelism" in conf:
         return int(str(conf["spark.default.parallelism"]))
@@ -173,7 +174,7 @@ def parallelism(spark: Spark) -> int:
 def one_of(spark: Spark, number: int) -> Spark:
     """Return the settings for one of `number` topics that run at the same time.
 
-    It gets its part of a local master's cores, with their memory. A cluster gives a task one core anyway.
+    The topic gets its part of a local master's cores, with their memory. A cluster gives a task one core anyway.
     """
     cores = _local_cores(spark.master)
     return spark if cores is None else spark.model_copy(update={"master": f"local[{max(cores // number, 1)}]"})
@@ -185,7 +186,7 @@ def in_one_process(spark: Spark) -> bool:
 
 
 def _local_cores(master: str) -> int | None:
-    """Return how many cores a local master has; None for a cluster."""
+    """Return the number of cores of a local master, or None for a cluster."""
     local = re.fullmatch(r"local(?:\[(\d+|\*)(?:,\d+)?\])?", master)
     if local is None:
         return None
@@ -201,10 +202,10 @@ def ends_where_full(cleaner: CleanerConfigs) -> bool:
 
 
 def task_plan(unit: WorkUnit, platform: Platform, configs: KafkaConfigs, shared_files: bool = False) -> str:
-    """Return a text that says how many tasks process a unit's logs, and why.
+    """Return the number of tasks for a unit's logs as text, with the reason.
 
-    `shared_files`: a data file may have records of several logs, so these are processed together. The number of dirty
-    records is an upper limit of the number of keys.
+    `shared_files`: a data file may have records of several logs, so such logs are processed together. The number of
+    dirty records is an upper limit of the number of keys.
     """
     partitions = sorted(work.partition for work in unit.partitions)
     where = f"partition{'' if len(partitions) == 1 else 's'} {', '.join(map(str, partitions))}"

@@ -1,10 +1,10 @@
-"""What a round does to each log, and how its work is divided among Spark applications. Pure.
+"""The work of a round on each log, divided among Spark applications. Pure.
 
-A round is made of work units, one Spark application each (docs/architecture.md, decision 7):
+A round consists of work units, one Spark application each (docs/architecture.md, decision 7):
 
-1. A large partition is a separate unit: it fills an application.
-2. Small partitions are packed together in their order, because a JVM takes longer to start than their work takes.
-3. A unit holds numbers and identifiers that Cleantail made, and nothing of a record, because it is in an XCom.
+1. A large partition is a separate unit, because it fills an application.
+2. Small partitions are packed together in their order, because the start of a JVM takes longer than their work.
+3. A unit has only numbers and identifiers that Cleantail made, and no part of a record, because it is in an XCom.
 
 In a group's DAG one application takes a pack of topics (cleantail.log.topic_packs).
 """
@@ -19,27 +19,28 @@ from cleantail.codec import Codec
 from cleantail.human import LAST_MOMENT_MS
 
 UNIT_BYTES = 8 << 30
-"""Live bytes of a partition that fills a Spark application of its own."""
+"""Live bytes at which a partition fills a Spark application."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionWork:
-    """What a round does to one log. Starts are inclusive, ends exclusive. Bytes are live bytes by the files' metadata.
+    """The work of a round on one log. Starts are inclusive, ends exclusive. Bytes are live bytes by the files'
+    metadata.
 
-    first_dirty_offset  the offset map is made from here on; equal to `end_offset` if only retention is due
+    first_dirty_offset  start of the offset map; equal to `end_offset` if only retention is due
     end_offset          the round reads records below it
     log_start_offset    the round drops records below it
     log_end_offset      one past the highest offset ever seen
-    bytes               of the whole log: what a unit is packed by
+    bytes               of the whole log; decides how units are packed
     dirty_records       upper limit of the records in [first dirty, end)
     dirty_bytes         in [first dirty, end)
     read_bytes          in [log start, end)
     source_start        a reconciliation compares with the brokers' records from here on
     source_end          and up to here; None before it has read them
-    records             in the log's files, deleted ones included: what tasks are sized by
+    records             in the log's files, including deleted records; decides the size of tasks
     hold_offset         an expiry leaves tombstones from here on for a reader; None if no reader blocks any
     hold_cap_ms         an expiry waits for that reader at most this long beyond their horizon
-    fresh_from          an expiry leaves horizons beyond it, which this very run has set, for a later run
+    fresh_from          an expiry leaves horizons beyond this offset for a later run, because this run has set them
     """
 
     partition: int
@@ -60,11 +61,11 @@ class PartitionWork:
 
     @property
     def only_retention(self) -> bool:
-        """Return whether nothing is compacted: only the log start moves."""
+        """Return whether the round only moves the log start, without a compaction."""
         return self.first_dirty_offset == self.end_offset
 
     def ending_at(self, end_offset: int) -> PartitionWork:
-        """Return the same work up to an earlier end. Its dirty bytes are estimated from the share of its offsets."""
+        """Return the same work up to an earlier end. Estimates the dirty bytes from the share of offsets."""
         offsets = max(self.end_offset - self.first_dirty_offset, 1)
         dirty_bytes = self.dirty_bytes * (end_offset - self.first_dirty_offset) // offsets
         read_bytes = self.read_bytes - (self.dirty_bytes - dirty_bytes)
@@ -75,8 +76,8 @@ class PartitionWork:
 class WorkUnit:
     """One Spark application's share of a round.
 
-    `now_ms` is the clock of the run (Unix ms), `base_snapshot_id` the snapshot that the round reads. The name of the
-    branch that it writes begins with `branch` (branch_stem).
+    `now_ms`: the clock of the run (Unix ms). `base_snapshot_id`: the snapshot that the round reads. `branch`: beginning
+    of the name of the branch that it writes (branch_stem).
     """
 
     round: str

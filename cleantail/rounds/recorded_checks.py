@@ -1,11 +1,11 @@
-"""A checked round as the evidence stores it. Publish trusts nothing else. Pure.
+"""A checked round as the evidence stores it. Publish reads only this. Pure.
 
 1. A check writes a row for each log, in one commit. Next to the readable columns each row has its part of the round as
-   JSON (`RoundPart`): verdict and measures of the log. The row of a work unit's first log has that unit too.
+   JSON (`RoundPart`): verdict and measures of the log. The row of a work unit's first log also has the unit.
 2. Users who may edit the DAG may change task results in Airflow's database. So task results only name the round
-   (`RoundReference`), and nothing is published if it contradicts the evidence.
+   (`RoundReference`). If a name contradicts the evidence, nothing is published.
 
-`cleantail.lake.recorded_rounds` fetches the rows.
+`cleantail.lake.recorded_rounds` reads the rows.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ CLEAR_ALL = "clear compact and all tasks after it, so that the round is made and
 
 @dataclass(frozen=True, slots=True)
 class RoundPart:
-    """What the evidence keeps of a checked round for one log. `hold`: why the round waits for the log, or empty.
-    `unit`: the work unit whose first log this is, or None."""
+    """One log's part of a checked round in the evidence. `hold`: why the log makes the round wait, or empty.
+    `unit`: the work unit, for its first log only."""
 
     measure: LogMeasure
     verdict: Verdict
@@ -41,7 +41,7 @@ class RoundPart:
 
 @dataclass(frozen=True, slots=True)
 class RoundReference:
-    """The round that a task means: its name, the heads of its branches, and the logs that passed there."""
+    """A task's reference to a round: the name, the heads of the branches, and the logs that passed."""
 
     round: str
     heads: tuple[int, ...] = ()
@@ -55,7 +55,7 @@ REFERENCE_JSON: Codec[RoundReference] = Codec(RoundReference)
 def parts_of(checked: CheckedRound) -> dict[int, str]:
     """Return partition -> the JSON of its part.
 
-    It contains no key or value of a record, and no observed value of a check.
+    The JSON contains no key or value of a record, and no observed value of a check.
     """
     units = {unit.partitions[0].partition: unit for unit in checked.units}
     verdicts = {v.partition: _without_values(v) for v in checked.verdicts}
@@ -69,8 +69,8 @@ def parts_of(checked: CheckedRound) -> dict[int, str]:
 
 
 def _without_values(verdict: Verdict) -> Verdict:
-    """Return the verdict without observed values, which are data. Errors and keyless records are kept: these texts are
-    ours."""
+    """Return the verdict without observed values, which are data. Keeps errors, and the text about keyless records,
+    because these texts are Cleantail's."""
     failures = tuple(
         failure if failure.error or failure.expectation == KEYLESS_RULE else replace(failure, observed="")
         for failure in verdict.failures
@@ -81,8 +81,8 @@ def _without_values(verdict: Verdict) -> Verdict:
 def recorded(topic: Topic, round_id: str, kind: str, evidence: Iterable[EvidenceRow]) -> CheckedRound:
     """Return the last check of a round, from its rows of evidence.
 
-    `holds` are those of that check, and those that the topic's YAML requires now. Raises HeldError if the round was
-    never checked or its rows are incomplete, and TableError if a row cannot be parsed.
+    `holds`: holds of that check, and holds that the topic's YAML requires now. Raises HeldError if the round was never
+    checked or its rows are incomplete, and TableError if a row cannot be parsed.
     """
     last = last_check(evidence)
     if not last:
@@ -122,7 +122,7 @@ def _joined(topic: Topic, round_id: str, kind: str, evidence: Sequence[EvidenceR
 
 
 def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
-    """Return the rows of the newest check. Those of one check were written in one commit, at one time."""
+    """Return the rows of the newest check. All rows of a check have the same time."""
     checks = [row for row in evidence if row.get("outcome") in CHECKS]
     newest = max((row["checked_at_ms"] for row in checks), default=0)
     return [row for row in checks if row["checked_at_ms"] == newest]
@@ -130,8 +130,8 @@ def last_check(evidence: Iterable[EvidenceRow]) -> list[EvidenceRow]:
 
 @dataclass(frozen=True, slots=True)
 class RecordedCompaction:
-    """The last compaction in the evidence. `rows` are those of its check. `retaining` is the retention that continued
-    in the logs that it blocked, or None."""
+    """The last compaction in the evidence. `rows`: rows of its check. `retaining`: the round of retention in the logs
+    that it blocked, or None."""
 
     checked: CheckedRound
     rows: tuple[EvidenceRow, ...]
@@ -142,7 +142,7 @@ def last_compaction(topic: Topic, evidence: Iterable[EvidenceRow]) -> RecordedCo
     """Return the last compaction that was checked, or None. `evidence` has the rows of one round, or of all rounds of a
     run. Raises TableError if a row cannot be parsed.
 
-    Retention of blocked logs is a round of its own, right after the one that blocked them. It may have the same name.
+    Retention of blocked logs is a separate round, right after the round that blocked them. It may have the same name.
     """
     by_check: dict[tuple[int, str], list[EvidenceRow]] = {}
     for row in evidence:
@@ -162,9 +162,10 @@ def last_compaction(topic: Topic, evidence: Iterable[EvidenceRow]) -> RecordedCo
 def require_matching_reference(
     reference: RoundReference, checked: CheckedRound, evidence: Iterable[EvidenceRow]
 ) -> None:
-    """Raise HeldError if a task's reference differs from what the check of this round found.
+    """Raise HeldError if a task's reference differs from the check of this round, so that Airflow's database was
+    changed.
 
-    Then Airflow's database was changed. `evidence`: the round's rows.
+    `evidence`: the round's rows.
     """
     where = f"{checked.topic}: nothing was published of round {checked.round} ({checked.kind})"
     heads = {row["head_snapshot_id"] for row in evidence if row.get("outcome") in CHECKS}
@@ -182,8 +183,10 @@ def require_matching_reference(
 
 
 def require_open(checked: CheckedRound, evidence: Iterable[EvidenceRow]) -> None:
-    """Raise HeldError if the evidence has an outcome of this check: it was published and is not on `main`, or was
-    dropped while it waited for approval. `evidence` has the round's rows."""
+    """Raise HeldError if the evidence has an outcome of this check.
+
+    The round was then published and is not on `main`, or was dropped while it waited for approval. `evidence`: the
+    round's rows."""
     heads, evidence = set(checked.heads), list(evidence)
     # the same snapshots may have been checked before
     since_ms = max(row["checked_at_ms"] for row in last_check(evidence))

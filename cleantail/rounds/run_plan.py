@@ -1,13 +1,14 @@
-"""The plan of a run: what it does with one topic, and why.
+"""The plan of a run: its work on one topic, with reasons.
 
-A run follows its RunPlan: `evaluate` writes it as an XCom, and the later tasks read it. EvaluatedTopic has the
-facts that led to it, for the process that evaluated the topic: a log's state, decisions, files.
+A run follows its RunPlan. `evaluate` writes the plan as an XCom, and the later tasks read it. EvaluatedTopic adds the
+facts behind the plan, for the process that evaluated the topic: states of logs, decisions, files.
 
-An upper bound of what a run reads of one topic is estimated from metadata, before anything is ingested:
+The plan has an upper bound of the bytes that a run reads of one topic. It is estimated from metadata before the
+ingestion:
 
-1. An ingestion reads what is new, and a round may read that again.
-2. A round reads its log from the log start. New input may make a log due that is not due yet. That is so if the dirty
-   ratio would exceed its minimum with all new input in this log, or if an unread record may be overdue.
+1. An ingestion reads new input, and a round may read that input again.
+2. A round reads its log from the log start. New input may make another log due: if the dirty ratio would exceed its
+   minimum with all new input in that log, or if an unread record may be overdue.
 3. An expiry reads the logs that lose tombstones, a reclaim the files that it rewrites, and a reconciliation or a
    conversion the whole table.
 """
@@ -32,13 +33,13 @@ from cleantail.log.work_units import UNIT_BYTES, PartitionWork, WorkUnit, pack
 from cleantail.rounds.checked_round import ExpiryRequest
 
 Group = Sequence[DataFile]
-"""Neighbouring files of one log that are merged into one."""
+"""Neighbouring files of one log that become one file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ReclaimPlan(UpkeepDecision):
-    """Groups of files that are rewritten into one each (in offset order), the number of snapshots past their
-    retention, and the branches of failed rounds past theirs (cleantail.lake.reclaim_plan)."""
+    """The work of a reclaim (cleantail.lake.reclaim_plan). `groups`: each becomes one file, in offset order.
+    `expired_snapshots`: number past retention. `branches`: branches of failed rounds past retention."""
 
     groups: tuple[tuple[DataFile, ...], ...] = ()
     expired_snapshots: int = 0
@@ -47,10 +48,10 @@ class ReclaimPlan(UpkeepDecision):
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What a run does with one topic. It has only numbers and Cleantail's own texts, which are safe in XCom.
+    """The work of a run on one topic. It has only numbers and Cleantail's own texts, which are safe in XCom.
 
-    `now_ms`: its clock (Unix ms). `records`: the number of records in the table, None if unknown. Every editor of a DAG
-    can write XComs, so a job plans the bounds of its logs again (cleantail.lake.evaluate).
+    `now_ms`: the clock of the run (Unix ms). `records`: the number of records in the table, None if unknown. Every user
+    who may edit a DAG can write XComs, so a job plans the bounds of its logs again (cleantail.lake.evaluate).
     """
 
     topic: str
@@ -84,9 +85,9 @@ RUN_PLAN_JSON: Codec[RunPlan] = Codec(RunPlan)
 
 @dataclass(frozen=True, slots=True)
 class PlannedLog:
-    """The state of a log and what was decided for it.
+    """The state of a log, and the decisions for it.
 
-    `keyless`: what will happen to its records without a key, as text; empty if it has none.
+    `keyless`: text about its records without a key, empty if it has none.
     """
 
     log: LogState
@@ -114,7 +115,7 @@ class PlannedLog:
         }
 
     def lines(self) -> list[str]:
-        """Return the decision on one line, and a line for each warning: for the log of a task."""
+        """Return the decision as a line for the log of a task, and a line for each warning."""
         name = f"  partition {self.log.partition:>3}"
         span = f"[{self.decision.first_dirty_offset}, {self.decision.end_offset})"
         warnings = [f"{name}  warning  {text}" for text in self.log.warnings]
@@ -123,8 +124,8 @@ class PlannedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedTopic(RunPlan):
-    """The plan of a run with the facts that led to it. `shared_files`: a data file may have records of several logs, as
-    in some adopted tables."""
+    """The plan of a run with the facts behind it. `shared_files`: a data file may have records of several logs, as in
+    some adopted tables."""
 
     reclaim: ReclaimPlan
     by_log: tuple[PlannedLog, ...]
@@ -138,12 +139,12 @@ class EvaluatedTopic(RunPlan):
 
     @property
     def has_work(self) -> bool:
-        """Return whether a run has anything to do, or a checkpoint to repair."""
+        """Return whether a run has work, or a checkpoint to repair."""
         return self.due or bool(self.repairs)
 
     @property
     def repairs(self) -> dict[int, PartitionState]:
-        """Return states to write back though their logs are not chosen: checkpoints that lay outside the log (1.2)."""
+        """Return the states with checkpoints outside their log, for logs that are not chosen (semantics.md 1.2)."""
         chosen = {w.partition for u in self.units for w in u.partitions}
         return {
             log.partition: replace(log.state, checkpoint=log.first_dirty_offset)
@@ -154,11 +155,12 @@ class EvaluatedTopic(RunPlan):
     def with_works(self, works: Collection[PartitionWork]) -> EvaluatedTopic:
         """Return the same plan with these works packed into units."""
         base = self.units[0].base_snapshot_id if self.units else 0
-        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # what was one unit stays one
+        unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # one unit stays one
         return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan, and for people the decision on each log and the readers that tombstones wait for."""
+        """Return the plan. For people it also has the decision on each log, and the readers that tombstones wait
+        for."""
         logs, holds = [planned.as_json() for planned in self.by_log], [asdict(hold) for hold in self.holds]
         return {**RUN_PLAN_JSON.plain(self), "partitions": logs, "readers": holds}
 
@@ -172,10 +174,10 @@ class EvaluatedTopic(RunPlan):
 
 @dataclass(frozen=True, slots=True)
 class NewInput:
-    """What a run brings into the table before its rounds.
+    """The input of a run before its rounds.
 
-    `bytes`: what its source has and its table lacks, None if there is nothing. `converts`: whether deletes by values
-    are converted.
+    `bytes`: size of the input that the source has and the table lacks, None without new input. `converts`: whether
+    deletes by values are converted.
     """
 
     bytes: int | None = None
@@ -185,9 +187,9 @@ class NewInput:
 def due_topic(
     plan: EvaluatedTopic, new: NewInput, configs: KafkaConfigs, left_since_ms: int | None = None, force: bool = False
 ) -> DueTopic | None:
-    """Return what is due, or None if nothing is due.
+    """Return the topic with its due work, or None without due work.
 
-    `left_since_ms`: since when runs have left the topic unprocessed (Unix ms). `force`: whether a user requests work
+    `left_since_ms`: time of the first run that did not reach the topic (Unix ms). `force`: whether a user requests work
     that is not due by ratio or lag.
     """
     if not (plan.has_work or new.bytes is not None):
@@ -217,7 +219,7 @@ def _read_bytes(plan: EvaluatedTopic, new: NewInput, configs: KafkaConfigs, forc
 
 
 def _may_be_due(log: LogState, new_bytes: int, configs: KafkaConfigs) -> bool:
-    """Return whether a log may be due for compaction after so many new bytes."""
+    """Return whether a log may be due for compaction after this number of new bytes."""
     dirty = log.cleanable_bytes + log.uncleanable_bytes + new_bytes
     above = dirty > configs.min_cleanable_dirty_ratio * (log.clean_bytes + dirty)
     return configs.compacts and (above or configs.max_compaction_lag_ms < LONG_MAX)

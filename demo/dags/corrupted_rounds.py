@@ -1,7 +1,7 @@
 """`sensor-readings-corrupted`: the ordinary DAG of the topic, with a defect in `compact`: it also removes winners.
 
-Only the demonstration has this file. All tasks except `compact` are those of the topic's own DAG, and none is prepared
-for the damage. The run shows that check_quality is red, and that no reader sees the damage.
+Only the demonstration has this file. All tasks except `compact` are the tasks of the topic's own DAG. The run shows
+that check_quality fails, and that no reader sees the damage.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ TOPIC = "sensor-readings"
 
 
 class DefectiveCompactOperator(CompactOperator):
-    """Compacts, and deletes winners from the branch of the round in the same application."""
+    """Compacts. The same application also deletes winners from the branch of the round."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)

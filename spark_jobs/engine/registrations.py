@@ -1,7 +1,7 @@
-"""Files that are registered more than once, for example by a sink that commits a file again: readers see duplicates.
+"""Files that are registered more than once, for example because a sink has committed a file again.
 
 Readers see a record once for each registration that has not lost it. Deletes name a file and apply to all earlier
-registrations, so those of the last registration apply to all. A round leaves one registration with these deletes, and
+registrations, so deletes of the last registration apply to all. A round leaves one registration with these deletes, and
 so keeps every visible record once.
 """
 
@@ -21,12 +21,12 @@ from spark_jobs.iceberg.log_files import FileDeletes, LogFile, alive, read_delet
 from spark_jobs.iceberg.tables import TopicTable
 
 REGISTERED_TWICE = "registered_twice"
-"""Reason of records that a round removes together with a further registration of their file."""
+"""Reason for records that a round removes together with a repeated registration of their file."""
 
 
 def registered_twice(tasks: Sequence[LogTask], held: Collection[int] = ()) -> list[LogFile]:
-    """Return the files of the tasks that the round must register only once. Leave out those that only `held` (blocked)
-    logs have."""
+    """Return the files of the tasks that the round must register only once, except files of only `held` (blocked)
+    logs."""
     files = {}
     for task in tasks:
         logs = {work.partition for work in task.works}
@@ -37,7 +37,7 @@ def registered_twice(tasks: Sequence[LogTask], held: Collection[int] = ()) -> li
 
 
 def removed_with(files: Collection[LogFile], records: Mapping[int, int]) -> dict[str, Mapping[int, int]]:
-    """Return reason -> the records of further registrations; empty without such files."""
+    """Return reason -> the records of repeated registrations. Empty without such files."""
     return {REGISTERED_TWICE: records} if files else {}
 
 

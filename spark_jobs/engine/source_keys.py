@@ -1,14 +1,15 @@
 """Read the brokers' keys, and compare them with the table's keys in buckets by a hash of the key.
 
-Only the number of tasks grows with a log. A bucket's database has a task's memory, and then spills to disk.
+A larger log needs more tasks, but not more memory for a task. A bucket's database has a task's memory, and then spills
+to disk.
 
-A log at a broker is not a snapshot. While it is read, the broker's cleaner may remove a record before the read
-reaches it, because its key was written again. So the log is read in passes. Each pass begins where the previous one
-ended, and ends at the log end of the moment when it begins.
+A log at a broker is not a snapshot. During the read, a key may be written again, and the broker's cleaner may then
+remove its old record before the read reaches it. So the log is read in passes. Each pass begins at the end of the
+previous pass, and ends at the log end at its beginning.
 
-If a pass misses a key that stays alive, that key was written again above the pass, and the next pass reads it. If
-nothing was written during a pass, it cannot miss a key. A log that is written continuously is read in PASSES passes.
-The last of them is short: it reads only what arrived during the one before.
+If a pass misses a key that stays alive, that key was written again above the pass, and the next pass reads it. If no
+record was written during a pass, the pass cannot miss a key. A log that is written continuously is read in PASSES
+passes. The last pass is short: it reads only records that arrived during the previous pass.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
 
 PASSES = 5
 HASHED_RECORDS, BLOB_BYTES = 1 << 13, 8 << 20
-"""Number of records that are hashed at a time, and bytes of records that are put into buckets at a time."""
+"""Number of records to hash at a time, and bytes of records to put into buckets at a time."""
 SOURCE = "source"
 """Kind of a message to a bucket: keys of the brokers."""
 SOURCE_KEYS = pa.schema([("log", pa.int32()), ("key", pa.binary()), ("offset", pa.int64()), ("tombstone", pa.bool_())])
@@ -71,8 +72,8 @@ def read_source_keys(
 ) -> SourceKeys:
     """Read the keys of these logs from their start to the log end at the beginning of the last pass.
 
-    `broker`: the topic, already verified as the table's own. Raises CleantailError with partition and offset if a
-    read fails, and also if the topic was recreated meanwhile.
+    `broker`: the topic, already verified as the table's source. Raises CleantailError with partition and offset if a
+    read fails. Raises it also if the topic was recreated meanwhile.
     """
     passes = list[Any]()
     chosen = set(logs) & set(broker.logs)
@@ -125,8 +126,9 @@ def messages_of_ranges(
 def in_buckets(
     database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], buckets: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (bucket, records that have a key as an Arrow stream), by a hash of the key. BLOB_BYTES bounds the bytes
-    that are collected at a time, so long keys make smaller groups."""
+    """Yield (bucket, records with a key as an Arrow stream), by a hash of the key.
+
+    BLOB_BYTES bounds the bytes that are collected at a time, so long keys make smaller groups."""
     waiting, size = list[pa.RecordBatch](), 0
     with reading(database, "record", schema, batches):
         rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
@@ -175,7 +177,7 @@ TABLE_KEYS = pa.schema(
     ]
 )
 Counting = Callable[[LogTask, Records, Booleans, Booleans], None]
-"""Counts the records of one batch. Its arguments have which of them are in the base and on the branch."""
+"""Counts the records of one batch. The two masks show which records the base and the branch have."""
 
 
 def messages_of_share(
@@ -277,8 +279,8 @@ def compared(
 
 
 def _one_log_each(tasks: Sequence[LogTask]) -> list[LogTask]:
-    """Return one task for each log of the packed tasks: in a task of several logs each key begins with its log, and at
-    the brokers it does not."""
+    """Return one task for each log of the packed tasks. In a task of several logs each key begins with its log, which
+    would not match the brokers' keys."""
     return [
         replace(task, works=(work,), files=tuple(file for file in task.files if file.log == work.partition))
         for task in tasks

@@ -1,11 +1,11 @@
 """The table's settings for its files, and the metadata of files that tasks have written.
 
-1. Counts, sizes and bounds of columns come from the files' footers. Iceberg's own library would open each file again,
-   and read Hadoop's configuration for each.
-2. Counts and sizes are PyIceberg's, by the properties `write.metadata.metrics.*`. Fields in lists and maps have none,
-   because their values are not one for each record.
-3. Bounds are computed here. A column has none if one of its row groups has values without bounds: Parquet omits those
-   of values above 4 KiB. With the bounds of the other groups alone, readers would skip records.
+1. The files' footers have counts, sizes and bounds of columns. Iceberg's own library would open each file again, and
+   read Hadoop's configuration for each.
+2. PyIceberg computes counts and sizes, by the properties `write.metadata.metrics.*`. Fields in lists and maps have
+   none, because a record may have several of their values.
+3. This module computes bounds. Parquet omits the bounds of values above 4 KiB. A column has no bounds if one of its row
+   groups has none, because readers would skip records by the bounds of the other groups.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ from spark_jobs.iceberg.tables import TopicTable
 
 NO_METRICS, ONLY_COUNTS = MetricsMode(MetricModeTypes.NONE), MetricsMode(MetricModeTypes.COUNTS)
 USUAL_MODE = TableProperties.DEFAULT_WRITE_METRICS_MODE_DEFAULT
-"""Metrics of a column without a setting of the table."""
+"""Metrics mode of a column if the table has no setting."""
 REPEATED = frozenset({"list", "key_value"})
 """Parquet's names of the repeated part of a list and of a map."""
 COUNTS = {
@@ -77,7 +77,7 @@ OF_ONE_SIZE = (
     TimestampType,
     TimestamptzType,
 )
-"""Types whose bounds are kept whole. Only text and bytes have bounds besides these."""
+"""Types with whole bounds. Of other types, only text and bytes have bounds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,8 +91,10 @@ class FileMetrics:
 
     @classmethod
     def of(cls, schema: str, properties: Mapping[str, str], sorted_by: Collection[int] = ()) -> FileMetrics:
-        """Take a table's schema as Iceberg's JSON, its properties, and the field ids by which it is sorted. These have
-        bounds even if the table's default has none."""
+        """Make the metrics from a table's schema as Iceberg's JSON, its properties, and the field ids of its sort
+        order.
+
+        Sorted fields have bounds even if the table's default has none."""
         parsed = Schema.model_validate_json(schema)
         ids = parquet_path_to_id_mapping(parsed) | LINEAGE_IDS
         plan = {number: _collector(parsed, path, number, properties, sorted_by) for path, number in ids.items()}
@@ -100,8 +102,10 @@ class FileMetrics:
         return cls(plan, counted, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
-        """Return the metrics of a file as Iceberg's JSON. Raises RefusedError if the file has another name for a
-        column than the table. Iceberg's own writers change names with a dot."""
+        """Return the metrics of a file as Iceberg's JSON.
+
+        Raises RefusedError if the file has another name for a column than the table. For example, Iceberg's own writers
+        change names with a dot."""
         paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
         if unknown := sorted(paths - self.ids.keys()):
             raise RefusedError(f"column {unknown[0]} has another name in the table")
@@ -116,7 +120,7 @@ class FileMetrics:
         }
 
     def _bounds(self, footer: FileMetaData) -> dict[int, tuple[bytes, bytes | None]]:
-        """Return field id -> lower and upper bound. A text that is cut short may have no upper bound."""
+        """Return field id -> lower and upper bound. A shortened text may have no upper bound."""
         by_field_id: dict[int, tuple[bytes, bytes | None]] = {}
         groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
         for position in range(footer.num_columns if groups else 0):
@@ -132,8 +136,9 @@ class FileMetrics:
 def _collector(
     schema: Schema, path: str, number: int, properties: Mapping[str, str], sorted_by: Collection[int]
 ) -> StatisticsCollector:
-    """Return the metrics of a column. PyIceberg's own plan has no bounds for fields of structs. Adopted tables may have
-    partition and offset in structs."""
+    """Return the metrics of a column, with bounds even for a field of a struct.
+
+    PyIceberg's own plan has no bounds for such fields, but adopted tables may have partition and offset in structs."""
     if number in LINEAGE_IDS.values():
         return StatisticsCollector(number, LongType(), NO_METRICS, path)
     name, kind = str(schema.find_column_name(number)), cast(PrimitiveType, schema.find_type(number))
@@ -163,8 +168,8 @@ def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
 
 
 def _serialized(kind: PrimitiveType, length: int | None, low: Any, high: Any) -> tuple[bytes, bytes | None] | None:
-    """Return both in Iceberg's single-value serialization, cut to `length` characters or bytes. None for a type without
-    bounds."""
+    """Return both bounds in Iceberg's single-value serialization, cut to `length` characters or bytes. None for a type
+    without bounds."""
     if isinstance(kind, OF_ONE_SIZE):
         return to_bytes(kind, low), to_bytes(kind, high)
     if isinstance(kind, BinaryType):
@@ -178,7 +183,7 @@ def _upper_text(text: str, length: int | None) -> bytes | None:
     cut = truncate_upper_bound_text_string(text, length)
     try:
         return None if cut is None else cut.encode()
-    except UnicodeEncodeError:  # the next character after U+D7FF is a surrogate
+    except UnicodeEncodeError:  # the character after U+D7FF is a surrogate
         return None
 
 
@@ -188,7 +193,7 @@ def _pairs(by_id: Mapping[int, Any]) -> dict[str, list[Any]]:
 
 PARQUET = "write.parquet."
 CODECS = {"zstd": 3, "gzip": 6, "snappy": None, "uncompressed": None}
-"""Codecs that pyarrow writes as Iceberg does, and Iceberg's default level."""
+"""Codecs that pyarrow and Iceberg write in the same way, with Iceberg's default levels."""
 DEFAULT_CODEC = "gzip"
 """Iceberg's codec for a table without the property. New tables have another codec in their properties."""
 SIZES = {"row-group-size-bytes": 128 << 20, "page-size-bytes": 1 << 20, "dict-size-bytes": 2 << 20}
@@ -200,7 +205,7 @@ WITHOUT_EFFECT = ("row-group-check-min-record-count", "row-group-check-max-recor
 
 
 def offset_paths(columns: Columns | None) -> dict[str, str]:
-    """Return the path of the offset; empty if no column holds it."""
+    """Return the path of the offset. Empty if no column has it."""
     if columns is None:
         return {OFFSET: OFFSET}
     return {} if columns.offset is None else {OFFSET: columns.offset}
@@ -210,7 +215,7 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
     """Return the settings for files of a table with these properties. Raises RefusedError for an unsupported property.
 
     A row group takes at most a quarter of the task's memory. Files are Parquet even if write.format.default is another
-    format: rounds read no other.
+    format, because rounds read only Parquet.
     """
     asked = {name.removeprefix(PARQUET): text for name, text in properties.items() if name.startswith(PARQUET)}
     codec = asked.pop("compression-codec", DEFAULT_CODEC).lower()

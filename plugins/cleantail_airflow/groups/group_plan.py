@@ -1,4 +1,4 @@
-"""The plan of a group's run as its `evaluate` writes it, and the packs over which the stations are mapped."""
+"""The plan of a group's run as `evaluate` writes it, and the packs over which the stations are mapped."""
 
 from __future__ import annotations
 
@@ -66,11 +66,10 @@ class Asked:
 
 
 def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Iterator[tuple[str, Topic | ConfigError]]:
-    """Yield the topics that the group's YAML assigns to its DAG now, and the broken files that may be among them.
+    """Yield the present topics of the group's DAG by their YAML, and the broken files that may belong to it.
 
-    Tasks call this because an XCom or a parameter may name a topic of another group.
-
-    `only`: the topic that the run is for. Raises AirflowFailException if the group does not run it.
+    Tasks call this because an XCom or a parameter may name a topic of another group. `only`: the only topic of the
+    run. Raises AirflowFailException if the group does not run that topic.
     """
     folder = Path(config_dir)
     found = {
@@ -94,13 +93,13 @@ logger = logging.getLogger(__name__)
 
 
 def variable_name(group: str) -> str:
-    """Return the variable's name. A name that is too long is replaced by its hash."""
+    """Return the variable's name, with a hash in place of a group's name that is too long."""
     name = PREFIX + group
     return name if len(name) <= _NAME_CHARS else PREFIX + hashlib.sha256(group.encode()).hexdigest()
 
 
 def left_since(group: str) -> dict[str, int]:
-    """Return topic -> since when runs have left it over (Unix ms). Empty if the variable was deleted."""
+    """Return topic -> time of the first run that did not reach it (Unix ms). Empty if the variable was deleted."""
     text = Variable.get(variable_name(group), default=None)
     try:
         return _SINCE_JSON.value(text, "the variable") if text else {}
@@ -112,9 +111,9 @@ def left_since(group: str) -> dict[str, int]:
 def remember(
     group: str, left_over: Iterable[str], before: Mapping[str, int], now_ms: int, only: str | None = None
 ) -> None:
-    """Store the topics that are left over. Topics that were left over before keep their time.
+    """Store the topics that the run did not reach. Topics that are stored already keep their time.
 
-    `only`: the run was for this topic, so the other topics stay stored. Writes only if something has changed.
+    `only`: the only topic of the run, after which other topics stay stored. Writes only after a change.
     """
     others = {topic for topic in before if only not in (None, topic)}
     since = {topic: before.get(topic, now_ms) for topic in sorted({*left_over, *others})}
@@ -129,7 +128,7 @@ T = TypeVar("T")
 class PlannedPack:
     """The topics of a pack, the most urgent first.
 
-    `errors`: topic -> why it cannot be evaluated. Only the one pack that shows such topics has them; it starts no
+    `errors`: topic -> why it cannot be evaluated. Only one pack has errors. It shows such topics and starts no
     application. `largest_bytes`: new input of the largest topic, None if unknown.
     """
 
@@ -144,8 +143,8 @@ class GroupPlan:
     """The work of a run for the topics of a group.
 
     `now_ms`: the run's clock (Unix ms). `looked_at`: number of evaluated topics. `left_over`: topics that are due
-    and wait for the next run. `to_tell`: topics without due work that have something to report. `skipped`: stations
-    that had nothing to do when the run was planned.
+    and wait for the next run. `to_tell`: topics without due work but with a report. `skipped`: stations without work
+    when the run was planned.
     """
 
     now_ms: int
@@ -166,7 +165,7 @@ class GroupPlan:
 
     @property
     def due(self) -> list[str]:
-        """Return the topics that this run or the next one works on."""
+        """Return the topics with work in this run or the next."""
         planned = [topic for pack in self.packs if not pack.errors for topic in pack.topics]
         return [*planned, *self.left_over]
 

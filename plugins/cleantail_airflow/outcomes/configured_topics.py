@@ -1,4 +1,4 @@
-"""The topics and groups of a configuration, and which DAG runs which topic. Changed files are read again."""
+"""The topics and groups of a configuration, and the DAG of each topic. Changed files are read again."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ class Configured:
         return name if name in self.groups else None
 
     def ids_with_rights(self, dag_id: str, of_data: bool = False) -> tuple[str, ...]:
-        """Return the ids that permit access to the page at this id: its own, and that of the DAG that runs the topic.
+        """Return the ids that permit access to the page at this id: the id itself, and the DAG that runs the topic.
 
         `of_data`: for pages that show more than the topic's name and the error of its file. A broken file may name any
-        group, so for its data only its own id counts.
+        group, so for its data only the id itself counts.
         """
         name = topic_of(dag_id, self.dag_prefix) or ""
         _, topic = self.topics.get(name, (None, None))
@@ -125,7 +125,8 @@ class ConfigurationCache:
         return Configured(topics, self._groups(), prefix, group_of, runs_in)
 
     def _groups(self) -> Groups:
-        """Return each group, or the error of its file. Returns none if the defaults are broken: topics report that."""
+        """Return each group, or the error of its file. Empty if the defaults are broken, because topics report that
+        error."""
         try:
             scanned = list(scan_groups(self._config_dir))
         except ConfigError:

@@ -1,12 +1,12 @@
 """The task that asks a person whether a round may be published. Only topics whose rounds may wait have it.
 
-1. The check has decided whether the round waits (cleantail.rounds.approval.holds_of). The task reads that from the
-   evidence.
-2. `execute` asks. Airflow then parks the task: it has no process and no slot of the pool.
+1. The check has decided whether the round waits (cleantail.rounds.approval.holds_of). The task reads the decision from
+   the evidence.
+2. `execute` asks. Airflow then parks the task, which has no process and no slot of the pool.
 3. Airflow resumes it with the answer (`execute_complete`). The answer comes from the page Required Actions, the
    task's tab or the REST API. If no answer arrives in time, the round is rejected.
-4. Question and answer are stored next to the table (cleantail.rounds.approval), and `publish` reads only these. So a
-   user who may only write XComs and set tasks to success cannot publish.
+4. Question and answer are stored in Cleantail's namespace of the catalog (cleantail.rounds.approval), and `publish`
+   reads only these. So a user who may only write XComs and set tasks to success cannot publish.
 
 The question has the positions of records, not their values, because Airflow stores it. The topic's page shows the
 records. `execute` sets the question, which is not a template field, so Jinja never renders it.
@@ -58,7 +58,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
     """Asks whether the round that the task `source` has checked may be published.
 
     The task's XCom, {"approved", "by" (None: no answer in time), "at_ms" (Unix ms)}, is for people only. If no
-    approval is needed, the task is skipped: a green task would look like an approval.
+    approval is needed, the task is skipped, because a green task would look like an approval.
     """
 
     template_fields: Sequence[str] = ("topic", "source")
@@ -81,7 +81,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
             self._ask(context)
 
     def _ask(self, context: Context) -> None:
-        # 1. Read the round, and whether it waits.
+        # 1. Read the round with its decision.
         topic = loaded_topic(self.topic, self.config_dir)
         catalog = open_catalog(topic.platform)
         checked = self._checked(context, topic, catalog)
@@ -89,7 +89,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         if not checked or not checked.holds:
             self.log.info("%s", NOBODY_ASKED)
             raise AirflowSkipException(NOBODY_ASKED)
-        # 2. Make the question for Airflow, and store it next to the table.
+        # 2. Make the question for Airflow, and store it.
         self.subject = approval_text.subject(checked)
         self.body = approval_text.body(checked, self._question(context, checked))
         self._require_shown(context, shown_of(checked))
@@ -100,7 +100,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         super().execute(context)
 
     def _checked(self, context: Context, topic: Topic, catalog: Catalog) -> CheckedRound | None:
-        """Return the round that the XCom of `source` names, from the evidence. None: nothing was checked."""
+        """Return the round that the XCom of `source` names, from the evidence. None if no round was checked."""
         if not (report := checked_by(context, self.source)):
             return None
         try:
@@ -114,8 +114,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
     def _require_shown(self, context: Context, shown: str) -> None:
         """Raise AirflowFailException if Airflow shows an older question, or asks other people.
 
-        If a task is cleared, Airflow still shows the question of its first try. `shown` is the part of the body that is
-        unique to this round (shown_of).
+        After a task is cleared, Airflow still shows the question of its first try. `shown`: the part of the body that
+        is unique to this round (shown_of).
         """
         from airflow.sdk.execution_time.comms import CreateHITLDetailPayload
         from airflow.sdk.execution_time.task_runner import SUPERVISOR_COMMS
@@ -175,6 +175,6 @@ class ApproveOperator(LineageOperator, HITLOperator):
 
 
 def instance_of(context: Context) -> tuple[str, str, str]:
-    """Return DAG, run and task. All tries of a task have the same."""
+    """Return DAG, run and task, which all tries of a task share."""
     ti = context["ti"]
     return ti.dag_id, ti.run_id, ti.task_id
