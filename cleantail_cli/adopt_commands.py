@@ -77,7 +77,7 @@ def adopt(
 
     All checks come before the first change. Adopting a table again changes nothing.
     """
-    # 1. What the table is, and which topic it becomes
+    # 1. Read the table, and choose the topic
     written = _written(table, call.config)
     loaded = load_named(call.platform, table)
     layout, deleted = fitting(loaded, _layout(loaded, columns, written)), _deleted(loaded, deletes, written)
@@ -89,7 +89,7 @@ def adopt(
         mapped = _columns(layout, deleted)
         foreign = inspect(loaded, layout, mapped)
     topic = _topic_name(table, name, written, foreign)
-    # 2. Whether it can be adopted
+    # 2. Find what prevents the adoption
     unsafe, unseen = _unsafe(loaded, call.platform)
     report = Adopted(table, topic, foreign, layout.paths, mapped, upgrade, unseen)
     problems = [*adoption.problems(foreign, topic, mapped, upgrade), *unsafe]
@@ -137,7 +137,7 @@ def _written(table: str, config_dir: Path) -> tuple[Path, Topic] | None:
 
 
 def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] | None) -> Layout:
-    """Map the columns: by --column, else by the YAML or the adopted table, else by the names of the columns."""
+    """Map the columns: by --column, else by the YAML or the adopted table, else by their names."""
     present = _present(table, written)
     paths = dict.fromkeys(COLUMNS, "") | present.texts if present else {}
     for setting in settings:
@@ -150,7 +150,8 @@ def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] |
 
 
 def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
-    """Return the columns, None if a required one is not mapped. Raises CleantailError if they contradict each other."""
+    """Return the columns. None if a required column is not mapped. Raises CleantailError if columns contradict each
+    other."""
     try:
         return columns_of_texts(layout.paths, deleted)
     except ValidationError as e:
@@ -167,7 +168,7 @@ def _present(table: Table, written: tuple[Path, Topic] | None) -> Columns | None
 
 
 def _deleted(table: Table, setting: str | None, written: tuple[Path, Topic] | None) -> Deleted | None:
-    """Return which column marks deletes: by --deleted, else by the YAML or the adopted table."""
+    """Return the column that marks deletes: by --deleted, else by the YAML or the adopted table."""
     if setting is None:
         present = _present(table, written)
         return present.deleted if present else None
@@ -182,7 +183,7 @@ def _deleted(table: Table, setting: str | None, written: tuple[Path, Topic] | No
 
 
 def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None, foreign: ForeignTable) -> str:
-    """Return the topic's name: from the YAML that has the table, else from --topic, else from the table."""
+    """Return the topic's name: from the YAML that names the table, else from --topic, else from the table."""
     if written:
         if name not in (None, written[1].topic):
             raise CleantailError(f"{written[0]} has {table} as the table of topic {written[1].topic}")
@@ -210,7 +211,7 @@ def _file(config: Path, table: str, written: tuple[Path, Topic] | None, name: st
 
 
 def _require_free(file: Path, table: str, call: Invocation) -> None:
-    """Raise ConfigError if the new topic and an existing one would claim the same name."""
+    """Raise ConfigError if the new topic and an existing topic would claim the same name."""
     catalog = call.platform.catalog
     problem = problem_of_new(Claim.of(file, table, catalog), claims_of(call.config), catalog)
     if problem:
@@ -227,7 +228,7 @@ def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
 
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
-    """Return (problems, what could not be checked): why files of other tables might be deleted."""
+    """Return the reasons why files of other tables might be deleted, and a text about what could not be checked."""
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
     problems = adoption.cleantail_table_problems(name, table.properties)
     try:
@@ -239,7 +240,7 @@ def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
         require_data_alone(name, table.properties)
         require_safe_commits(table)
         if neighbours.may_delete_files(table.properties):
-            # before a manifest is opened: its list could be named on any store or host
+            # before a manifest is opened: the metadata could name a list of manifests on any store or host
             neighbours.require_inner_files(name, location, neighbours.named_by_metadata(table))
             neighbours.require_inner_files(name, location, neighbours.named_files(table))
         else:
@@ -279,7 +280,8 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
 
 @dataclass(frozen=True)
 class Adopted:
-    """What `table` is, and what adopting it changes. `text` is the new YAML, "" if the topic has a file already."""
+    """Answer of `adopt`: facts about the table, and the changes. `text`: the new YAML, "" if the topic has a file
+    already."""
 
     table: str
     topic: str
@@ -332,7 +334,7 @@ class Adopted:
 
 @dataclass(frozen=True)
 class DeletesConverted:
-    """Deletes of a table that apply to several data files. `done` is None if nothing was changed."""
+    """Answer of `convert-deletes`: deletes that apply to several data files. `done` is None if nothing was changed."""
 
     table: str
     found: ForeignDeletes

@@ -121,7 +121,7 @@ _STATUS = {
 
 
 BROKEN = "(broken)"
-"""Shown in place of a value of a file that has problems: without brackets it could be a name."""
+"""Replaces a value of a broken file. The brackets show that it is not a name."""
 
 
 @dataclass(frozen=True)
@@ -189,7 +189,7 @@ def _source_line(brokers: str | None) -> str:
 
 @dataclass(frozen=True)
 class ImportedTopics:
-    """What became of each described topic; `folder` has the files."""
+    """Answer of `import-config`: the result for each described topic. `folder`: the folder of the files."""
 
     topics: Sequence[ImportedTopic]
     folder: Path

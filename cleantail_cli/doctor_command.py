@@ -1,7 +1,7 @@
-"""`doctor`: examine the installation. With an Airflow here, its connections, channels and DAGs too.
+"""`doctor`: examine the installation. If an Airflow was set up here, examine its connections, channels and DAGs too.
 
-Airflow's part runs in a process of its own (`cleantail_airflow.tasks.doctor_task`): importing Airflow makes its
-configuration, and writes to stdout. It is left out if no Airflow was set up here.
+Airflow's part runs in a separate process (`cleantail_airflow.tasks.doctor_task`), because importing Airflow creates its
+configuration and writes to stdout.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def doctor(call: Invocation, send_test: bool) -> int:
 
 
 def airflow_is_set_up(env: Mapping[str, str]) -> bool:
-    """Return whether this environment has an Airflow with a configuration. Airflow itself is not imported."""
+    """Return whether this environment has an Airflow with a configuration. Does not import Airflow."""
     home = Path(env.get("AIRFLOW_HOME") or Path.home() / "airflow")
     configured = any(name.startswith("AIRFLOW__DATABASE__SQL_ALCHEMY_CONN") for name in env)
     return find_spec("airflow") is not None and (configured or (home / "airflow.cfg").is_file())

@@ -1,4 +1,4 @@
-"""The few calls of Airflow's REST API that the demonstration makes, as a logged-in user."""
+"""The demonstration's calls of Airflow's REST API, as a logged-in user."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class AirflowApi:
         return tasks
 
     def log(self, task: dict[str, Any]) -> list[str]:
-        """Return the lines that a task logged at its last try, with the exception that it ended with."""
+        """Return the lines that a task logged at its last try, with its final exception."""
         logs = f"taskInstances/{quote(task['task_id'])}/logs/{task['try_number']}?map_index={task['map_index']}"
         content = self._call(f"{_run(task['dag_id'], task['dag_run_id'])}/{logs}&full_content=true")["content"]
         return [line for event in content for line in _lines(event)]
@@ -79,7 +79,7 @@ class AirflowApi:
 
 
 def _answer(request: urllib.request.Request) -> dict[str, Any]:
-    """Tries again after internal errors of the server: its SQLite may be locked for a while on a busy machine."""
+    """Return the answer. Retries after internal errors, because the server's SQLite may be locked on a busy machine."""
     for pause_s in (1, 2, 4, 8, None):
         try:
             with urllib.request.urlopen(request, timeout=REQUEST_S) as answer:
@@ -97,7 +97,7 @@ def _run(dag_id: str, run_id: str) -> str:
 
 
 def _lines(event: str | dict[str, Any]) -> list[str]:
-    """Return the text of a structured line of the log, with the exceptions that were raised there."""
+    """Return the text of a structured line of the log, with its exceptions."""
     if isinstance(event, str):
         return [event]
     raised = [f"{error['exc_type']}: {error['exc_value']}" for error in event.get("error_detail") or []]

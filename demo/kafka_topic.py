@@ -1,7 +1,7 @@
-"""The topic that comes from Kafka: its records are sent in transactions, of which a third are aborted.
+"""The topic in Kafka. Its records are sent in transactions, and a third of the transactions are aborted.
 
-Aborted records would win if they landed: they have the keys of committed ones, with versions above all others. The
-records to land are those that a plain consumer with isolation.level=read_committed reads at the end.
+Aborted records have the keys of committed records, with the highest versions. So they would win if they were ingested.
+The expected records are the records that a plain consumer with isolation.level=read_committed reads at the end.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from differential.histories import Draft, Segment
 from differential.kafka_client import KafkaClient
 
 STEP_RECORDS = 300
-"""Records of a partition in two committed transactions, between which one is aborted."""
+"""Records of a partition in two committed transactions. Between the two, one transaction is aborted."""
 ABORTED_RECORDS = 20
 ABORTED_VERSION = 1 << 40
 
 
 @dataclass(slots=True)
 class KafkaTopic:
-    """One topic of a running broker, with what was sent to it. `expected` is computed without the broker."""
+    """One topic of a running broker, with the records sent to it. `expected` is computed without the broker."""
 
     expected: Expected
     client: KafkaClient
@@ -43,8 +43,8 @@ class KafkaTopic:
         self.client.create(self.topic, len(self._partitions), {"cleanup.policy": "delete", "retention.ms": -1})
 
     def send(self, batch: int) -> None:
-        """Send a batch, unless it was sent, and return when a consumer sees all of it: markers of transactions are
-        written a moment later."""
+        """Send a batch, unless it was sent before. Returns when a consumer sees the whole batch, because the broker
+        writes markers of transactions a moment later."""
         if batch < len(self._ends):
             return
         records = self.expected.input.batches[batch]
@@ -59,7 +59,7 @@ class KafkaTopic:
 
     def as_consumed(self) -> Expected:
         """Return the records that the table must have, as a consumer of the whole topic sees them, and whether they
-        are the committed ones."""
+        equal the committed records."""
         logs = self.client.read(self.topic, self._partitions, committed=True)
         seen = [record for log in logs.values() for record in log]
         first_ends = self._ends[0]
@@ -80,7 +80,7 @@ class KafkaTopic:
 
 
 def steps(log: Sequence[Record]) -> tuple[Segment, ...]:
-    """Divide the records of one partition into transactions, which are committed and aborted in turn."""
+    """Divide the records of one partition into transactions, committed and aborted ones in turn."""
     parts = [log[start : start + STEP_RECORDS] for start in range(0, len(log), STEP_RECORDS)]
     return tuple(
         Segment(
@@ -94,7 +94,7 @@ def steps(log: Sequence[Record]) -> tuple[Segment, ...]:
 
 def rolled_back(record: Record) -> Draft:
     """Return a change of the same customer that the source database rolled back. Its version is above all committed
-    ones."""
+    versions."""
     version = ABORTED_VERSION + record.offset
     headers = (("version", version.to_bytes(8, "big")),)
     return Draft(record.key or b"", b'{"rolled_back": true}', record.timestamp_ms or 0, headers)

@@ -116,7 +116,7 @@ class Soak:
             yield f"{history.seed}-{history.number}", history
 
     def finding(self, name: str, history: History) -> str:
-        """Play a history. Return the text of the finding, empty if there is none."""
+        """Play a history. Return the text of the finding, or an empty text."""
         topic = re.sub("[^a-z0-9]", "_", f"soak-{name}-{self.played}".lower())
         player, began, found = Player(self.site, history, topic), time.monotonic(), ""
         try:
@@ -151,7 +151,8 @@ class Soak:
 
 
 def kind_of(found: str) -> str:
-    """Return the beginning of a finding's text, without act, numbers and names: a shorter one must be equal."""
+    """Return the beginning of a finding's text, without act, numbers and names. A shorter history must find the
+    same."""
     return re.sub(r"\d+|soak_\w+", "", found.partition(": ")[2].partition("\n")[0])[:50]
 
 

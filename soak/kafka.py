@@ -1,4 +1,4 @@
-"""A broker for histories that come from Kafka: transactions, aborted records, new partitions, topics made again.
+"""A broker for histories of topics in Kafka: transactions, aborted records, new partitions, recreated topics.
 
 The oracle reads the sent records from the broker, by Kafka's own client.
 """
@@ -29,7 +29,7 @@ from soak.histories import DAY, Record
 
 WITHIN_S = 120
 CLEANING = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 100, "delete.retention.ms": 0}
-"""Configs of a topic that the broker cleans at once: it removes tombstones before they are read."""
+"""Configs of a topic that the broker cleans at once, so that it removes tombstones before they are read."""
 QUIET = CLEANING | {"min.cleanable.dirty.ratio": 1, "segment.ms": DAY, "delete.retention.ms": DAY, "retention.ms": -1}
 
 
@@ -74,13 +74,13 @@ class Broker:
         _eventually(lambda: len(self.ends(topic)) == partitions)
 
     def move_start(self, topic: str) -> None:
-        """Delete all records that the topic has now, as retention does."""
+        """Delete all present records of the topic, as retention does."""
         self._alter(topic, {"cleanup.policy": "compact,delete"})
         ends = [TopicPartition(topic, p, end) for p, end in self.ends(topic).items()]
         self._done(self.admin.delete_records(ends))
 
     def forget(self, topic: str, is_done: Callable[[], bool]) -> None:
-        """Let the broker's cleaner work until `is_done`. Send records meanwhile, so that segments roll."""
+        """Let the broker's cleaner work until `is_done`. Sends records meanwhile, so that segments roll."""
         self._alter(topic, CLEANING)
 
         def rolled() -> bool:
@@ -103,7 +103,7 @@ class Broker:
         return True
 
     def send(self, topic: str, transactions: Sequence[tuple[Sequence[Record], bool]], base_ms: int) -> None:
-        """Send transactions of records, each committed or aborted. The offsets of the records do not count."""
+        """Send transactions of records, each committed or aborted. Ignores the offsets of the records."""
         self._producers += 1
         producer = Producer(self._client | {"transactional.id": f"soak-{self._producers}", "linger.ms": 5})
         producer.init_transactions(WITHIN_S)
@@ -116,7 +116,7 @@ class Broker:
             (producer.commit_transaction if commit else producer.abort_transaction)(WITHIN_S)
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Return partition -> the offset that its next record gets."""
+        """Return partition -> offset of its next record."""
         with self._consumer() as consumer:
             metadata = consumer.list_topics(topic, WITHIN_S).topics[topic]
             if metadata.error is not None or not metadata.partitions:
@@ -157,7 +157,7 @@ class Broker:
 
 
 def _eventually(action: Callable[[], Any]) -> None:
-    """Repeat an action until it returns something true and raises nothing."""
+    """Repeat an action until it returns a true value without an error."""
     until = time.monotonic() + WITHIN_S
     while True:
         try:

@@ -2,17 +2,17 @@
 
     Flink's or Connect's upserts, Debezium's deletes  ->  deletion vectors (format version 3), position deletes (2)
 
-1. The driver reads the data and delete files from the manifests of a snapshot. A scan plan of Iceberg is too large: it
-   repeats thousands of equality deletes for each data file.
+1. The driver reads the data and delete files from the manifests of a snapshot. Iceberg's own scan plan would be too
+   large, because it repeats thousands of equality deletes for each data file.
 2. Tasks find the positions of the deleted records (convert_tasks), by the rules of cleantail.adopt.equality_deletes. A
    file that is registered more than once gets one delete file, so its registrations must have lost the same records.
 3. A commit to a branch adds the new delete files and removes the old ones. No reader reads the branch.
-4. Three sets of records must be equal: those that Iceberg's reader in Spark found in the table before, those that the
-   tasks found, and those that Spark finds on the branch.
+4. Three sets of records must be equal: the records that Iceberg's reader in Spark found in the table before, the
+   records that the tasks found, and the records that Spark finds on the branch.
 5. One commit applies the change to `main`. Commits of a sink in the meantime stay, with their equality deletes. If they
    changed a file that the result depends on, the conversion starts again.
 
-A killed run leaves `main` unchanged. A later run drops its branch once that is a day old.
+A killed run leaves `main` unchanged. A later run drops its branch after a day.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class SnapshotEntries:
 
     by_value       equality deletes
     shared         position deletes of several data files
-    own            data file -> its own delete files, deletion vectors included
+    own            data file -> its own delete files, including deletion vectors
     unpartitioned  ids of the partition specs without fields
     """
 
@@ -155,7 +155,7 @@ def _parquet(entry: SnapshotEntry) -> SnapshotEntry:
 
 
 def table_files(table: Any, entries: SnapshotEntries, compared: Sequence[SnapshotEntry]) -> list[TableFile]:
-    """Return data files, or equality deletes, in the form that equality_deletes requires."""
+    """Convert data files, or equality deletes, to the type of equality_deletes."""
     ids = set(entries.field_ids)
     constants = PartitionConstants(table, ids)
     partitions = sorted({entry.iceberg_partition for entry in (*entries.data, *entries.by_value)})
@@ -203,7 +203,7 @@ class LostRecords:
 
     whole    data file -> all its deleted positions
     changed  data files that need a new delete file, because a removed one hides some of their records
-    hidden   number of records that the removed delete files hide, each counted once
+    hidden   number of records that the removed delete files hide; each counts once
     """
 
     whole: Mapping[str, BitMap64]
@@ -276,7 +276,7 @@ STEM = "rw_deletes"
 STALE_S = 86_400
 """Age after which a branch counts as left behind by a killed run."""
 SHARE_RECORDS = 1_000_000
-"""Minimum number of records of data files for a task. With fewer, starting the task costs more than it saves."""
+"""Minimum number of records for a task. With fewer, the start of the task costs more than it saves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,7 +304,7 @@ class Conversion:
 
 
 def convert_deletes(spark: SparkSession, platform: Platform, table: str) -> Converted:
-    """Convert the deletes of a table, named namespace.name. Returns an empty result if it has none to convert.
+    """Convert the deletes of a table, named namespace.name. Returns an empty result if no delete needs it.
 
     Raises ConflictError if another commit came first in every attempt, TableError for deletes that cannot be read."""
     return ROUNDS.run(
@@ -384,7 +384,7 @@ def _shared(conversion: Conversion, entries: SnapshotEntries) -> SharedPositions
 
 
 def _change(jvm: Any, table: Any, entries: SnapshotEntries, lost: LostRecords) -> BranchChange:
-    """Write the new delete files. Returns them, uncommitted, with those that they replace."""
+    """Write the new delete files. Returns them, uncommitted, with the delete files that they replace."""
     facts = {entry.path: entry.facts for entry in entries.data if entry.path in lost.changed}
     contents = [(facts[path], lost.whole[path]) for path in sorted(lost.changed)]
     written = write_deletes(jvm, table, contents) if contents else []
@@ -398,7 +398,7 @@ def _seen(conversion: Conversion, version: str) -> dict[str, Alive]:
 
 
 def _expected(entries: SnapshotEntries, lost: LostRecords) -> dict[str, Alive]:
-    """Return data file -> the records that readers must find, by the deletes found here."""
+    """Return data file -> the records that readers must find, by the result of this conversion."""
     expected: dict[str, Alive] = {}
     for entry in entries.data:
         alive = all_of(entry.facts.records) - lost.whole.get(entry.path, BitMap64())

@@ -8,8 +8,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 CLEAN_STEP, UPDATE_STEP = 2_246_822_519, 2_654_435_761
-"""Primes above any number of keys. Multiples of such a prime, modulo the number of keys, reach each key once before
-they repeat one."""
+"""Primes above any number of keys. Multiples of such a prime, modulo the number of keys, reach each key once before a
+key repeats."""
 FIRST_TIMESTAMP_MS = 1_700_000_000_000
 NOW_MS = 1_790_000_000_000
 """The clock of every round (Unix ms): long after the records, and before the horizons."""
@@ -20,7 +20,7 @@ VALUE_BYTES = 256
 TOPIC_CONFIG = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.0001, "cleantail.reclaim.deleted.ratio": 0.05}
 """No segment stays active. Any share of updates starts a round, and any deletion starts a reclaim."""
 OWN, REDPANDA_2, REDPANDA_3 = "own", "redpanda2", "redpanda3"
-"""Layouts of a table: Cleantail's own, and that of Redpanda's Iceberg topics in format version 2 or 3."""
+"""Layouts of a table: Cleantail's own, and the layout of Redpanda's Iceberg topics in format version 2 or 3."""
 NUMBERS, UUIDS = "numbers", "uuids"
 ZIPF_S = 1.1
 VERSION_HEADER = "version"
@@ -31,9 +31,9 @@ class Shape:
     """The number of records over all logs, and the share of updates. An update is the second record of its key, at the
     log's end.
 
-    `first_clean`: no round has cleaned the log, so all records are dirty. Otherwise only the updates are.
-    `tombstone_share`: the share of records without a value. `layout` of the table: OWN, or that of a sink (REDPANDA).
-    `keys`: NUMBERS or UUIDS. `zipf`: updates choose their key by Zipf's law, so a key may have many of them. `files`:
+    `first_clean`: no round has cleaned the log, so all records are dirty. Otherwise only the updates are dirty.
+    `tombstone_share`: the share of records without a value. `layout` of the table: OWN, or REDPANDA for a sink's.
+    `keys`: NUMBERS or UUIDS. `zipf`: updates choose their key by Zipf's law, so a key may have many updates. `files`:
     the approximate number of data files, 0 for files of the usual size.
     """
 
@@ -65,7 +65,7 @@ class Shape:
 
     @property
     def keys_per_log(self) -> int:
-        """Return the number of keys of a log. It is also the offset of the first update."""
+        """Return the number of keys of a log, which is also the offset of the first update."""
         return self.per_log - self.updates_per_log
 
     @property
@@ -119,7 +119,6 @@ class Shape:
 
     @property
     def config(self) -> dict[str, object]:
-        """Return the topic's config."""
         header = {"compaction.strategy.header": VERSION_HEADER} if self.strategy == "header" else {}
         log_bytes = self.per_log * (self.value_bytes + KEY_DIGITS)
         segments = {"segment.bytes": max(log_bytes * self.partitions // self.files, 1)} if self.files else {}

@@ -35,7 +35,7 @@ STEPS = {
     "removing files": REMOVING,
     "searching again": PROVING,
 }
-"""Step of an erasure -> the part of the time that begins with it."""
+"""Step of an erasure -> the part of the time that begins with this step."""
 COLUMNS = (
     Column("records", "count"),
     Column("the keys are in", "text"),
@@ -64,8 +64,7 @@ class Case:
     keys_in: str
 
     def keys(self) -> Iterator[bytes]:
-        """Yield the keys to erase, each one once. Clustered keys have no update, and are in the first file of each
-        log."""
+        """Yield each key to erase once. Clustered keys have no update, and are in the first file of each log."""
         numbers: Iterator[int] = iter(range(self.shape.keys_per_log))
         if self.keys_in == CLUSTERED:
             all_keys, updates = self.shape.keys_per_log, range(self.shape.keys_per_log, self.shape.per_log)
@@ -115,7 +114,7 @@ def _built(lake: Lake, shape: Shape) -> None:
     reset(table, shape, built)
     tags = table.load().refs().keys()
     if BASE_TAG in tags:
-        table.load().manageSnapshots().removeTag(BASE_TAG).commit()  # a snapshot would keep the old files
+        table.load().manageSnapshots().removeTag(BASE_TAG).commit()  # the tag's snapshot would keep the old files
 
 
 @contextmanager
@@ -143,7 +142,7 @@ Part = Callable[[str], None]
 def measure_erasure(
     lake: Lake, case: Case, repetitions: int, what: str, way: Callable[[TopicTable, list[bytes], Part], None]
 ) -> dict[str, Times]:
-    """Measure one way: one cold repetition, and `repetitions` warm ones. Return the whole times, and those by part."""
+    """Measure one way: a cold repetition, and `repetitions` warm ones. Return the whole times and the times by part."""
     table, keys, watch = lake.table(case.shape.topic), case.keys(), Stopwatch()
     parts: list[dict[str, float]] = []
     for number in range(repetitions + 1):
@@ -185,7 +184,7 @@ def _by_spark(table: TopicTable, keys: list[bytes], part: Part) -> None:
     spark.sql(
         f"CALL {catalog}.system.expire_snapshots(table => '{name}', older_than => TIMESTAMP '{now}', retain_last => 1)"
     ).collect()
-    # Iceberg refuses a time within the last day; with this one it lists and compares the same files
+    # Iceberg refuses a time within the last day; with its default it lists and compares the same files
     spark.sql(f"CALL {catalog}.system.remove_orphan_files(table => '{name}')").collect()
 
 

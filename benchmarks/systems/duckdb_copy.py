@@ -1,4 +1,4 @@
-"""DuckDB over the table's own Parquet files: the winners into new zstd files, by a join or by a window."""
+"""DuckDB over the table's own Parquet files. It writes the winners into new zstd files, by a join or by a window."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ PLANS = {
 
 
 def measure_duckdb(lake: Lake, shape: Shape, repetitions: int, plan: str) -> Times:
-    """Return the seconds of one plan: one cold repetition, and `repetitions` warm ones. The data set must exist.
+    """Return the seconds of one plan: a cold repetition, and `repetitions` warm ones. The data set must exist.
 
-    It writes one file for each log, without an order: the least work that could replace the files.
+    Writes one file for each log, without an order, which is the least work that could replace the files.
     """
     import duckdb
 

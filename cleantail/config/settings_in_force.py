@@ -1,8 +1,8 @@
-"""Settings of a topic as they are in force: each value, where it comes from, its meaning, and warnings about it.
+"""The settings of a topic in force: each value with its origin, its meaning, and warnings.
 
 A value comes from the topic's YAML, from defaults.yaml, or is the built-in default. The DAG's docs and the topic's page
-show these rows to users who may not read the files. So they show only the kind and the connection of an alert.
-Receivers are personal addresses, and the path of a webhook may be its secret.
+show these rows to users who may not read the files. For an alert, the rows have only the kind and the connection,
+because receivers are personal addresses, and the path of a webhook may be its secret.
 
 `check-config` prints the warnings (`warnings_of`):
 
@@ -11,7 +11,7 @@ Receivers are personal addresses, and the path of a webhook may be its secret.
 3. Records are read with `read_uncommitted`, or the consumer that wrote the files used it. Aborted records are then
    ingested (semantics.md 3.10).
 
-Warnings are only about the topic's own file. Configs in defaults.yaml are for topics of all kinds.
+Warnings cover only the topic's own file, because configs in defaults.yaml are for topics of all kinds.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from cleantail.human import AsWritten, interval, size
 
 
 class Origin(StrEnum):
-    """The layers that a value may come from. A higher one wins."""
+    """The layers that a value may come from. The first layer with a value wins."""
 
     TOPIC = "topic YAML"
     DEFAULTS = "defaults.yaml"
@@ -54,12 +54,12 @@ class Setting:
 
     @property
     def shown(self) -> str:
-        """The value for a table: an empty cell would look like a mistake."""
+        """The value for a table. Never empty, because an empty cell would look like a mistake."""
         return self.value or "none"
 
 
 def settings_in_force(topic: Topic) -> list[Setting]:
-    """Return all settings of a topic's YAML but its name and description, the Kafka configs last."""
+    """Return all settings of a topic's YAML except its name and description. The Kafka configs are last."""
     return [*_topic_settings(topic), *_of_mapping("config", topic.config, topic.layers, prefix="")]
 
 
@@ -69,7 +69,7 @@ def _topic_settings(topic: Topic) -> Iterator[Setting]:
         yield Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic.layers), meaning)
     for name in ("source", "columns"):
         inner = getattr(topic, name)
-        if inner is not None:  # columns: only of an adopted table
+        if inner is not None:  # only an adopted table has columns
             yield from _of_mapping(name, inner, topic.layers, prefix=f"{name}.")
 
 
@@ -126,7 +126,7 @@ def _readable(name: str, value: Any) -> str:
 
 
 def _origin(name: str, layers: Layers) -> Origin:
-    """Return the highest layer that has the key: the loader takes its value."""
+    """Return the highest layer with the key, whose value the loader takes."""
     if name in layers.topic_yaml:
         return Origin.TOPIC
     return Origin.DEFAULTS if name in layers.defaults_topic else Origin.BUILT_IN
@@ -157,7 +157,7 @@ def without_effect(config: KafkaConfigs, written: Mapping[str, Any]) -> dict[str
 def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str]) -> list[str]:
     """Return a line for each warning.
 
-    `written` is the topic's own file, without the defaults. `topics` are the names of all topics.
+    `written`: the topic's own file, without the defaults. `topics`: the names of all topics.
     """
     # 1. configs without effect
     idle = without_effect(topic.config, written.get("config") or {})

@@ -1,11 +1,11 @@
-"""Files that a topic's `source.path` may mean: those in the folders of `platform.sources`.
+"""Find the files of a topic's `source.path`, only in the folders of `platform.sources` (the roots).
 
-Without these roots a topic's YAML could name any file of the machine, also another topic's records. Everyone who may
-see the topic would see them.
+Without roots a topic's YAML could name any file of the machine, even another topic's records. All users who may see the
+topic would see them.
 
 1. The part of the pattern before its first * ? or [ must be in a root.
 2. Every matching file must be in a root, with all links followed.
-3. A file on the command line may lie anywhere: a user with a shell may read it anyway.
+3. A file on the command line may be anywhere, because a user with a shell may read it anyway.
 """
 
 from __future__ import annotations
@@ -63,17 +63,18 @@ def _allowed_beginning(home: Path, sources: Sequence[str]) -> str:
 
 
 def matching_files(platform: Platform, pattern: str) -> list[Path]:
-    """Return the files that a source.path matches, relative to CLEANTAIL_HOME, by name and with links followed.
+    """Return the files that a source.path matches, by name and with links followed. A path is relative to
+    CLEANTAIL_HOME.
 
-    Raises CleantailError if one of them or the pattern lies outside the roots, or if the search reads more than
-    MOST_ENTRIES. Raises OutsideError if a folder on the way may not be read.
+    Raises CleantailError if a file or the pattern is outside the roots, or if the search reads more than MOST_ENTRIES.
+    Raises OutsideError if a folder on the way may not be read.
     """
     if allowed := path_problem(pattern, platform):
         raise CleantailError(f"source.path {pattern} is not allowed: {allowed}; nothing was appended")
     parts = (platform.home / pattern).parts
     try:
         matches = sorted(_matches(Path(parts[0]), parts[1:], _BoundedListing(pattern)))
-        # a folder with the name of a record file: reading it raises the right error
+        # keeps a folder with the name of a record file: reading it raises the right error
         files = [path for path in matches if path.is_file() or path.name.endswith(RECORD_FILES)]
     except PermissionError as e:
         raise OutsideError(
@@ -94,14 +95,14 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
 
 
 def _beginning(pattern: Path) -> Path:
-    """Return the folder of a pattern before its first part with a * ? or [; of a plain file its folder."""
+    """Return the folder of a pattern before its first part with a * ? or [. For a plain file, return its folder."""
     parts = pattern.parts
     plain = next((n for n, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
     return Path(*parts[:plain])
 
 
 def require_inside(file: Path, platform: Platform) -> Path:
-    """Return the file with links followed. Raises CleantailError if that is in no root."""
+    """Return the file with links followed. Raises CleantailError if the result is in no root."""
     real = file.resolve()
     if _inside(real, roots_of(platform)):
         return real
@@ -120,16 +121,16 @@ def _inside(path: Path, roots: Sequence[Path]) -> bool:
 
 
 class _BoundedListing:
-    """Lists folders, at most MOST_ENTRIES entries in all."""
+    """Lists folders, with at most MOST_ENTRIES entries in total."""
 
     def __init__(self, pattern: str) -> None:
         self._pattern = pattern
         self._seen = 0
 
     def entries(self, folder: Path) -> Iterator[os.DirEntry[str]]:
-        """Yield the entries of a folder. Empty if it is missing.
+        """Yield the entries of a folder. Yields none if the folder is missing.
 
-        Raises CleantailError after too many, and PermissionError.
+        Raises CleantailError after too many entries, and PermissionError.
         """
         try:
             with os.scandir(folder) as listing:
@@ -159,7 +160,7 @@ def _folders(folder: Path, listing: _BoundedListing) -> Iterator[Path]:
 def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> Iterator[Path]:
     """Yield the paths that glob would yield. Hidden files match only by name.
 
-    ** follows no links, which may form circles.
+    ** follows no links, because links may form circles.
     """
     if not parts:
         yield folder
@@ -179,7 +180,7 @@ def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> It
 
 
 def _is_there(path: Path) -> bool:
-    """Return whether the path exists. Raises PermissionError if that may not be read."""
+    """Return whether the path exists. Raises PermissionError if its folder may not be read."""
     try:
         path.lstat()
     except PermissionError:

@@ -1,12 +1,12 @@
-"""Folder of the state (CLEANTAIL_HOME): catalog, tables, locks, Data Docs and alerts that were sent.
+"""Folder of the state (CLEANTAIL_HOME): catalog, tables, locks, Data Docs and sent alerts.
 
-The first of these that is set or exists:
+The state is in the first of these that is set or exists:
 
 1. CLEANTAIL_HOME of the environment.
 2. `platform.state` of defaults.yaml, an absolute path, so that all processes of a platform agree without a variable.
 3. `.cleantail` next to the configuration, in a checkout of the repository, or if that folder exists.
-4. `$XDG_DATA_HOME/cleantail/NAME`, one folder for each configuration. Only an administrator may be allowed to write
-   next to the configuration.
+4. `$XDG_DATA_HOME/cleantail/NAME`, one folder for each configuration, because users may not be allowed to write next to
+   the configuration.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Search a table for erased keys: in every object below its location, and in every file that its metadata reach.
 
-An erasure scans a table twice. The first scan is the inventory: which files must go. The last one is the proof that
-none is left. Neither uses a reader of the rounds:
+An erasure scans a table twice. The first scan is the inventory of files to remove. The last scan is the proof that none
+is left. Neither uses a reader of the rounds:
 
-1. The store lists the objects. The catalog gives the location of the metadata, and nothing else.
-2. Polars reads the key columns of each Parquet file, also of records that delete files hide. Of an object in a bucket,
-   only these columns are downloaded.
-3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So it must be removed too
-   if it names a file with an erased key, or a deleted file, whose keys cannot be read any more.
-4. Puffin files and delete files by position have no keys. In metadata, only names of ingested files are searched: those
-   are counted if a part of the name is an erased key. Any other object is *unread*, and prevents a proof.
+1. The store lists the objects. The catalog gives only the location of the metadata.
+2. Polars reads the key columns of each Parquet file, even of records that delete files hide. From an object in a
+   bucket, only these columns are downloaded.
+3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So a manifest must be
+   removed too if it names a file with an erased key. This also holds if it names a deleted file, whose keys cannot be
+   read any more.
+4. Puffin files and delete files by position have no keys. In metadata, the scan searches only names of ingested files,
+   and counts names with an erased key as a part. Any other object is *unread*, and prevents a proof.
 
-The scan shows that keys are absent from what was listed at one time. It does not cover other places.
+The scan shows that keys are absent from the listed objects at one time. It does not cover other places.
 """
 
 from __future__ import annotations
@@ -49,18 +50,19 @@ FOOTER_BYTES = 8
 """The end of a Parquet file: the length of its footer, and PAR1."""
 ENTRY_DELETED, POSITION_DELETES = 2, 1
 POSITION_COLUMNS = {"file_path", "pos"}
-"""Columns of a delete file by position. One with a third column, the deleted row, is not passed."""
+"""Columns of a delete file by position. A file with a third column, the deleted row, counts as unread."""
 NO_KEYS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", ".crc", "version-hint.text")
-"""Ends of the names of objects without keys. Iceberg's sketches in Puffin files contain only hashes."""
+"""Ends of names of objects without keys. Iceberg's sketches in Puffin files contain only hashes."""
 
 
 KeyColumn = tuple[tuple[int, str, str], ...]
-"""A column of the key: (field id, name, type in Iceberg) of every field that ever had its name, or its id."""
+"""A column of the key: (field id, name, type in Iceberg) of every field that ever had the column's name or id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A file in a manifest. `live`: snapshots of the manifest have it. `bounded`: it has bounds of columns."""
+    """A file in a manifest. `live`: snapshots of the manifest have the file. `bounded`: the entry has bounds of
+    columns."""
 
     name: str
     live: bool
@@ -69,7 +71,8 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A file with erased keys: its records, and those of erased keys. `keys`: which of the keys it has."""
+    """A file with erased keys. `records`: all its records. `erased`: records of erased keys. `keys`: numbers of the
+    keys."""
 
     records: int
     erased: int
@@ -78,12 +81,12 @@ class Holding:
 
 @dataclass(frozen=True)
 class TableScan:
-    """What one scan of a table has found. Names are paths below the location, or whole paths outside of it.
+    """The result of one scan of a table. Names are paths below the location, or whole paths outside of it.
 
-    objects    name -> bytes, of everything below the location
+    objects    name -> bytes, of all objects below the location
     lists      snapshot -> its manifest list; `manifests`: list -> manifests; `entries`: manifest -> its files
     refs       branch or tag -> snapshot
-    others     further files that the metadata name, such as statistics
+    others     other files that the metadata name, such as statistics
     holding    files with erased keys
     read       number of Parquet files, and of records in them
     unread     objects that this scan cannot read
@@ -108,18 +111,19 @@ class TableScan:
 
     @cached_property
     def tainted(self) -> frozenset[str]:
-        """Return the files that must go: those with erased keys, and the manifests that may have bounds of one."""
+        """Return the files to remove: files with erased keys, and manifests that may have bounds of such keys."""
         return frozenset(self.holding) | {manifest for manifest in self.entries if self.tainting(manifest)}
 
     def tainting(self, name: str) -> set[str]:
-        """Return the files whose bounds of keys the manifest must not have. Of another file, return its own name."""
+        """Return the files whose bounds make a manifest tainted. For another file, return the name of the file."""
         entries = self.entries.get(name)
         if entries is None:
             return {name}
         return {e.name for e in entries if e.bounded and (e.name in self.holding or e.name not in self.objects)}
 
     def is_gone(self, name: str) -> bool:
-        """Return whether a file below the location does not exist. Nothing is known of a file outside of it."""
+        """Return whether a file below the location does not exist. False for a file outside of it, which is not
+        listed."""
         return name not in self.objects and not _is_outside(name)
 
     def manifests_of(self, snapshot_id: int) -> tuple[str, ...]:
@@ -132,7 +136,7 @@ class TableScan:
         return {self.lists[snapshot_id], *manifests, *live}
 
     def reached(self, snapshots: Iterable[int] | None = None) -> set[str]:
-        """Return the files of these snapshots, by default of all, with what the metadata name besides."""
+        """Return the files of these snapshots (default: all), and `others`."""
         chosen = self.lists if snapshots is None else snapshots
         return {*self.others}.union(*(self.files_of(snapshot) for snapshot in chosen))
 
@@ -142,11 +146,11 @@ class TableScan:
 
     @property
     def missing(self) -> list[str]:
-        """Return the files that the metadata reach and the store does not have: the two views differ."""
+        """Return the files that the metadata reach and the store does not have."""
         return sorted(name for name in self.reached() - self.objects.keys() if name not in self.others)
 
     def left(self, excluded: Collection[str] = ()) -> list[str]:
-        """Return the tainted files without those that only excluded branches or tags reach."""
+        """Return the tainted files, except files that only excluded branches or tags reach."""
         heads = {self.refs[name] for name in excluded if name in self.refs} - {self.snapshot_id}
         kept: set[str] = set().union(*(self.files_of(snapshot) for snapshot in heads))
         return sorted(self.tainted - (kept - self.reached(self.lists.keys() - heads)))
@@ -157,7 +161,7 @@ class TableScan:
         return [holding for name, holding in self.holding.items() if name in reached]
 
     def problems(self, excluded: Collection[str] = ()) -> list[str]:
-        """Return why this scan proves nothing; empty if it proves that no erased key is left."""
+        """Return why this scan proves nothing. Empty if it proves that no erased key is left."""
         left, reached = self.left(excluded), self.reached()
         orphans = [name for name in left if name not in reached]
         wait = (
@@ -195,9 +199,9 @@ def require_engine() -> None:
 
 
 def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> TableScan:
-    """Scan a table for the keys. `paths`: columns of its key, in their order; more than one for a key of several parts.
+    """Scan a table for the keys. `paths`: columns of its key, in their order.
 
-    Without `keys` it reads the metadata alone, so that `holding` is empty.
+    Without `keys`, reads only the metadata, so that `holding` is empty.
 
     Raises TableError if a file of the metadata cannot be read, or if the table's partitions or file names show keys.
     """
@@ -219,7 +223,7 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
         entries |= {name: content for name, content in others.items() if isinstance(content, _Manifest)}
         manifest_names = [m for name in lists.values() if name in manifests for m in manifests[name].manifests]
         if lacking := sorted({*lists.values()} - manifests.keys()) + sorted({*manifest_names} - entries.keys()):
-            # it is unknown which files the snapshot has, so no file may be deleted
+            # the snapshot's files are unknown, so no file may be deleted
             raise TableError(f"table {store.table}: {lacking[0]}, which its metadata name, is missing or damaged")
         files = {m: tuple(e.entry(store) for e in content.entries) for m, content in entries.items()}
         live = {e.name for of_manifest in files.values() for e in of_manifest if e.live}
@@ -304,9 +308,9 @@ class _Store:
             return bytes(stream.read())
 
     def is_known(self, name: str, named: Collection[str]) -> bool:
-        """Return whether an object is what the end of its name says, so that it has no keys.
+        """Return whether the content of an object fits the end of its name, so that the object has no keys.
 
-        `named`: what the metadata name. Checksums have the size that Hadoop gives them, of 4 bytes for 512."""
+        `named`: names in the metadata. Hadoop's checksums have 4 bytes for 512."""
         folder, _, last = name.rpartition("/")
         if last == "version-hint.text":
             return folder == "metadata" and self.content_of(name).strip().isdigit()
@@ -317,7 +321,7 @@ class _Store:
             return name in named
         try:
             document = self.json_of(self.path_of(name))
-        except Exception:  # any error of a store or of a damaged file, which may quote it
+        except Exception:  # any error of a store or of a damaged file, whose content it may quote
             return False
         return folder == "metadata" and isinstance(document, dict) and "table-uuid" in document
 
@@ -329,13 +333,13 @@ class _Store:
         return document
 
     def manifest_of(self, name: str) -> _List | _Manifest | None:
-        """Return a manifest list, a manifest, or None if it is neither, is damaged, or does not exist."""
+        """Return a manifest list or a manifest. None if the object is neither, is damaged, or does not exist."""
         import fastavro
 
         try:
             reader = fastavro.reader(BytesIO(self.content_of(name)))
             rows: list[Any] = list(reader)
-        except Exception:  # any error of a store or of a damaged file, which may quote it
+        except Exception:  # any error of a store or of a damaged file, whose content it may quote
             return None
         kind = str(reader.writer_schema["name"]).rpartition(".")[2]  # type: ignore[index, call-overload]
         if kind == "manifest_file":
@@ -345,7 +349,7 @@ class _Store:
         return _Manifest(tuple(_raw(row["status"], row["data_file"]) for row in rows))
 
     def keys_in(self, name: str, columns: Sequence[KeyColumn], keys: ErasedKeys | None) -> Holding | None:
-        """Return how many records of a Parquet file have an erased key. None if it cannot be read, or has no column for
+        """Count the records of a Parquet file with an erased key. None if the file cannot be read, or has no column for
         a key."""
         assert keys is not None, "the keys of a scan of the metadata alone"
         try:
@@ -374,8 +378,9 @@ def _source_names(document: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _parts(name: str) -> pa.Array:
-    """Return the parts of a file's name to compare with keys, also as JSON text: the name, its beginnings before a
-    point, and its words."""
+    """Return the parts of a file's name to compare with keys, as they are and as JSON texts.
+
+    The parts are the name, its beginnings before a point, and its words."""
     import pyarrow as pa
 
     stems = accumulate(name.split("."), "{}.{}".format)
@@ -384,7 +389,7 @@ def _parts(name: str) -> pa.Array:
 
 
 def _is_outside(name: str) -> bool:
-    """Return whether a name of a file is a whole path, because it is not below the location."""
+    """Return whether a name is a whole path, because the file is not below the location."""
     return ":" in name or name.startswith("/")
 
 
@@ -393,10 +398,10 @@ def _is_local(path: str) -> bool:
 
 
 def _download(stream: Any, copy: IO[bytes], columns: Sequence[KeyColumn]) -> None:
-    """Copy the ends of a Parquet file and the chunks of these columns to the same places; the rest stays a hole.
+    """Copy the ends of a Parquet file and the chunks of these columns to the same places. The rest stays a hole.
 
-    The copy has no name in a folder, so that it ends with its process. An engine that reads a hole fails,
-    because a page does not begin with zeros."""
+    The copy has no name in a folder, so that it ends with its process. If an engine reads a hole, it fails, because a
+    page does not begin with zeros."""
     import pyarrow.parquet as pq
 
     size = stream.seek(0, SEEK_END) or stream.tell()
@@ -430,7 +435,7 @@ def _found_in(source: str, columns: Sequence[KeyColumn], keys: ErasedKeys) -> Ho
     if set(there.names()) == POSITION_COLUMNS:
         return Holding(0, 0)
     ids = _paths_by_id(pq.read_schema(source))
-    # every field of the file that may be the key, in any schema: more than one after a change of names
+    # every field of the file that may be the key, in any schema; more than one after a rename
     parts = [_candidates(column, there, ids) for column in columns]
     if not all(parts) or not parts:
         return None
@@ -450,8 +455,8 @@ def _found_in(source: str, columns: Sequence[KeyColumn], keys: ErasedKeys) -> Ho
 
 
 def _candidates(column: KeyColumn, there: Mapping[str, Any], ids: Mapping[int, str]) -> list[tuple[str, str]]:
-    """Return (name in the file, type) of each field that may be this column: by its id, or by its name if the file has
-    none of the ids."""
+    """Return (name in the file, type) of each field that may be this column: by id, or by name if the file has none of
+    the ids."""
     by_id = {ids[number]: kind for number, _, kind in column if number in ids}
     by_name = {name: kind for _, name, kind in column}
     return [(name, kind) for name, kind in (by_id or by_name).items() if _leads_to(there, name)]
@@ -512,7 +517,7 @@ def _ids(document: Mapping[str, Any], path: str) -> set[int]:
 
 
 def _fields(document: Mapping[str, Any]) -> Iterator[tuple[int, str, str]]:
-    """Yield (field id, path, type) of the fields of all schemas, without those of lists and maps."""
+    """Yield (field id, path, type) of the fields of all schemas, except in lists and maps."""
     for schema in document.get("schemas", ()):
         yield from _fields_of(schema, "")
 
@@ -526,7 +531,8 @@ def _fields_of(struct: Mapping[str, Any], prefix: str) -> Iterator[tuple[int, st
 
 
 def _require_hidden_keys(table: Table, document: Mapping[str, Any], paths: Sequence[str]) -> None:
-    """Raise TableError if the table is partitioned by its key: then names of files and manifest lists show keys."""
+    """Raise TableError if the table is partitioned by its key, because names of files and manifest lists then show
+    keys."""
     ids = {number for path in paths for number in _ids(document, path)}
     for spec in document.get("partition-specs", ()):
         for each in spec["fields"]:

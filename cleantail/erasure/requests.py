@@ -1,10 +1,10 @@
 """Requests to erase keys, and their states, from recorded events. Pure.
 
-1. A request is a list of events. Events are only appended, and the state follows from them.
+1. A request is a list of events. Events are only appended. They determine the state.
 2. The steps come in the order of STEPS. Each step reads the table again and can be repeated. So an interrupted request
    continues with the first step that has no event.
-3. From its approval on, the request's keys stay out of the table (the *denylist*), until a person lifts it.
-4. Events have counts and ids in their details, never a key, a value or a mark.
+3. From its approval on, the request's keys stay out of the table (the *denylist*), until a person lifts the request.
+4. The details of events have counts and ids, never a key, a value or a mark.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ CERTIFIED: Final = "certified"
 FAILED: Final = "failed"
 LIFTED: Final = "lifted"
 TOMBSTONING: Final = "tombstoning"
-"""Tombstones are about to be written to the topic in Kafka. Not a step: the state stays what it is."""
+"""The event before tombstones are written to the topic in Kafka. Not a step: the state does not change."""
 PUBLISHING: Final = "publishing"
-"""A round that hides records is about to be published. Not a step: a later run reads in the table whether it was."""
+"""The event before the publish of a round that hides records. Not a step: the table shows whether it was published."""
 EXCLUDED: Final = "excluded"
-"""A person excluded more names after the request. Not a step either."""
+"""The event of a person who excluded more names after the request. Not a step."""
 STEPS: Final = (REQUESTED, APPROVED, HIDDEN, REWRITTEN, REMOVED, PROVEN, CERTIFIED)
-"""The steps of a request that is not rejected, in their order."""
+"""The steps of a request, in their order, unless a person rejects it."""
 ENDS: Final = (CERTIFIED, REJECTED, LIFTED)
-"""Events after which nothing more is done for a request."""
+"""Events that end the work on a request."""
 DEFAULT_DEADLINE_MS = 30 * 86_400_000
-"""Time from the request to its deadline, if max.compaction.lag.ms has Kafka's default, which sets no limit."""
+"""Time from the request to its deadline, if max.compaction.lag.ms sets no limit (Kafka's default)."""
 DUE_SOON_PART = 5
 """An open request is due soon in the last fifth of its time."""
 DETAILS_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
@@ -45,9 +45,9 @@ DETAILS_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
 
 @dataclass(frozen=True, slots=True)
 class ErasureEvent:
-    """One thing that happened to a request. `at_ms`: Unix ms. `by`: who did it, for people.
+    """One event of a request. `at_ms`: Unix ms. `by`: the user, for people.
 
-    `certificate`: the text of a certificate, of event CERTIFIED only."""
+    `certificate`: the text of the certificate, only for the event CERTIFIED."""
 
     topic: str
     request: str
@@ -60,7 +60,7 @@ class ErasureEvent:
 
 @dataclass(frozen=True, slots=True)
 class ErasureRequest:
-    """A request, folded from its events, which are in the order of their times."""
+    """A request, from its events in the order of their times."""
 
     topic: str
     id: str
@@ -96,7 +96,7 @@ class ErasureRequest:
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """What the person excluded by name."""
+        """The names that persons excluded."""
         later = (name for e in self.events if e.event == EXCLUDED for name in e.details["exclude"])
         return tuple(dict.fromkeys([*self.asked.get("exclude", ()), *later]))
 
@@ -126,7 +126,7 @@ class ErasureRequest:
 
     @property
     def denies(self) -> bool:
-        """Whether its keys stay out of the table."""
+        """Whether the request's keys must stay out of the table."""
         return self.first(APPROVED) is not None and self.first(REJECTED) is None and not self.is_lifted
 
     def is_overdue(self, now_ms: int) -> bool:
@@ -139,13 +139,13 @@ class ErasureRequest:
 
 
 def requests_of(events: Iterable[ErasureEvent]) -> list[ErasureRequest]:
-    """Return the requests of events in any order, oldest first. Events without their request are left out."""
+    """Return the requests, oldest first. `events`: in any order. Events without their request are left out."""
     by_request: dict[tuple[str, str], list[ErasureEvent]] = {}
     for event in events:
         by_request.setdefault((event.topic, event.request), []).append(event)
     folded = []
     for (topic, name), of_request in by_request.items():
-        # times of several machines may differ a little: the request itself is always first
+        # clocks of machines may differ, but the request itself is always first
         of_request.sort(key=lambda e: (e.event != REQUESTED, e.at_ms, _rank(e.event)))
         if of_request[0].event == REQUESTED:
             folded.append(ErasureRequest(topic, name, tuple(of_request)))
@@ -157,7 +157,7 @@ def _rank(event: str) -> int:
 
 
 def default_deadline_ms(configs: KafkaConfigs) -> int:
-    """Return the time from a request to its deadline (ms): max.compaction.lag.ms, or 30 days if that has no limit."""
+    """Return the ms from a request to its deadline: max.compaction.lag.ms, or 30 days if that sets no limit."""
     lag_ms = configs.max_compaction_lag_ms
     return lag_ms if lag_ms < NO_LIMIT_MS else DEFAULT_DEADLINE_MS
 

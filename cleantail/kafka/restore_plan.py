@@ -1,13 +1,13 @@
 """Adapter: plan a restore from the metadata of the archive and of the topic. Starts no Spark, changes nothing.
 
 1. The topic must exist and have as many partitions as the archive.
-2. If a restore into this topic was begun, a branch of the table stores it (`RestorePin`), and the restore continues. If
-   not, the topic must be empty, and the snapshot is the current one, or that of --as-of.
-3. A restore leaves out the keys that were erased when it began. If more are erased since, it does not continue.
+2. If a restore into this topic was begun, a branch of the table stores it (`RestorePin`), and the restore continues.
+   Otherwise the topic must be empty, and the snapshot is the current snapshot or the one of --as-of.
+3. A restore leaves out the keys that were erased when it began. If more keys were erased since, it does not continue.
 
 The settings of the clients come from a connection, a file of properties, or the environment. Brokers on the command
-line get nothing from the environment: a login is sent only to the brokers that it was configured with. They are often
-another cluster than the one that the archive was read from.
+line get no login from the environment, because a login is sent only to the brokers that it was configured with. Brokers
+of a restore are often in another cluster than the archive's source.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 class RestoredLog:
     """Counts of one partition.
 
-    already_written  records that an earlier run of this restore had written; this run has compared each of them
-    written          records that this run has written
-    verified         all records of the partition, of both kinds: each was read back and equals the archive's
-    first_offset     offset in the archive of the record that has offset 0 in Kafka; None without records
+    already_written  records of an earlier run of this restore, each compared by this run
+    written          records of this run
+    verified         all records of the partition: each was read back and equals the archive's
+    first_offset     offset in the archive of the record at offset 0 in Kafka; None without records
     last_offset      offset in the archive of the partition's last record; None without records
     erased           records of the archive that were left out, because their keys were erased
     """
@@ -77,8 +77,8 @@ class RestoredLog:
 class RestoreResult:
     """The result of a restore.
 
-    `resumed`: whether an earlier run had begun. `without_type`: number of records whose timestamp was set by the broker
-    (LogAppendTime). They keep it as CreateTime.
+    `resumed`: whether an earlier run had begun. `without_type`: number of records with a timestamp by the broker
+    (LogAppendTime), which becomes CreateTime.
     """
 
     target: str
@@ -112,7 +112,7 @@ RESTORE_RESULT_JSON: Codec[RestoreResult] = Codec(RestoreResult)
 def target_settings(
     bootstrap_server: str | None, connection: str | None, command_config: Path | None, env: Mapping[str, str]
 ) -> dict[str, str]:
-    """Return the clients' settings. Raises CleantailError if they name no brokers, or name them in two ways."""
+    """Return the clients' settings. Raises CleantailError if no brokers are named, or if two options name them."""
     if connection is not None and (bootstrap_server or command_config):
         raise CleantailError("--connection names brokers and login: give it without --bootstrap-server and the file")
     if command_config is not None and bootstrap_server is None:
@@ -160,8 +160,8 @@ class RestoreRequest:
 class RestorePlan:
     """The records to write.
 
-    `branch`: that of a restore that was begun; None in its first run. `files`: the snapshot's files, by which the
-    search for the latest records is split.
+    `branch`: the branch of a begun restore, None in its first run. `files`: the snapshot's files, which divide the
+    search for the latest records.
     """
 
     target: TargetTopic
@@ -181,7 +181,7 @@ class RestorePlan:
 def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, now_ms: int) -> RestorePlan:
     """Plan a restore.
 
-    Raises TargetError for a topic that it cannot write into, TableError for a snapshot that does not exist.
+    Raises TargetError for a topic that a restore cannot write into, TableError for a snapshot that does not exist.
     """
     table = load_table(open_catalog(topic.platform), topic)
     if table is None or table.current_snapshot() is None:
@@ -207,9 +207,9 @@ def plan_restore(topic: Topic, request: RestoreRequest, brokers: TargetBrokers, 
 
 
 def denied_requests(topic: Topic, properties: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the ids of the requests whose erased keys stay out. `properties`: those of the topic's table.
+    """Return the ids of the requests whose erased keys stay out. `properties`: properties of the topic's table.
 
-    Raises CleantailError without their secret, and TableError if the requests are lost."""
+    Raises CleantailError without the secret, and TableError if the requests are lost."""
     denied = ErasureStore(topic.platform).denied(topic.topic, noted=PROPERTY_DENYLIST in properties)
     return tuple(request.id for request in denied)
 
@@ -218,7 +218,7 @@ def _partitions(table: Table, request: RestoreRequest) -> int:
     """Return the number of partitions of the archive. Raises CleantailError if `--partitions` is lower.
 
     An archive that was read from Kafka has all partitions of the last read, including empty ones. An archive of files
-    has those up to the last one with a record, and `--partitions` may add more.
+    has the partitions up to the last one with a record. `--partitions` may add more.
     """
     known = max(log_ends(table), default=-1) + 1
     if request.partitions is not None and request.partitions < known:
@@ -227,9 +227,9 @@ def _partitions(table: Table, request: RestoreRequest) -> int:
 
 
 def _begun(table: Table, target: TargetTopic) -> tuple[str, RestorePin] | None:
-    """Return branch and pin of a restore into this topic that was begun and has not ended. None if there is none.
+    """Return branch and pin of an unfinished restore into this topic, or None.
 
-    A run that was killed before it stored its pin had written nothing.
+    A run that was killed before it stored its pin had not written any record.
     """
     stem = pin_stem(target.cluster_id, target.topic, target.topic_id)
     names = sorted((name for name in table.metadata.refs if name.startswith(f"{stem}_")), reverse=True)

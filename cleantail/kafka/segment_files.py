@@ -1,6 +1,6 @@
-"""A topic's log as a broker has it on disk: its `.log` files, or their copies in tiered storage, without a broker.
+"""Read a topic's log from a broker's files without the broker: `.log` files, or their copies in tiered storage.
 
-The directory is a broker's log directory, a copy of it, what tiered storage has copied, or one partition's folder:
+The directory is a broker's log directory, a copy of it, a copy by tiered storage, or one partition's folder:
 
 - folders `TOPIC-N`, as a broker names them, or `TOPIC-N-TOPICID`, as Kafka's own LocalTieredStorage does;
 - in them, files that begin with their base offset: `00000000000000000042.log`, or `42-SEGMENTID.log`.
@@ -8,21 +8,21 @@ The directory is a broker's log directory, a copy of it, what tiered storage has
 Files that a broker is about to delete (`-delete`, `.deleted`) or has not finished (`-future`, `.cleaned`) have other
 names, and are ignored.
 
-A scan reads every batch of a file and verifies its checksum before any record is stored. Of a transaction it stores
+A scan reads every batch of a file and verifies its checksum before any record is stored. For a transaction it stores
 only producer and first offset, so a scan is small. The scans of a partition's files are joined to one log:
 
-1. In tiered storage, files overlap if a leader changed or if a copy was tried twice. They are equal up to where the
-   later leader began. As in Kafka, the file with the higher leader epoch wins. If the epochs are equal, the longer file
-   wins.
-2. Offsets that are in no file are missing, unless the broker's cleaner removed their records. Its checkpoint stores how
-   far it has cleaned. Beyond that, only a later batch with fewer records than offsets proves a cleaning. The cleaner
-   was that of a leader from which the replica was copied, or of a broker that has not written its checkpoint yet. A
-   warning names such offsets. Without the checkpoint, a gap in a file also counts as cleaned.
-3. A log ends at the broker's high watermark if a checkpoint names it, else with its last batch. Below that, the first
-   transaction without a marker is the last stable offset, where a read_committed consumer stops.
+1. In tiered storage, files overlap if a leader changed or if a copy was tried twice. They are equal up to the beginning
+   of the later leader. As in Kafka, the file with the higher leader epoch wins. If the epochs are equal, the longer
+   file wins.
+2. Offsets that no file has are missing, unless the broker's cleaner removed their records. Its checkpoint stores the
+   end of the cleaned part. Beyond that end, only a later batch with fewer records than offsets proves a cleaning: by a
+   leader from which the replica was copied, or by a broker that has not written its checkpoint yet. A warning names
+   such offsets. Without the checkpoint, a gap in a file also counts as cleaned.
+3. A log ends at the broker's high watermark if a checkpoint names it, else with its last batch. The first transaction
+   below without a marker is the last stable offset, where a read_committed consumer stops.
 
-A range is read like a consumer reads it: in order and without markers. Under read_committed, records of aborted
-transactions are left out. The headers of its batches are read first, beyond the range if a transaction ends there.
+A range is read as by a consumer: in order and without markers. Under read_committed, records of aborted transactions
+are left out. To find them, the headers of batches are read first, beyond the range if a transaction ends there.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ HIGH_WATERMARKS, LOG_STARTS, CLEAN_POINTS = (
     "log-start-offset-checkpoint",
     "cleaner-offset-checkpoint",
 )
-"""Checkpoint files of a log directory: high watermarks, log starts that were moved, and how far logs are cleaned."""
+"""Checkpoint files of a log directory: high watermarks, moved log starts, and ends of cleaned parts."""
 CLUSTER_FILE, TOPIC_FILE = "meta.properties", "partition.metadata"
 _NOTHING = "nothing was appended"
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFile:
-    """A file as it was found. `modified_ns` and `inode` detect whether it is still the same one."""
+    """A file as it was found. `modified_ns` and `inode` detect another or a changed file."""
 
     path: Path
     base_offset: int
@@ -74,7 +74,7 @@ class SegmentFile:
 
     @property
     def is_copy(self) -> bool:
-        """Return whether the file is a copy in tiered storage: its name has an id of its own.
+        """Return whether the file is a copy in tiered storage, whose name has an id of its own.
 
         Copies may overlap, and never belong to a compacted log.
         """
@@ -85,9 +85,9 @@ class SegmentFile:
 class LogFolder:
     """One partition's folder. `segments` ascend by base offset.
 
-    `log_start` and `high_watermark` are the broker's, if its checkpoints exist and contain the partition. `clean_point`
-    is 0 if the cleaner's checkpoint does not contain the partition, which was then never cleaned. It is None without
-    that checkpoint.
+    `log_start` and `high_watermark` are the broker's, if its checkpoints exist and contain the partition.
+    `clean_point`: from the cleaner's checkpoint, None without that checkpoint. It is 0 if the checkpoint lacks the
+    partition, which was then never cleaned.
     """
 
     partition: int
@@ -101,7 +101,7 @@ class LogFolder:
     def from_offset(self, offset: int) -> LogFolder:
         """Return the log without the segments that are wholly below the offset.
 
-        Copies in tiered storage all stay: they may overlap, so their names do not show where they end.
+        Keeps all copies in tiered storage: they may overlap, so their names do not show their ends.
         """
         if any(segment.is_copy for segment in self.segments):
             return self
@@ -122,7 +122,7 @@ class TopicFolders:
 def find_logs(directory: Path, topic: str) -> TopicFolders:
     """Return the logs of the topic, ascending by partition.
 
-    Raises CleantailError if there are none, or if it is not clear which files are the topic's.
+    Raises CleantailError without logs, or if files may belong to another topic.
     """
     folders, checkpoints = _partition_folders(directory, topic)
     starts, ends, clean = (
@@ -167,10 +167,10 @@ def _partition_folders(directory: Path, topic: str) -> tuple[dict[int, Path], Pa
 
 
 def _segments(folder: Path) -> tuple[SegmentFile, ...]:
-    """Return the folder's segments. Raises CleantailError if there are none.
+    """Return the folder's segments. Raises CleantailError if it has none.
 
-    Also raises it if a broker was stopped while it replaced segments with cleaned ones: only the broker can determine
-    which of the two are complete.
+    Also raises CleantailError if a broker was stopped while it replaced segments with cleaned ones, because only the
+    broker can determine which of them are complete.
     """
     segments = []
     for path in _entries(folder):
@@ -195,9 +195,9 @@ def _segment(path: Path, base_offset: int) -> SegmentFile:
 
 
 def require_same_file(segment: SegmentFile, status: os.stat_result, may_grow: bool) -> None:
-    """Raise OutsideError if a file is not the one that was scanned.
+    """Raise OutsideError if a file has changed since its scan.
 
-    `may_grow`: for the segment that a running broker appends to.
+    `may_grow`: for the segment to which a running broker appends.
     """
     same_size = status.st_size >= segment.size_bytes if may_grow else status.st_size == segment.size_bytes
     if status.st_ino != segment.inode or not same_size or (status.st_mtime_ns != segment.modified_ns and not may_grow):
@@ -219,7 +219,7 @@ def _topic_id(folder: Path, topic: str) -> str:
 
 
 def _property(file: Path, name: str, separator: str) -> str:
-    """Return a property from a small file of the broker; empty if the file or the property does not exist."""
+    """Return a property from a small file of the broker. Empty if the file or the property does not exist."""
     try:
         lines = file.read_text(encoding="utf-8").splitlines()
     except FileNotFoundError:
@@ -231,7 +231,7 @@ def _property(file: Path, name: str, separator: str) -> str:
 
 
 def _checkpoint(file: Path, topic: str) -> Mapping[int, int]:
-    """Return partition -> offset from a checkpoint of the broker; empty if the file does not exist or has no entry.
+    """Return partition -> offset from a checkpoint of the broker. Empty if the file does not exist or has no entry.
 
     The format is a version, a number of lines, and lines of topic, partition and offset.
     """
@@ -252,7 +252,7 @@ NO_EPOCH = -1
 class ScanRequest:
     """A scan to run: the batches of a file below the offset `end` (None: all of them).
 
-    `is_active`: the file is the last one of its log. It may end in zeros, which a broker preallocates.
+    `is_active`: the file is the last file of its log. Such a file may end in zeros, which a broker preallocates.
     """
 
     file: SegmentFile
@@ -271,19 +271,19 @@ class SegmentGap:
 
 @dataclass(frozen=True, slots=True)
 class SegmentScan:
-    """What a segment has below the requested `end`.
+    """The content of a segment below the requested `end`.
 
-    first_offset    of its first batch; end_offset if it has none
-    end_offset      after its last batch; its base offset if it has none
-    end_bytes       where its last batch ends
+    first_offset    of its first batch; end_offset without batches
+    end_offset      after its last batch; the base offset without batches
+    end_bytes       position of the end of its last batch
     has_more        whether the file continues behind `end`
     last_epoch      leader epoch of its last batch
-    cleaned_to      the offset up to which the file may have been cleaned, 0 if it shows no sign of a cleaner
-    rewritten_to    the offset up to which it was certainly cleaned: the end of its last batch with fewer records than
-                    offsets
+    cleaned_to      the offset up to which the file may have been cleaned, 0 without signs of a cleaner
+    rewritten_to    the offset up to which the file was certainly cleaned: the end of its last batch with fewer records
+                    than offsets
     gap             its last gap between batches, which a cut can cause too
-    ended           producers whose transaction ends in it
-    begun           producer -> first offset of the transaction that it begins and does not end
+    ended           producers with a transaction that ends in the file
+    begun           producer -> first offset of a transaction that begins in the file and does not end there
     """
 
     file: SegmentFile
@@ -321,7 +321,7 @@ class OpenSegment:
     def headers(self) -> Iterator[tuple[int, BatchHeader]]:
         """Yield the headers of all batches below the end, with their positions.
 
-        Raises SegmentError if one cannot be a batch, or does not follow the previous one.
+        Raises SegmentError for bytes that cannot be a batch, or for a batch that does not follow the previous batch.
         """
         file, end = self._request.file, self._request.end
         at, offset, epoch = 0, file.base_offset, NO_EPOCH
@@ -401,7 +401,7 @@ def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
 
 @dataclass(frozen=True, slots=True)
 class ScannedLog:
-    """A log whose segments are complete and contiguous. `segments` are those to read."""
+    """A log whose segments are complete and contiguous. `segments`: the segments to read."""
 
     partition: int
     segments: tuple[ScanRequest, ...]
@@ -410,7 +410,7 @@ class ScannedLog:
 
 
 def scan_requests(log: LogFolder) -> list[ScanRequest]:
-    """Return the scans that a log needs: of everything below the high watermark, if that is known."""
+    """Return the scans of a log, up to its high watermark if that is known."""
     last = log.segments[-1]
     return [
         ScanRequest(file, file is last, log.high_watermark)
@@ -424,8 +424,9 @@ def settled(
 ) -> list[SegmentScan]:
     """Return the scans of the files to read, ascending.
 
-    A file that is read in part is scanned again up to that offset, because later transactions in it never existed for
-    the later leader. Files that cannot overlap, or have an impossible gap, stay unchanged: `scanned_log` reports them.
+    If only a part of a file is read, the file is scanned again up to the end of that part, because later transactions
+    in it never existed for the later leader. Files that cannot overlap, or have an impossible gap, stay unchanged, for
+    `scanned_log` to report.
     """
     if any(not scan.file.is_copy or scan.cleaned_to for scan in scans):
         return sorted(scans, key=lambda s: s.file.base_offset)
@@ -438,7 +439,7 @@ def settled(
 
 
 def without_overlaps(scans: Sequence[SegmentScan]) -> list[tuple[SegmentScan, int]]:
-    """Return the scans whose files are to be read, each with the offset up to which it is read."""
+    """Return the scans of the files to read, each with the end offset of the read."""
     chosen: list[tuple[SegmentScan, int]] = []
     for scan in sorted(scans, key=lambda s: (s.file.base_offset, s.last_epoch, s.end_offset)):
         while chosen and _takes_over(scan, chosen[-1][0]) and chosen[-1][0].file.base_offset >= scan.file.base_offset:
@@ -507,9 +508,9 @@ def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
 
 
 def _is_cleaned(log: LogFolder, scans: Sequence[SegmentScan], offset: int, before: SegmentScan) -> bool:
-    """Return whether a cleaner has reached the offset. It cleans a log from its start on.
+    """Return whether a cleaner has reached the offset. A cleaner begins at the start of a log.
 
-    `before` is the segment that ends before the gap, or contains it.
+    `before`: the segment that ends before the gap, or contains it.
     """
     if log.clean_point is None:
         return before.cleaned_to > 0 or offset <= max(scan.cleaned_to for scan in scans)
@@ -530,7 +531,7 @@ def _cleaner_text(log: LogFolder) -> str:
 
 
 def _open_transactions(scans: Sequence[SegmentScan]) -> Mapping[int, int]:
-    """Return producer -> first offset of the transaction that has no marker yet."""
+    """Return producer -> first offset of a transaction without a marker."""
     transactions: dict[int, int] = {}
     for scan in scans:
         for producer_id in scan.ended:
@@ -611,7 +612,8 @@ class LogReader:
                 segment.fail(at, str(e))
 
     def _aborted(self, span: Range) -> AbortedRecords:
-        """Return the aborted batches of the range; none under read_uncommitted, whose consumers see them."""
+        """Return the aborted batches of the range. None under read_uncommitted, because such consumers see aborted
+        records."""
         aborted = AbortedRecords()
         if not self._committed:
             return aborted

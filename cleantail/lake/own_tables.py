@@ -1,6 +1,6 @@
-"""Tables that Cleantail keeps for itself, next to those of the topics: the evidence, and what erasures remember.
+"""Cleantail's own tables, next to the topics' tables: the evidence, and the tables of erasures.
 
-PyIceberg creates, changes and appends to them: a Spark job for each row took longer than all checks of a log.
+PyIceberg creates and changes these tables, because a Spark job for each row would take longer than all checks of a log.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PROPERTIES = {
     FILE_FORMAT: "parquet",  # the only format that PyIceberg writes
     "commit.retry.num-retries": "20",  # rounds of many topics append at the same time
     "commit.manifest-merge.enabled": "true",
-    "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, at some milliseconds each
+    "commit.manifest.min-count-to-merge": "30",  # every read opens all manifests, some milliseconds each
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
     PROPERTY_FORMAT: str(FORMAT),
@@ -41,7 +41,7 @@ SNAPSHOTS_KEPT = 5
 
 
 def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | None) -> Table:
-    """Return the table, with the columns and properties that it lacked. Create it if `found` is None.
+    """Return the table, and add missing columns and properties. Creates the table if `found` is None.
 
     `name`: without the catalog's namespace."""
     catalog, namespace = kept_catalog(platform), platform.catalog.namespace
@@ -56,7 +56,7 @@ def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | N
             return catalog.create_table_if_not_exists(f"{namespace}.{name}", schema, properties=properties)
 
         with exclusive(platform.home, "evidence"):  # PyIceberg fails if two create a namespace at the same time
-            # a catalog may refuse either as existing, and not have it
+            # a catalog may refuse namespace or table as existing, and not have it
             table = settled(create, unsure=(NoSuchNamespaceError, NoSuchTableError))
             keep_first_metadata(table)
 
@@ -75,7 +75,7 @@ def own_table(platform: Platform, name: str, schema: pa.Schema, found: Table | N
 
 
 def append_to(table: Table, rows: pa.Table) -> None:
-    """Append rows in exactly one commit. The commit also expires old snapshots."""
+    """Append rows in one commit, which also expires old snapshots."""
 
     def stage(transaction: Transaction) -> bool:
         stage_rows(transaction, table, rows)
@@ -85,7 +85,7 @@ def append_to(table: Table, rows: pa.Table) -> None:
 
 
 def stage_rows(transaction: Transaction, table: Table, rows: pa.Table) -> None:
-    """Add rows to a transaction of commit_once. It also expires old snapshots."""
+    """Add rows to a transaction of commit_once, and expire old snapshots in it."""
     from pyiceberg.table.update.snapshot import ExpireSnapshots
 
     with transaction.update_snapshot().merge_append() as append:
@@ -95,14 +95,15 @@ def stage_rows(transaction: Transaction, table: Table, rows: pa.Table) -> None:
 
 
 BOUND_BYTES = 64
-"""A column with a longer text has no bounds in its file."""
+"""Maximum length of a text with bounds. A column with a longer text has no bounds in its file."""
 
 
 def _written(table: Table, rows: pa.Table) -> DataFile:
     """Write rows to a new data file of a table without partitions.
 
-    PyIceberg's own writer also writes a copy of the schema, and the least and greatest value of each column up to six
-    times. That is two thirds of a file with the JSON of few rows, and no reader selects rows by bounds of JSON."""
+    Does not use PyIceberg's own writer. It also writes a copy of the schema, and the least and greatest value of each
+    column up to six times. That is two thirds of a file with the JSON of few rows, and no reader selects rows by bounds
+    of JSON."""
     import pyarrow as pa
     import pyarrow.parquet as pq
     from pyiceberg.io.pyarrow import (
@@ -119,7 +120,7 @@ def _written(table: Table, rows: pa.Table) -> DataFile:
     full = pa.table({field.name: found.get(field.name, nothing).cast(field.type) for field in schema}, schema)
     bounded = [name for name in full.column_names if _longest_bytes(full[name]) <= BOUND_BYTES]
     metrics = {f"write.metadata.metrics.column.{name}": "none" for name in full.column_names if name not in bounded}
-    # not by PyIceberg's location provider: the table's properties may name a class for it
+    # does not use PyIceberg's location provider, because the table's properties may name a class for it
     output = table.io.new_output(f"{table.location().rstrip('/')}/data/{uuid.uuid4()}.parquet")
     options = {"compression": "zstd", "store_schema": False, "use_dictionary": False, "write_statistics": bounded}
     with output.create() as stream, pq.ParquetWriter(stream, schema, **options) as writer:
@@ -150,7 +151,7 @@ def _longest_bytes(column: pa.ChunkedArray) -> int:
 
 
 def _old_snapshots(table: Table) -> list[int]:
-    """Return the snapshots to expire: each in the metadata slows every commit. They go some at a time.
+    """Return the snapshots to expire, because each snapshot in the metadata slows every commit.
 
     The rows stay. A reclaim (merge_rows) removes the files that only old snapshots have."""
     from pyiceberg.table.refs import MAIN_BRANCH
@@ -167,7 +168,8 @@ def _old_snapshots(table: Table) -> list[int]:
 def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
     """Stage a change of the table's rows on its current metadata, commit it exactly once, and return its result.
 
-    Replaces PyIceberg's own retry. It finds only the last attempt's commit, and deletes the files of a refused one."""
+    Replaces PyIceberg's own retry, which finds only the last attempt's commit, and deletes the files of a refused
+    commit."""
     from pyiceberg.table.update import AssertTableUUID
 
     sent: list[tuple[int, T]] = []
@@ -190,9 +192,10 @@ def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
 
 @cache
 def _remembering() -> type[Transaction]:
-    """Return a transaction that computes the table's metadata only after a change.
+    """Return a class of transactions that compute the table's metadata only after a change.
 
-    PyIceberg's own copies them at each access: some twenty times per append, and once per expired snapshot."""
+    PyIceberg's own transaction copies the metadata at each access: about twenty times for an append, and once for each
+    expired snapshot."""
     from pyiceberg.table import Transaction
 
     class Remembering(Transaction):

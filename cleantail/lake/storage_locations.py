@@ -1,23 +1,23 @@
-"""Locations of tables, in a form in which two folders can be compared regardless of their spelling.
+"""Compare locations of tables, regardless of the spelling of their addresses.
 
-Pure, except that it follows links and reads other tables' metadata.
+The module is pure, except that it follows links and reads other tables' metadata.
 
 `file:/a`, `file:///a/`, `/a` and `/b/../a` are one folder, and so are `s3a://b/x` and `s3://b/x`. Links of local
-folders are followed. Anything deleted below a table's location must be the table's own. So two tables are refused if
-one lies in the other's folder, even if their file names are unlikely to collide.
+folders are followed. Only a table's own files may be deleted below its location. So two tables are refused if one is in
+the other's folder, even if their file names are unlikely to collide.
 
 The platform's catalog does not list tables of other catalogs. Their metadata files show that they exist:
 
 1. Each `*.metadata.json` below the location of a table must have the UUID of that table.
-2. The location may lie within the data of another table: below a folder `data`, `metadata` or of a partition, such as
-   `day=1`. Each `*.metadata.json` in that table's folder `metadata` must have the UUID of the table too.
+2. The location may be within the data of another table: below a folder `data`, `metadata` or of a partition, such as
+   `day=1`. Each `*.metadata.json` in that table's folder `metadata` must also have the UUID of the first table.
 3. A file that was written before the table's own oldest file is not the table's.
-4. Two machines may create a topic's table at the same moment. The catalog refuses one, whose first metadata file may
-   stay. It names the same location and topic, and no snapshot, so it owns no file. It blocks nothing, and stays:
-   another catalog could know it, and would need it. Cleantail writes such a file for each table whose metadata it alone
-   writes (keep_first_metadata).
+4. Two machines may create a topic's table at the same moment. The catalog refuses one of them, and its first metadata
+   file may stay. This file names the same location and topic, and no snapshot, so it owns no file. It blocks no table.
+   It is not deleted, because another catalog could need it. Cleantail writes such a file for each table whose metadata
+   it alone writes (keep_first_metadata).
 
-Only the store's listing and the files themselves count: times in the table's metadata are written by its owner.
+Only the store's listing and the files themselves count, because the table's owner writes the times in its metadata.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ READ_THREADS = 16
 DELETES_OLD_METADATA = "write.metadata.delete-after-commit.enabled"
 METADATA_FILE = re.compile(r"\.metadata\.json(\.gz)?$")
 FIRST_METADATA = re.compile(r"(^|/)00000-[^/]*\.metadata\.json(\.gz)?$")
-"""The name that Iceberg's catalogs give to the first metadata file of a table. No reclaim removes one (rule 4)."""
+"""Matches the name of the first metadata file of a table, by Iceberg's catalogs. No reclaim removes it (rule 4)."""
 HEAD_BYTES = 65_536
-"""Every known writer puts the UUID into the first kilobyte of the text."""
+"""Number of bytes in which the UUID is searched. Every known writer puts it into the first kilobyte of the text."""
 _UUID = re.compile(rb'"table-uuid"\s*:\s*"([^"]{1,64})"')
 
 
@@ -71,10 +71,10 @@ class ListedFile:
 
 
 def require_safe_commits(table: Table) -> None:
-    """Raise TableError if a commit to the table would delete metadata files that are not its own.
+    """Raise TableError if a commit to the table would delete metadata files of others.
 
-    Those are files outside its location, and files with the UUID of another table. Costs the first bytes of each file
-    in the metadata log, if the table's property lets each commit delete the oldest of them.
+    Such files are outside its location, or have the UUID of another table. If the table's property lets each commit
+    delete the oldest files, this reads the first bytes of each file in the metadata log.
     """
     if not deletes_old_metadata(table.properties.get(DELETES_OLD_METADATA)):
         return
@@ -103,23 +103,23 @@ NO_SNAPSHOT = {
     "refs": {},
     **dict.fromkeys(("snapshots", "snapshot-log", "metadata-log", "statistics", "partition-statistics"), []),
 }
-"""The fields of a metadata file that a table without a snapshot has otherwise."""
+"""Fields of a metadata file, with the values of a table without a snapshot."""
 
 
 def stored_bytes(table: Table) -> tuple[int, int]:
-    """Return the bytes of the files below the table's folder: those of its folder `metadata`, and the others."""
+    """Return (bytes in the table's folder `metadata`, bytes of all other files below the table's folder)."""
     sizes = [(file.size, "/metadata/" in file.path) for file in files_below(table.io, table.location())]
     metadata, others = (sum(size for size, inside in sizes if inside is of) for of in (True, False))
     return metadata, others
 
 
 def keep_first_metadata(table: Table) -> None:
-    """Write a first metadata file of the table, without its snapshots, unless an earlier call has.
+    """Write a first metadata file of the table, without its snapshots, unless an earlier call did.
 
-    Commits delete old metadata files, and snapshots expire: the table's oldest file would soon be younger than what
-    `reclaim` may remove (rule 3). No commit and no `reclaim` deletes this one. After the table was dropped, it blocks
-    no table that follows in the folder (rule 4). For tables whose metadata only Cleantail writes. A store's error is
-    only logged: then more files stay."""
+    Commits delete old metadata files, and snapshots expire. So the table's oldest file would soon be younger than the
+    files that `reclaim` should remove (rule 3). No commit and no `reclaim` deletes the first metadata file. After the
+    table was dropped, this file blocks no later table in the folder (rule 4). Use it only for tables whose metadata
+    only Cleantail writes. An error of the store is only logged, because it only means that more files stay."""
     folder = table.metadata_location.rpartition("/")[0]
     first = table.io.new_output(f"{folder}/00000-first-{table.metadata.table_uuid}.metadata.json")
     try:
@@ -134,10 +134,10 @@ def keep_first_metadata(table: Table) -> None:
 
 
 def oldest_own_file_ms(table: Table) -> int | None:
-    """Return when (Unix ms) the oldest of the table's own metadata files was written. None if there is none.
+    """Return the time (Unix ms) of the table's oldest own metadata file, or None without one.
 
-    Raises TableError if metadata of another table lies in the folder or around it, except for rule 4. Costs a listing
-    of the folder, and the first bytes of each metadata file in it, 16 at a time.
+    Raises TableError if metadata of another table are in the folder or around it, except for rule 4. Lists the folder,
+    and reads the first bytes of each metadata file in it, 16 at a time.
     """
     name, own = ".".join(table.name()[-2:]), str(table.metadata.table_uuid).lower()
     named = {posixpath.basename(s.manifest_list) for s in table.metadata.snapshots if s.manifest_list}
@@ -167,7 +167,7 @@ def oldest_own_file_ms(table: Table) -> int | None:
 
 
 def _is_refused_creation(file: ListedFile, table: Table) -> bool:
-    """Return whether a metadata file is what a refused creation of this table left (rule 4)."""
+    """Return whether a metadata file is from a refused creation of this table (rule 4)."""
     if not FIRST_METADATA.search(file.name):
         return False
     try:
@@ -177,16 +177,16 @@ def _is_refused_creation(file: ListedFile, table: Table) -> bool:
         is_first = document["last-sequence-number"] == 0
         is_first = is_first and not any(document.get(part) for part in ("snapshots", "metadata-log", "refs"))
         is_here = folder_location(document["location"]) == folder_location(table.location())
-    except Exception:  # of a store, a damaged file, or a longer one than we write
+    except Exception:  # an error of a store or of a damaged file, or a longer file than Cleantail writes
         return False
     is_ours = all(made.get(key) == own.get(key) for key in (PROPERTY_TOPIC, PROPERTY_SIDE_OF))
     return is_first and is_here and is_ours and (PROPERTY_FORMAT in made or PROPERTY_SIDE_OF in made)
 
 
 def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
-    """Raise TableError if a file of the metadata log lies outside the table's location.
+    """Raise TableError if a file of the metadata log is outside the table's location.
 
-    Only for a table whose commits delete such files.
+    Call this for a table whose commits delete such files.
     """
     if foreign_files := files_outside(log, location):
         raise TableError(
@@ -198,9 +198,10 @@ def require_inner_log(name: str, location: str, log: Sequence[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OwnFolders:
-    """Where the files of an adopted table may lie: its location, and `platform.imported_folders`.
+    """The folders of an adopted table's files: its location, and `platform.imported_folders`.
 
-    Otherwise the owner of its metadata could name another topic's file, which would be read, shown and copied.
+    Without this limit, the owner of the metadata could name another topic's file, which would be read, shown and
+    copied.
     """
 
     name: str
@@ -208,7 +209,7 @@ class OwnFolders:
     imported: Sequence[str]
 
     def require(self, files: Iterable[str]) -> None:
-        """Raise TableError if one of the files lies elsewhere."""
+        """Raise TableError if one of the files is outside these folders."""
         foreign_files = files_outside(set(files), self.location)
         for folder in self.imported:
             foreign_files = files_outside(foreign_files, folder)
@@ -223,8 +224,8 @@ class OwnFolders:
 def only_own_files(table: Table, imported: Sequence[str]) -> None:
     """Prevent the FileIO of an adopted table from opening files that are not in the table's own folders.
 
-    This applies to manifests, data files and delete files. The table's owner could name a file on any store or host, to
-    which the platform's logins would be sent.
+    This applies to manifests, data files and delete files. Otherwise the table's owner could name a file on any store
+    or host, to which the platform's logins would be sent.
     """
     io: Any = table.io
     io.__class__ = _of_own_folders(type(table.io))
@@ -266,7 +267,7 @@ def _other_table(name: str, location: str, path: str, uuid: str) -> TableError:
 
 
 def _around(location: str) -> list[str]:
-    """Return the folders `metadata` of all tables in whose files the location may lie (rule 2)."""
+    """Return the folders `metadata` of all tables whose files may contain the location (rule 2)."""
     scheme, separator, rest = location.rstrip("/").partition("://") if "://" in location else ("", "", location)
     prefix = scheme + separator
     if not separator and rest.startswith("file:"):
@@ -281,12 +282,12 @@ def _metadata_in(io: Any, folder: str) -> list[ListedFile]:
     """Return the metadata files of one folder. Empty if this login may not list it."""
     try:
         return [file for file in files_below(io, folder, deep=False) if METADATA_FILE.search(file.name)]
-    except Exception:  # each store has its own errors; outside its own folder a login may have no rights
+    except Exception:  # each store has its own errors, and a login may have no rights outside its own folder
         return []
 
 
 def files_below(io: Any, folder: str, deep: bool = True) -> Iterator[ListedFile]:
-    """Yield the files below a folder. Empty if the folder does not exist."""
+    """Yield the files below a folder. Yields none if the folder does not exist."""
     from pyiceberg.io.pyarrow import PyArrowFileIO
 
     if isinstance(io, PyArrowFileIO):
@@ -304,7 +305,7 @@ def files_below(io: Any, folder: str, deep: bool = True) -> Iterator[ListedFile]
 
 
 def _time_ms(facts: dict[str, Any]) -> int:
-    """Return the time (Unix ms) of a file, under the names that fsspec's stores use. 0 if they give no time."""
+    """Return the time (Unix ms) of a file, from the keys that fsspec's stores use. 0 without a time."""
     from datetime import datetime
 
     values = (facts.get(key) for key in ("LastModified", "last_modified", "updated", "mtime", "created"))
@@ -319,10 +320,9 @@ def _uuid_of(file: ListedFile) -> str | None:
 
 
 def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
-    """Return the UUID of the table that a metadata file belongs to. None if the file has no UUID or was deleted.
+    """Return the UUID of a metadata file's table. None if the file has no UUID or was deleted.
 
-    A truncated file of a killed writer belongs to no readable table. Raises TableError if the file cannot be read: each
-    store has its own errors.
+    A truncated file of a killed writer belongs to no readable table. Raises TableError if the file cannot be read.
     """
     try:
         with opened() as stream:
@@ -338,9 +338,9 @@ def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
 
 
 def uuid_in(head: bytes, path: str) -> str | None:
-    """Return the UUID of the table that a metadata file belongs to, from its first HEAD_BYTES. None if it has none.
+    """Return the UUID of a metadata file's table, from the file's first HEAD_BYTES. None without a UUID.
 
-    Raises TableError if the file is compressed, and damaged before its UUID. A full disk damages files behind it.
+    Raises TableError if the file is compressed and damaged before its UUID. A full disk damages files behind the UUID.
     """
     text, is_whole = _unpacked(head)
     found = _UUID.search(text)
@@ -370,17 +370,17 @@ _ALIASES = {
     "cosn": "cos",
     "": "file",
 }
-"""Schemes that mean the same store."""
+"""Scheme -> the usual scheme of the same store."""
 _ADDRESSES = (
     (r"([^.]+)\.(?:dfs|blob)\.(?P<rest>.+)", "abfs"),
     (r"(?:.+\.)?s3[.-](?:.+\.)?amazonaws\.com(?:\.cn)?", "s3"),
     (r"(?:.+\.)?storage\.(?:googleapis|cloud\.google)\.com", "gs"),
 )
-"""Hosts of http addresses -> the store that they belong to."""
+"""Patterns of hosts in http addresses, and their stores."""
 _DEFAULT_PORT = re.compile(r":(8020|9870|9871|50070|50470)$")
 _PORT = re.compile(r":\d+$")
 _FINAL_DOT = re.compile(r"\.(?=:\d+$|$)")
-"""The dot that ends a complete host name in DNS. Without it, the host is the same."""
+"""Matches the dot at the end of a complete host name in DNS, which does not change the host."""
 DATA_PATHS = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
 METADATA_PATH = "write.metadata.path"
 PATHS = (*DATA_PATHS, METADATA_PATH)
@@ -391,9 +391,9 @@ Parts = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class StorageLocation:
-    """A folder or a file: its store, its bucket or host, and its path as written and decoded (%20).
+    """A folder or a file: its store, its bucket or host, and its path, both as written and decoded (%20).
 
-    Both paths count, since clients disagree on which of the two it is.
+    Both paths count, because clients disagree on them.
     """
 
     store: str
@@ -425,23 +425,23 @@ def location_of(location: str) -> StorageLocation:
         authority = _DEFAULT_PORT.sub("", authority.lower())
     elif store == "abfs":
         authority = _PORT.sub("", authority.lower()).replace(".blob.", ".dfs.")
-    elif store == "s3" and authority.startswith("arn:"):  # its name is the first part of the path
+    elif store == "s3" and authority.startswith("arn:"):  # the name of an access point is the first part of the path
         point, _, rest = rest.removeprefix("/").partition("/")
         authority = f"{authority}/{point}"
     return StorageLocation(store, authority, (_parts(rest), _parts(unquote(rest))))
 
 
 VIEW = "\0view"
-"""Prefix of a path that is known only through a mount of ViewFs."""
+"""Prefix of a path in a mount of ViewFs."""
 
 
 def _is_access_point(authority: str) -> bool:
-    """Return whether a bucket's name is an access point's, which does not reveal the bucket behind it."""
+    """Return whether the name is of an access point, which does not reveal its bucket."""
     return authority.startswith("arn:") or authority.endswith(("-s3alias", "--ol-s3"))
 
 
 def _of_address(scheme: str, host: str, path: str) -> tuple[str, str, str]:
-    """Return the store, authority and path of an http address if it is a known store's. Other addresses stay."""
+    """Return the store, authority and path of an http address of a known store. Other addresses stay unchanged."""
     host = _PORT.sub("", host)
     store = next((store for pattern, store in _ADDRESSES if re.fullmatch(pattern, host)), scheme)
     if store == scheme:
@@ -460,7 +460,7 @@ def _parts(path: str) -> Parts:
 def _local(path: str) -> Parts:
     """Return the parts of a local path, with the links of its folder followed.
 
-    A link that the file itself is stays: deleting it deletes the link.
+    If the file itself is a link, it is not followed, because a deletion deletes the link.
     """
     folder, _, name = path.rstrip("/").rpartition("/")
     if name in ("", ".", ".."):
@@ -479,7 +479,7 @@ def folder_location(location: str) -> StorageLocation:
 
 
 def contains(outer: StorageLocation, inner: StorageLocation) -> bool:
-    """Return whether `inner` is `outer` or may lie in it, for any way to read their paths.
+    """Return whether `inner` is or may be `outer`, or may be in it, for any way to read their paths.
 
     A host of HDFS has many names, so equal paths may be one folder on any two hosts. A mount of ViewFs shows a folder
     by another path with the same last part.
@@ -505,7 +505,7 @@ def overlap(one: StorageLocation, other: StorageLocation) -> bool:
 
 
 def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
-    """Return whether a file lies below the folder, for every way to read its path."""
+    """Return whether a file is below the folder, for every way to read its path."""
     return (
         file.store == folder.store
         and file.authority == folder.authority
@@ -514,15 +514,15 @@ def surely_inside(file: StorageLocation, folder: StorageLocation) -> bool:
 
 
 def locations_of(location: str, properties: Mapping[str, str]) -> dict[str, StorageLocation]:
-    """Return where a table's files may be: its location, and the folders that its properties name."""
+    """Return the folders of a table's files: its location, and the folders that its properties name."""
     named = [location, *(properties[name] for name in PATHS if properties.get(name))]
     return {text: folder_location(text) for text in named}
 
 
 def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageLocation]:
-    """Return the folders that only this table writes to. A file there that no snapshot names is an orphan of the table.
+    """Return the folders that only this table writes to. A file there without a snapshot is an orphan of the table.
 
-    They are `data` and `metadata` of the location, or their replacements by the table's properties within the location.
+    The folders are `data` and `metadata` of the location, or folders within the location that properties name instead.
     """
     root = folder_location(location)
     base = location.rstrip("/")
@@ -532,7 +532,7 @@ def table_folders(location: str, properties: Mapping[str, str]) -> list[StorageL
 
 
 CUTS = re.compile(r"[?#\x00-\x1f]")
-"""Characters at which clients of stores end a path, or which they drop.
+"""Matches characters at which clients of stores end a path, or which they drop.
 
 PyArrow and Iceberg's S3FileIO open `s3://b/other/f#/../../own/f` as `s3://b/other/f`. Iceberg's writers encode these
 characters in partition values.
@@ -551,10 +551,10 @@ def metadata_folder(metadata_location: str) -> dict[str, StorageLocation]:
 
 
 def known_locations(properties: Mapping[str, str], metadata_location: str) -> Mapping[str, StorageLocation]:
-    """Return where the table of a metadata file may have files.
+    """Return the folders of files of a metadata file's table.
 
-    If the file cannot be read, returns the folders that most tables use: a broken table blocks only its own folder.
-    `properties`: of the catalog, for its FileIO.
+    If the metadata file cannot be read, returns the folders that most tables use, so that a broken table blocks only
+    its own folder. `properties`: of the catalog, for its FileIO.
     """
     try:
         return _locations_in(tuple(sorted(properties.items())), metadata_location)
@@ -566,9 +566,9 @@ def known_locations(properties: Mapping[str, str], metadata_location: str) -> Ma
 
 @lru_cache(maxsize=20_000)
 def _locations_in(properties: tuple[tuple[str, str], ...], metadata_location: str) -> Mapping[str, StorageLocation]:
-    """Return where the table of a metadata file may have files.
+    """Return the folders of files of a metadata file's table.
 
-    A process reads such a file only once, because it never changes.
+    A process reads a metadata file only once, because it never changes.
     """
     from pyiceberg.io import load_file_io
 

@@ -1,8 +1,8 @@
-"""The report of a Spark job: the one type in which the tasks of a topic's DAG, metrics and lineage read the result of
-any job. The tasks of a group's DAG read the TopicOutcome of a pack instead, which has all stations of a topic.
+"""The report of a Spark job. Tasks of a topic's DAG, metrics and lineage read the result of any job in this one type.
 
-A job of a topic writes what its station did as one JSON object, and a task returns that object unchanged as its XCom.
-It may have more than Airflow needs: users see it. A field of JobReport has the same name and meaning in all of them.
+The tasks of a group's DAG read the TopicOutcome of a pack instead, which has all stations of a topic. A job of a topic
+writes the result of its station as one JSON object, and a task returns that object unchanged as its XCom. The object
+may have more keys, for users. A field of JobReport has the same name and meaning for all jobs.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cleantail.rounds.station_results import IngestedFile
 
 @dataclass(frozen=True, slots=True)
 class JobReport(RoundResult):
-    """The result of any job. A missing field takes its default: the object of a failed job may hold only its error.
+    """The result of any job. A missing field takes its default: the object of a failed job may have only its error.
 
-    `error`: why it failed; empty if it did not fail or was killed. `branch`: where compact has staged its unit.
-    `units`: what check_quality has checked. `records` and `files`: what an ingestion appended, and its files; None and
-    () if it has none. `done_before`: an earlier try of the same request has undone the rounds.
+    `error`: why the job failed, empty if it succeeded or was killed. `branch`: where compact has staged its unit.
+    `units`: the units that check_quality has checked. `records` and `files`: number of appended records and files of an
+    ingestion, None and () for other jobs. `done_before`: an earlier try of the same request has undone the rounds.
     """
 
     error: str = ""
@@ -55,8 +55,8 @@ JOB_REPORT_JSON: Codec[JobReport] = Codec(JobReport)
 class EndedJob:
     """A Spark job that has ended.
 
-    `xcom` is the object that it wrote, as plain JSON: {} if it wrote none or only a part. The job's task returns it
-    unchanged. `exit_code` is None if the job reports none.
+    `xcom`: the object that the job wrote, as plain JSON, or {} if it wrote none or only a part. The job's task returns
+    this object unchanged. `exit_code`: None if the job reports none.
     """
 
     job: str

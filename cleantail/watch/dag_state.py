@@ -1,6 +1,6 @@
-"""State of the DAG that runs a topic, as Airflow reports it, and which topics failed in a run of a group. Pure.
+"""State of the DAG that runs a topic, from Airflow, and the topics that failed in a run of a group. Pure.
 
-Plans and results of packs come from Airflow's database. They are used only to show failures to users.
+Plans and results of packs come from Airflow's database. So they are used only to show failures to users.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class DagRun:
 class FailedTask:
     """A failed task of the last run.
 
-    `map_index` is -1 for a task that is not mapped. `label` is the name of a mapped instance in the UI, as `partitions
-    0, 1`. `reason` is the first line of the task's error, or of one topic's error in a group's task.
+    `map_index` is -1 for a task that is not mapped. `label`: name of a mapped instance in the UI, such as `partitions
+    0, 1`. `reason`: first line of the task's error, or of one topic's error in a group's task.
     """
 
     task_id: str
@@ -53,13 +53,11 @@ class FailedTask:
 
 @dataclass(frozen=True, slots=True)
 class DagState:
-    """The DAG that runs a topic. `last` is its newest run that has ended, `active` its newest run that is running or
-    queued, and `failed_tasks` are those of `last`.
+    """The DAG that runs a topic.
 
-    `group` is the group of a DAG that runs other topics too. Then runs that were triggered for another topic are
-    ignored, and `failed_tasks` are those in which this topic failed.
-
-    `may_open`: the viewer may open the DAG in Airflow.
+    `last`: newest run that has ended. `active`: newest run that is running or queued. `failed_tasks`: tasks of `last`.
+    `group`: the group, if the DAG runs other topics too. Then runs that were triggered for another topic do not count,
+    and `failed_tasks` has only tasks in which this topic failed. `may_open`: the viewer may open the DAG in Airflow.
     """
 
     dag_id: str = ""
@@ -93,7 +91,7 @@ class DagState:
 
 
 BLOCKED_BY_CHECK = "the check failed, blocked partitions: "
-"""Beginning of a failed check's error, after the topic. The state of a blocked log gives the same reason in full."""
+"""Beginning of a failed check's error, after the topic. The state of a blocked log has the whole reason."""
 
 
 def failure_text(dag: DagState, now_ms: int, known: tuple[str, ...] = ()) -> str:
@@ -123,7 +121,7 @@ def standstill_text(dag: DagState) -> str:
 
 
 SHOWN_AT = {part: station.name for station in SHOWN.values() for part in station.errors_of}
-"""Station at which a topic's work ended -> the station that shows that."""
+"""Station at which a topic's work ended with an error -> the station that shows the error."""
 CHECKED_AT = {station.kind: station.name for station in STATIONS if station.checks}
 """Kind of a round -> the station that shows its failed checks."""
 CRASHED = "the Spark application of its pack ended before its turn"
@@ -137,9 +135,9 @@ def failures_by_topic(
 ) -> dict[str, tuple[FailedTask, ...]]:
     """Return the failed tasks of each topic that failed. Failures of all topics are under EVERY_TOPIC.
 
-    `plan` is the run's GroupPlan as plain JSON, or None; `results` maps a pack's number to its PackResult; `failed` has
-    (task, map index) of the failed tasks, each with its reason; `only` is the topic that the run was triggered for. A
-    reason is used only where it is of no other topic.
+    `plan`: the run's GroupPlan as plain JSON, or None. `results`: number of a pack -> its PackResult. `failed`: (task,
+    map index) of each failed task -> its reason. `only`: the topic that the run was triggered for. A reason is omitted
+    if it may be about another topic.
     """
     by_topic: dict[str, tuple[FailedTask, ...]] = {}
     skipped = _skipped(plan)
@@ -177,7 +175,7 @@ def _outcomes(result: Any) -> dict[str, TopicOutcome]:
 
 
 def _skipped(plan: Any) -> Collection[str]:
-    """Return the stations that had nothing to do when the run was planned. `run_pack` shows what failed there."""
+    """Return the stations without work when the run was planned. `run_pack` shows failures at these stations."""
     named = plan.get("skipped") if isinstance(plan, dict) else None
     return [str(task) for task in named] if isinstance(named, list | tuple) else []
 

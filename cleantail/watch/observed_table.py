@@ -1,6 +1,6 @@
-"""What the page keeps of a topic's table: the whole table of a few topics, and a summary of each of many.
+"""Data that the page caches of topics' tables: the whole tables of a few topics, and summaries of many.
 
-A summary has the figures of the logs and no data files: a thousand tables take a few megabytes. It has no key and no
+A summary has the figures of the logs and no data files, so a thousand tables take a few megabytes. It has no key and no
 value of a record.
 """
 
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TableSummary:
-    """Summary of a topic's table, or the error. `exists` is false if there is no table.
+    """Summary of a topic's table, or the error. `exists` is false without a table.
 
-    `saved` covers the kept snapshots. `last_round_at_ms` is the wall clock of the last round among them. `readers` are
-    the current ones and are not cached.
+    `saved` covers the kept snapshots. `last_round_at_ms`: wall clock of the last round in these snapshots. `readers`:
+    the current readers, which are not cached.
     """
 
     exists: bool = False
@@ -80,7 +80,7 @@ def summary_of(topic: Topic, facts: TableFacts, sizes: Iterable[SizePoint]) -> T
 
 
 def summary_digest(topic: Topic) -> str:
-    """Return a digest of everything a summary depends on besides the table: the code, and parts of the topic's YAML."""
+    """Return a digest of the code and of parts of the topic's YAML: what a summary depends on, except the table."""
     policy = topic.model_dump_json(include={"topic", "table", "columns", "config"})
     return hashlib.sha256(f"{code_digest()} {policy}".encode()).hexdigest()[:32]
 
@@ -92,8 +92,8 @@ SUMMARY_JSON: Codec[TableSummary] = Codec(TableSummary)
 class ObservedTable:
     """A topic's whole table as it was read, or the error.
 
-    `facts` is None if there is no table. `undoable` are the rounds that can be undone, newest first. `undone` are the
-    rounds that rollbacks have undone (Unix ms, names).
+    `facts` is None without a table. `undoable`: rounds that can be undone, newest first. `undone`: rounds that
+    rollbacks have undone (Unix ms, names).
     """
 
     facts: TableFacts | None = None
@@ -118,7 +118,7 @@ def observed_table(table: Table) -> ObservedTable:
 def size_points(table: Table) -> tuple[SizePoint, ...]:
     """Return one point for each snapshot of main's history.
 
-    Branches of rounds are left out, because readers never see them.
+    Leaves out branches of rounds, because readers never see them.
     """
     summaries = (
         (s.timestamp_ms, s.summary) for s in ancestry(table, table.current_snapshot()) if s.summary is not None

@@ -1,7 +1,7 @@
-"""Query the sources of topics in the background, and keep the answers for a while: for pages, metrics and `status`.
+"""Query the sources of topics in the background, and cache the answers, for pages, metrics and `status`.
 
-An answer is the topic's offsets at its brokers, or the snapshots of its source table. How far a table is behind them
-follows from the table's own position (source_lag, snapshot_lag), so it is computed at each call.
+An answer has the topic's offsets at its brokers, or the snapshots of its source table. The lag also depends on the
+table's own position (source_lag, snapshot_lag), so each call computes it.
 """
 
 from __future__ import annotations
@@ -25,26 +25,27 @@ from cleantail.watch.observed_table import TableSummary
 ASKERS = 2
 ANSWERS_LIVE_S = 10.0
 LISTED_LIVE_S = 60.0
-"""How long an answer is good enough for a list of topics or a scrape: a thousand topics must not load the brokers."""
+"""Maximum age of an answer for a list of topics or a scrape (s), because a thousand topics must not load the
+brokers."""
 BEFORE_LIVES_S = 180.0
-"""How long an answer is shown while a newer one takes its time."""
+"""Maximum age of an answer that is shown while a new query runs (s)."""
 ANSWERED_WITHIN_MS = 5000
 MOST_TOPICS, MOST_CLIENTS = 4096, 16
-"""Maximum number of topics whose answers are kept, and of clients that stay connected."""
+"""Maximum number of topics with cached answers, and of connected clients."""
 SettingsOf = Callable[[Topic], Mapping[str, str]]
-"""Returns the settings of a topic's Kafka client. Raises CleantailError if there are none."""
+"""Returns the settings of a topic's Kafka client. Raises CleantailError without settings."""
 Lag = SourceLag | SnapshotLag
 Answer = BrokerTopic | SourceTable | str
-"""The topic at its brokers, or its source table, or why that is unknown."""
+"""The topic at its brokers, or its source table, or the reason why neither is known."""
 NO_CLIENT = "the package confluent-kafka is not installed: it comes with cleantail[kafka]"
 NO_ANSWER_YET = "its source has not answered yet"
 
 
 @dataclass(frozen=True, slots=True)
 class TableEnds:
-    """How far a topic's table has its source: the position there (None: nothing was read), and its log ends.
+    """A table's position in its source (None before the first read), and its log ends.
 
-    `look_ms` is cleantail.kafka.table_position.last_look_ms.
+    `look_ms`: as cleantail.kafka.table_position.last_look_ms returns it.
     """
 
     position: ReadPosition | None = None
@@ -83,9 +84,9 @@ class TableEnds:
 class SourceView:
     """A topic's source in Kafka as its page shows it.
 
-    `address` is the connection or the brokers. `position` is how far the source was read, None before the first read.
-    `lag` is how far that is behind the brokers, None if unknown; then `problem` has the reason. If the table could not
-    be read, `is_known` is false: then `lag` has the brokers' offsets only.
+    `address`: the connection or the brokers. `position`: the table's position, None before the first read. `lag`: the
+    lag behind the brokers. If it is None, `problem` has the reason. If the table could not be read, `is_known` is
+    false, and `lag` has only the brokers' offsets.
     """
 
     kafka_topic: str
@@ -100,7 +101,7 @@ class SourceView:
 
 @dataclass(slots=True)
 class _Asked:
-    """The newest question about a topic, and the last answer before it."""
+    """The newest query about a topic, and the answer to the previous query."""
 
     source: str
     asked_s: float
@@ -112,7 +113,7 @@ class _Asked:
 
 
 class SourceWatch:
-    """Queries brokers and source tables. Thread-safe; never runs two queries about one topic at a time."""
+    """Queries brokers and source tables. Thread-safe. Never runs two queries about one topic at a time."""
 
     def __init__(self, settings_of: SettingsOf, clock: Callable[[], float] = time.monotonic) -> None:
         self._settings_of = settings_of
@@ -126,13 +127,13 @@ class SourceWatch:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """Forget the questions that were not asked yet: a process would wait for their answers."""
+        """Cancel queries that have not begun, because the process would wait for their answers."""
         self._pool.shutdown(wait=False, cancel_futures=True)
 
     def view(self, topic: Topic, table: TableEnds | None, now_ms: int, within_s: float) -> SourceView | None:
-        """Return the topic's source in Kafka, or None if it has another source. `table` is None if it is unknown.
+        """Return the topic's source in Kafka, or None for another source. `table`: None if unknown.
 
-        An answer that takes longer than `within_s` is returned by a later call.
+        If an answer takes longer than `within_s`, a later call returns it.
         """
         kafka = topic.source.kafka
         if kafka is None:
@@ -157,10 +158,10 @@ class SourceWatch:
         )
 
     def lags(self, tables: Iterable[tuple[Topic, TableEnds]], now_ms: int, within_s: float) -> dict[str, Lag | str]:
-        """Return topic name -> how far its table is behind its source, or why that is unknown.
+        """Return topic name -> lag of its table, or the reason why the lag is unknown.
 
-        Topics whose source is neither in Kafka nor a table are left out. Answers may be LISTED_LIVE_S old, and older if
-        a new one takes longer than `within_s`.
+        Leaves out topics whose source is neither in Kafka nor a table. Answers may be LISTED_LIVE_S old, or older if a
+        new answer takes longer than `within_s`.
         """
         asked = [
             (topic, table, self._ask_again(topic, LISTED_LIVE_S))
@@ -175,7 +176,7 @@ class SourceWatch:
         }
 
     def _ask_again(self, topic: Topic, live_s: float) -> _Asked:
-        """Return the newest question about the topic. Ask again if its answer is older than `live_s`."""
+        """Return the newest query about the topic. Starts a new query if the answer is older than `live_s`."""
         with self._lock:
             asked, source = self._asked.get(topic.topic), repr(topic.source)
             if asked is None or asked.source != source or self._is_stale(asked, live_s):
@@ -200,11 +201,11 @@ class SourceWatch:
             return self._brokers(key, settings).describe(topic.kafka_topic)
         except CleantailError as e:
             with self._lock:
-                self._clients.pop(key, None)  # its complaint is not that of a later question
+                self._clients.pop(key, None)  # a later query must not report this client's complaint
             return without_outcome(e)
         except ImportError:
             return NO_CLIENT
-        except Exception as e:  # of a driver, whose text may have secrets: one topic never hides the others
+        except Exception as e:  # an error of a driver, whose text may have secrets; one topic must not hide the others
             return f"its source cannot be queried: {type(e).__name__}"
 
     def _brokers(self, key: tuple[tuple[str, str], ...], settings: Mapping[str, str]) -> Brokers:

@@ -1,7 +1,7 @@
-"""The login of the catalog from an Airflow connection. It fills in the variables that the environment lacks.
+"""Set missing environment variables of the catalog's login from an Airflow connection.
 
-The variables are those of docs/catalogs.md. This process and its Spark driver read them when they open the catalog. The
-login is never logged and never on a command line.
+docs/catalogs.md lists the variables. This process and its Spark driver read them when they open the catalog. The login
+is never logged and never on a command line.
 """
 
 from __future__ import annotations
@@ -22,15 +22,14 @@ from cleantail_airflow.airflow_exceptions import AirflowNotFoundException
 
 logger = logging.getLogger("cleantail.login")
 _logins_put: dict[str, str] = {}
-"""The variables that this process has set. They are replaced if the connection has changed."""
+"""The variables that this process has set. A changed connection replaces them."""
 
 
 def with_login(platform: Platform, env: MutableMapping[str, str] | None = None) -> None:
-    """Fill in the missing login variables of the platform's catalog, and of the catalogs that topics may read. Also the
-    secrets of erasures.
+    """Set missing login variables of the platform's catalog, of catalogs that topics may read, and of erasures.
 
-    Raises CleantailError if the platform's own catalog names a missing connection. For another catalog this is a
-    warning: only the topics that read from it fail.
+    Raises CleantailError if the platform's own catalog names a missing connection. For another catalog this is only a
+    warning, because only the topics that read from it fail.
     """
     target = os.environ if env is None else env
     _put_erasure_keys(platform, target)
@@ -72,7 +71,7 @@ def _put(variables: Mapping[str, str], target: MutableMapping[str, str]) -> None
 
 
 def variables_of(platform: Platform, login: str | None, password: str | None, extra: dict[str, Any]) -> dict[str, str]:
-    """Return variable -> value of login and password, and of the extra's keys that are secrets of this catalog."""
+    """Return variable -> value: from login and password, and from the extra's keys that are secrets of this catalog."""
     by_property = secret_variables(platform)
     properties = _login_properties(platform.catalog.type, login, password) | extra
     return {by_property[key]: value for key, value in properties.items() if key in by_property}

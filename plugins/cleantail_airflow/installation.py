@@ -1,4 +1,4 @@
-"""Where this installation has its configuration, its job file and its Python.
+"""Find this installation's configuration, job file and Python.
 
 The packages are in a checkout of the repository, or in site-packages if the wheel is installed.
 """
@@ -17,7 +17,7 @@ from cleantail.home.driver_process import with_own_python
 ROOT = INSTALLED_IN
 """The folder of the packages `cleantail` and `spark_jobs`."""
 PREFIX = "/cleantail"
-"""Where Airflow's API server serves the pages and the metrics."""
+"""Prefix of the addresses of pages and metrics on Airflow's API server."""
 JOB_FILE = ROOT / "spark_jobs" / "run_station.py"
 """The file that spark-submit runs, for every station."""
 NO_CONFIG = Path(f"/{CONFIG_VARIABLE} names no configuration")
@@ -26,13 +26,13 @@ WITHOUT_CONFIG = (
     f"The API server has no configuration. Set {CONFIG_VARIABLE} in its environment to the directory that "
     "your DAG file passes to topic_dags, and restart it. Set it for the scheduler too."
 )
-"""What the pages show instead."""
+"""Text of the pages without a configuration."""
 
 
 def config_dir(env: Mapping[str, str] = os.environ) -> Path:
     """Return the directory of defaults.yaml and topics/ for the page and the pool, which no DAG file configures.
 
-    It is CLEANTAIL_CONFIG, else the directory of the checkout, else NO_CONFIG.
+    Returns CLEANTAIL_CONFIG, else the directory of the checkout, else NO_CONFIG.
     """
     if named := env.get(CONFIG_VARIABLE):
         return Path(named).absolute()
@@ -40,8 +40,8 @@ def config_dir(env: Mapping[str, str] = os.environ) -> Path:
 
 
 def spark_environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables with which spark-submit finds itself and this Python, even if not on PATH."""
-    # site-packages must not be in PYTHONPATH: there they would precede Python's own library
+    """Return the variables by which spark-submit finds its own files and this Python, even if they are not on PATH."""
+    # site-packages must not be in PYTHONPATH, where they would precede Python's own library
     installed = str(ROOT) in (sysconfig.get_path("purelib"), sysconfig.get_path("platlib"))
     own = with_own_python(env)
     return {

@@ -26,7 +26,7 @@ class KafkaClientHook(BaseHook):
 
     @classmethod
     def get_ui_field_behaviour(cls) -> dict[str, Any]:
-        """Return the form of the connection: the extra only, with an example."""
+        """Return the form of the connection, which has only the extra, with an example."""
         return {
             "hidden_fields": ["schema", "login", "password", "port", "host"],
             "relabeling": {"extra": "Settings of librdkafka as JSON"},

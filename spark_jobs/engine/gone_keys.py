@@ -1,18 +1,17 @@
-"""Find the keys of a bucket that are alive in the table and gone at the brokers, and count what a round has removed.
+"""Find the keys of a bucket that are alive in the table and gone at the brokers, and count removed records.
 
-A key is alive in the table if its last record below the round's end has a value. It is present at the brokers if they
-have any record of it from that end on. It is also present if their last record below the end has a value. So a key that
-was written again meanwhile survives. If the table has not yet read a key's tombstone, that tombstone deletes the key
-later.
+A key is alive in the table if its last record below the round's end has a value. A key is present at the brokers if
+they have any record of it from that end on, or if their last record below the end has a value. So a key that was
+written again meanwhile survives. If the table has not yet read a key's tombstone, that tombstone deletes the key later.
 
-Records below the brokers' log start were cut off by retention or DeleteRecords, not deleted by key. A key whose last
-record lies there is kept, and counted.
+Retention or DeleteRecords removed the records below the brokers' log start. No tombstone deleted them. A key whose last
+record is below the log start is kept, and counted.
 
-The check takes only the bounds from the round. It reads the topic in Kafka a second time, and finds again which keys
-are alive in the table and gone there. The brokers change meanwhile, so two differences are not errors:
+The check takes only the bounds from the round. It reads the topic in Kafka a second time, and finds again the keys that
+are alive in the table and gone at the brokers. The brokers change meanwhile, so two differences are not errors:
 
-1. The brokers have a record of a removed key, but only from the end of the round's own reading on. That record replaces
-   the removed ones.
+1. The brokers have a record of a removed key, but only above the offsets that the round has read. That record replaces
+   the removed records.
 2. A kept key was deleted at the brokers after the round, and more than their delete.retention.ms has passed. The round
    starts over.
 """
@@ -60,14 +59,15 @@ from spark_jobs.iceberg.log_files import BATCH_RECORDS
 from spark_jobs.iceberg.tables import TopicTable
 
 GONE = "gone_at_source"
-"""Why a reconciliation removes records, and the prefix of the measure's name."""
+"""The reason for which a reconciliation removes records, and the prefix of the measure's name."""
 LEFT = "gone_at_source_left"
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """Bounds of one log's comparison: the table's records below `end`, the brokers' from `source_start` on. The round
-    has read the brokers' records below `seen_to`; its later check also reads those above."""
+    """Bounds of one log's comparison: the table's records below `end`, and the brokers' records from `source_start` on.
+
+    `seen_to`: the round has read the brokers' records below. The later check also reads the records above."""
 
     end: int
     source_start: int
@@ -77,8 +77,8 @@ class LogBounds:
 
 @dataclass(frozen=True, slots=True)
 class GoneKeys:
-    """The gone keys by log. `keys`: their number. `cut_off`: the number below the brokers' log start. `positions`:
-    (log, hash of the file's name) -> the records' positions, as a serialized BitMap64."""
+    """The gone keys by log. `keys`: number of gone keys. `cut_off`: number of keys below the brokers' log start.
+    `positions`: (log, hash of the file's name) -> positions of the records, as a serialized BitMap64."""
 
     positions: Mapping[tuple[int, int], bytes] = field(default_factory=dict)
     keys: Mapping[int, int] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def judge_gone(
 
 
 def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
-    """Return the union of what all buckets have found."""
+    """Return the union of the results of all buckets."""
     positions: dict[tuple[int, int], BitMap64] = {}
     keys, cut_off = Counter[int](), Counter[int]()
     for part in parts:
@@ -126,7 +126,7 @@ def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
 def _fill(database: Any, bounds: Mapping[int, LogBounds], messages: Iterable[tuple[int, Message]]) -> Sequence[Any]:
     """Insert the messages into the tables `source` and `archive`, and return the results among them.
 
-    The database spills to disk if they exceed its memory.
+    If the messages exceed the database's memory, it spills to disk.
     """
     rows = [(log, b.end, b.source_start, b.seen_to, b.checked_start) for log, b in bounds.items()]
     names = ("log", "end_offset", "source_start", "seen_to", "checked_start")
@@ -177,8 +177,7 @@ LEFT JOIN (
     FROM source s JOIN bound b ON b.log = s.log GROUP BY s.log, s.key
 ) s ON s.log = a.log AND s.key = a.key
 """
-"""The keys that are alive in the base. `present`: the brokers have the key. `known`: the round's own reading has shown
-that."""
+"""The keys that are alive in the base. `present`: the brokers have the key. `known`: the round itself has read this."""
 _GONE_KEYS = """
 SELECT log, count(*) FILTER (WHERE last >= source_start), count(*) FILTER (WHERE last < source_start)
 FROM alive WHERE NOT present GROUP BY log
@@ -243,8 +242,8 @@ def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit)
 
 
 def tally_of(task: LogTask) -> tuple[Counting, Callable[[], list[LogCounts]]]:
-    """Return two functions: one counts a batch's measures that do not depend on the brokers' keys, one returns the
-    counts."""
+    """Return two functions. The first counts the measures of a batch that do not depend on the brokers' keys. The
+    second returns the counts."""
     tally, bounds = Tally(task, {}), Bounds.of(task)
 
     def count(_: LogTask, records: Records, before: Booleans, after: Booleans) -> None:

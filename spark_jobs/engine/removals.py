@@ -5,17 +5,17 @@ A record is removed for the first of these reasons that applies (semantics.md 1.
 1. `retention`: it is below the log start, and the policy deletes.
 2. `copies`: an earlier record of the same offset survives.
 3. `invalid`: it has no key, and is below the end.
-4. `superseded`: another record of its key wins, or a remembered deletion does.
+4. `superseded`: another record of its key wins, or a deletion in the ledger does.
 
-A file is read only if it can hold such a record by its metadata.
+A file is read only if, by its metadata, it can have such a record.
 
-The dirty part of a task's logs is read first: which keys it touches, which records are copies, and where the map is
-full. Copies are records of one log at one offset. The first to arrive survives (semantics.md 3.5). Records arrive in
-the order of their files, and within a file in the order of its rows. Files are ordered by data sequence number, which a
-rewrite keeps, then by the row id of their first record, then by name.
+The task first reads the dirty part of its logs. This pass finds the touched keys, the copies, and the offset at which
+the map is full. Copies are records of one log at one offset. The first to arrive survives (semantics.md 3.5). Records
+arrive in the order of their files, and within a file in the order of its rows. Files are ordered by data sequence
+number, which a rewrite keeps, then by the row id of their first record, then by name.
 
 So each file needs only the set of its offsets that an earlier file also has. Such a set takes few bits a record,
-because offsets have few gaps. The pieces of a file that several tasks read count as files of their own.
+because offsets have few gaps. If several tasks read the pieces of a file, each piece counts as a file.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from spark_jobs.engine.task_records import (
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 
 FLAGS_FOR_EACH = 8
-"""Maximum bytes of flags for each offset of a set: the flags then take no more memory than the offsets."""
+"""Maximum bytes of flags for each offset of a set, so that flags take no more memory than the offsets."""
 
 
 class OffsetSet:
@@ -81,13 +81,13 @@ class OffsetSet:
 
 
 FileOfLog = tuple[int, int, int]
-"""Key of a set of offsets: place of the log among a task's works, hash of the file's name, number of its piece."""
+"""Key of a set of offsets: place of the log among a task's works, hash of the file's name, number of the piece."""
 
 
 @dataclass(slots=True)
 class DirtyOffsets:
-    """The offsets of records by log and file: a round collects dirty records, an expiry those where tombstones may be
-    due. `repeated`: offsets that one file has more than once."""
+    """The offsets of records by log and file. A round collects dirty records, an expiry records in spans of due
+    tombstones. `repeated`: offsets that one file has more than once."""
 
     offsets: dict[FileOfLog, BitMap64] = field(default_factory=dict)
     repeated: dict[FileOfLog, BitMap64] = field(default_factory=dict)
@@ -113,7 +113,7 @@ class DirtyOffsets:
         return DirtyOffsets(self.offsets | other.offsets, self.repeated | other.repeated, dict(records))
 
     def packed(self) -> DirtyOffsets:
-        """Pack neighbouring offsets as runs, in place: a dirty part has few gaps."""
+        """Pack neighbouring offsets as runs, in place. A dirty part has few gaps."""
         for offsets in self.offsets.values():
             offsets.run_optimize()
         return self
@@ -156,7 +156,7 @@ class Copies:
         return {log for log, _, _ in (*self.earlier, *self.repeated)}
 
     def of(self, file: LogFile) -> CopiesInFile:
-        """Return the copies in one file. Its records must be passed to it in their order."""
+        """Return the copies in one file. Pass the file's records to the result in their order."""
         return CopiesInFile(
             {log: _longs(bits) for (log, *name), bits in self.earlier.items() if name == [file.hash, file.piece]},
             {log: _longs(bits) for (log, *name), bits in self.repeated.items() if name == [file.hash, file.piece]},
@@ -169,15 +169,15 @@ def _longs(bits: BitMap64) -> Longs:
 
 @dataclass(slots=True)
 class CopiesInFile:
-    """The later copies of one file. It remembers which repeated offsets it has already met."""
+    """The later copies of one file. `_met`: the repeated offsets so far."""
 
     earlier: Mapping[int, Longs]
     repeated: Mapping[int, Longs]
     _met: dict[int, set[int]] = field(default_factory=dict)
 
     def among(self, records: Records, dirty: Booleans) -> Booleans:
-        """Return which of the records are later copies. `dirty`: which lie in the dirty part; no other record is a
-        copy."""
+        """Return, for each record, whether it is a later copy. `dirty`: whether the dirty part has it. No other record
+        is a copy."""
         copies = np.zeros(len(records), np.bool_)
         for log, offsets in self.earlier.items():
             copies |= (records.log == log) & np.isin(records.offset, offsets)
@@ -203,8 +203,8 @@ def name_of(file: LogFile) -> FileName:
 class LastRecords:
     """The last dirty record of each key, for logs in which it always wins (strategy `offset`).
 
-    `offsets`: by the key's number. `winners`: the same offsets as a set. `files`: the dirty records, without keys, of
-    each file whose bounds allow only dirty records. Such a file need not be read again to find its winners.
+    `offsets`: by the key's number. `winners`: the same offsets as a set. `files`: for files whose bounds allow only
+    dirty records, these records without keys. The winners of such a file are known without a second read.
     """
 
     offsets: Longs
@@ -216,8 +216,8 @@ class LastRecords:
 class DirtyPart:
     """The result of the first pass over a task's files.
 
-    `task`: the task as given, but with earlier ends for logs whose map is full. `touched`: the keys, which TaskKeys
-    has. `last`: None if records must be compared again to find the winners.
+    `task`: the task, with earlier ends for logs with a full map. `touched`: the keys, numbered by TaskKeys. `last`:
+    None if a second read must compare records to find the winners.
     """
 
     task: LogTask
@@ -237,8 +237,8 @@ class DirtyPart:
         return met is not None and sum(map(len, met)) == np.count_nonzero(keep)
 
     def may_touch(self, file: LogFile) -> bool:
-        """Return whether the file can have a touched key, by its bounds. If several logs share a task, always true:
-        their keys begin with the log, so bounds do not apply."""
+        """Return whether the file can have a touched key, by its bounds. If several logs share a task, always True,
+        because their keys begin with the log and bounds do not apply."""
         return len(self.task.works) > 1 or file.may_hold_keys(self.touched.low, self.touched.high)
 
 
@@ -259,9 +259,9 @@ def read_dirty_part(task: LogTask, io: FileIO, keys: TaskKeys) -> DirtyPart:
 
 
 class _FirstPass:
-    """Reads the dirty records once, and keeps what later steps need.
+    """Reads the dirty records once, and keeps the data that later steps need.
 
-    `last_keyed`: the highest offset of a record with a key, if the map's keys are limited; -1 without any.
+    `last_keyed`: if the map's keys are limited, the highest offset of a record with a key, -1 without one.
     `by_offset`: the last dirty record of each key wins. `files`: as in LastRecords.
     """
 
@@ -288,7 +288,7 @@ class _FirstPass:
 
 
 def _by_offset(task: LogTask) -> bool:
-    """Return whether the task allows LastRecords: one log, strategy `offset`, no remembered deletions, and no limit
+    """Return whether the task allows LastRecords: one log, strategy `offset`, no deletions in the ledger, and no limit
     on the map's keys."""
     by_offset = task.configs.compaction_strategy == "offset" and not task.remembered.files
     return by_offset and len(task.works) == 1 and task.max_keys is None
@@ -303,8 +303,9 @@ def _is_dirty_file(task: LogTask, file: LogFile) -> bool:
 def decided_records(
     dirty: DirtyPart, io: FileIO, file: LogFile, keep: Booleans, tombstones: bool = False
 ) -> Iterator[tuple[Records, Booleans]]:
-    """Yield the records of a file that the dirty part decides, without their keys, and which of them win. The file is
-    read again only if `tombstones` is set and the file may have some."""
+    """Yield the records of a file that the dirty part decides, without their keys, each with whether it wins.
+
+    Reads the file again only if `tombstones` is set and the file may have tombstones."""
     assert dirty.last is not None, "the caller has checked decides(file, keep)"
     met: Iterable[Records] = dirty.last.files[name_of(file)]
     if tombstones and file.null_values != 0:
@@ -389,7 +390,7 @@ def _by_log_and_file(task: LogTask, by_place: Mapping[int, BitMap64]) -> dict[tu
 
 
 def find_removals(properties: Mapping[str, str], task: LogTask) -> LogRemovals:
-    """Return the task's removals. `properties`: of PyIceberg's FileIO, with the store's secrets."""
+    """Return the task's removals. `properties`: properties of PyIceberg's FileIO, with the store's secrets."""
     io = load_file_io(dict(properties), task.location)
     with task_keys(task) as keys:
         dirty = read_dirty_part(task, io, keys)
@@ -425,7 +426,7 @@ def add_superseded(
 
 
 def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) -> Iterator[pa.RecordBatch]:
-    """Yield the records with a key that are below the end, and add to `removed` those with another reason."""
+    """Yield the records with a key below the end. Adds records with another reason to `removed`."""
     task, bounds, ends = dirty.task, Bounds.of(dirty.task), Bounds.of(planned).end
     for number, file in task.numbered_files():
         if not _may_lose(file, dirty, bounds, int(ends.max())):
@@ -453,10 +454,10 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
 
 
 def _may_lose(file: LogFile, dirty: DirtyPart, bounds: Bounds, planned_end: int) -> bool:
-    """Return whether, by its metadata, the file can hold a record that is removed or that blocks its log.
+    """Return whether, by its metadata, the file can have a record that is removed or that blocks its log.
 
-    If a log takes several rounds, a keyless record blocks it before the first, even if it lies beyond that round's
-    end.
+    If a log takes several rounds, a keyless record blocks the log before the first round, even beyond the end of that
+    round.
     """
     return (
         file.may_hold(0, int(bounds.retained.max()))

@@ -1,6 +1,6 @@
 """New Parquet files that a task writes: row groups of bounded size, rolled at the table's target size.
 
-A rewritten file has the table's columns by its field ids, with the types that its files have.
+A rewritten file has the table's columns, with the table's field ids and the types of the original files.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
 
 
 class RefusedError(Exception):
-    """A task cannot rewrite files and keep their content exactly. Spark rewrites them instead. The message has the
-    reason."""
+    """A task cannot rewrite files and keep their exact content, so Spark rewrites them. The message has the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableSchema:
-    """A table's columns, as Iceberg's JSON of the schema. `lineage`: records carry row ids (format version 3).
-    `computed`: the name of a column that marks null values and that a file may lack. Empty if the table has none."""
+    """A table's columns, as Iceberg's JSON of the schema. `lineage`: records have row ids (format version 3).
+
+    `computed`: name of the column that marks null values, which a file may lack. Empty if the table has none."""
 
     json: str
     format_version: int
@@ -51,10 +51,11 @@ class TableSchema:
         return self.format_version >= 3
 
     def written(self, of_file: pa.Schema, path: str) -> pa.Schema:
-        """Return the schema for a rewrite of a file with these columns: the table's, in its order, all optional.
+        """Return the schema for a rewrite of a file with these columns: the table's columns, in its order, all
+        optional.
 
         Raises RefusedError for a file without field ids, or with other columns, names or types than the table. Such a
-        file needs Iceberg's schema evolution, which here only Spark's reader has.
+        file needs Iceberg's schema evolution, which only Spark's reader has.
         """
         table = Schema.model_validate_json(self.json)
         data_columns = pa.schema([field for field in of_file if _id_of(field) not in LINEAGE_IDS.values()])
@@ -75,7 +76,7 @@ class TableSchema:
 
 
 def _columns(schema: Schema) -> dict[int, tuple[str | None, str]]:
-    """Return field id -> (full name, type), fields of structs included."""
+    """Return field id -> (full name, type), including fields of structs."""
     kinds = {number: schema.find_type(number) for number in schema.field_ids}
     return {
         number: (schema.find_column_name(number), str(kind) if kind.is_primitive else type(kind).__name__)
@@ -93,8 +94,8 @@ def _require_same(
 
 
 def _require_types_of_iceberg(fields: Iterable[pa.Field], path: str) -> None:
-    """Raise RefusedError for a type that Iceberg's writers do not write, such as milliseconds: readers would take its
-    bounds for microseconds."""
+    """Raise RefusedError for a type that Iceberg's writers do not write. For example, readers would read bounds in
+    milliseconds as microseconds."""
     for field in fields:
         if pa.types.is_nested(field.type):
             _require_types_of_iceberg([field.type.field(i) for i in range(field.type.num_fields)], path)
@@ -153,7 +154,7 @@ def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
 
 
 BATCH_BYTES = 4 << 20
-"""Size of the encoded records in a batch. Decoded they may be larger."""
+"""Size of the encoded records in a batch. Decoded records may be larger."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +191,8 @@ class WrittenFile:
 class NewFiles:
     """Write batches into files of the table's target size. `path`: the beginning of their names.
 
-    Every attempt at a task has its own file names. So an attempt that Spark has abandoned, but that still writes,
-    does no harm.
+    Every attempt at a task has its own file names. So an attempt that still writes after Spark has abandoned it does no
+    harm.
     """
 
     def __init__(self, io: FileIO, path: str, settings: WriteSettings) -> None:
@@ -206,8 +207,8 @@ class NewFiles:
         self._written: list[WrittenFile] = []
 
     def begin(self, schema: pa.Schema, footer: Any) -> None:
-        """Begin the records of a file with this footer. Raises RefusedError if its columns differ from those of the
-        files before."""
+        """Begin the records of a file with this footer. Raises RefusedError if its columns differ from earlier
+        files'."""
         if self._schema is None:
             self.begin_new(schema, [*_with_dictionary(footer), LAST_UPDATED])
         if not schema.equals(self._schema):
@@ -218,7 +219,7 @@ class NewFiles:
         self._schema, self._dictionaries = schema, dictionaries
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take records, and write a row group when it is large enough."""
+        """Add records. Writes a row group when it is large enough."""
         self._pending.append(batch)
         self._pending_bytes += batch.nbytes
         if self._pending_bytes >= self._settings.group_bytes:

@@ -1,7 +1,4 @@
-"""Reads of Iceberg's metadata through the JVM: snapshots, and the files that a commit or a branch changed.
-
-The module also reads the history of `main`, and returns the properties to change after others rewrote it.
-"""
+"""Read Iceberg's metadata through the JVM: snapshots, history, and the files that a commit or a branch changed."""
 
 from __future__ import annotations
 
@@ -69,7 +66,7 @@ def mark_of(snapshot: Any) -> Mark | None:
 
 
 def require_history(jvm: Any, iceberg: Any, table: str) -> None:
-    """Raise ConflictError if others rewrote the history of `main`, and no commit has recorded that yet."""
+    """Raise ConflictError if others rewrote the history of `main`, and no commit has recorded this yet."""
     properties = texts(iceberg.properties())
     if may_be_rewritten(properties) and lost_marks(properties, main_history(jvm, iceberg), table):
         raise ConflictError(
@@ -82,7 +79,7 @@ def require_history(jvm: Any, iceberg: Any, table: str) -> None:
 def marked(transaction: Any, table: str, *, published: bool = False, ingested: bool = False) -> dict[str, str]:
     """Return the property with marks at the snapshot that a transaction has just made.
 
-    The first property of a table also marks the last ingestion.
+    If the table had no such property, it also marks the last ingestion.
     """
     now = transaction.table()
     marks, mark = marks_of(texts(now.properties()), table, str(now.uuid())), mark_of(now.currentSnapshot())
@@ -91,7 +88,7 @@ def marked(transaction: Any, table: str, *, published: bool = False, ingested: b
 
 
 def properties_after(jvm: Any, iceberg: Any, table: str, at_ms: int) -> tuple[dict[str, str], tuple[str, ...], bool]:
-    """Return the properties to set and to remove after others rewrote the history, and whether a published round was
+    """Return the properties to set and to remove after others rewrote the history, and whether a published round is
     lost."""
     properties = texts(iceberg.properties())
     if not may_be_rewritten(properties):
@@ -107,7 +104,7 @@ def properties_after(jvm: Any, iceberg: Any, table: str, at_ms: int) -> tuple[di
 
 
 def _gone(iceberg: Any, history: MainHistory, snapshot_id: int) -> GoneCommits:
-    """Return the commits from a lost one back to the ancestry of `main`."""
+    """Return the commits from a lost commit back to the ancestry of `main`."""
     summaries, parent = list[Mapping[str, str]](), snapshot_id
     while parent is not None and not history.has(parent) and (snapshot := iceberg.snapshot(parent)) is not None:
         summaries.append(texts(snapshot.summary()))
@@ -118,11 +115,11 @@ def _gone(iceberg: Any, history: MainHistory, snapshot_id: int) -> GoneCommits:
 SPARK_UTIL = "org.apache.iceberg.spark.Spark3Util"
 T = TypeVar("T")
 CHANGES = ("removedDeleteFiles", "addedDeleteFiles", "removedDataFiles", "addedDataFiles")
-"""Methods of a snapshot that return what its own commit changed."""
+"""Methods of a snapshot that return the changes of its commit."""
 
 
 def kinds_of(error: Py4JJavaError) -> set[str]:
-    """Return the class names of the exception and its causes: Iceberg's actions wrap what a commit raises."""
+    """Return the class names of the exception and its causes, because Iceberg's actions wrap exceptions of a commit."""
     kinds, cause = set(), error.java_exception
     while cause is not None:
         kinds.add(str(cause.getClass().getSimpleName()))
@@ -131,9 +128,9 @@ def kinds_of(error: Py4JJavaError) -> set[str]:
 
 
 def asked_again(read: Callable[[], T]) -> T:
-    """Return the result of a read of the catalog. A read whose answer does not come in time is sent a second time.
+    """Return the result of a read of the catalog. Reads a second time after a timeout.
 
-    Iceberg's REST client repeats other failed reads by itself.
+    Iceberg's REST client itself repeats other failed reads.
     """
     try:
         return read()
@@ -147,8 +144,8 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     """Return the Iceberg `Table` of that name.
 
     Raises TableError if its format is unknown, or if its properties name code, which Iceberg would load at a read or
-    write: they may have changed since the last check. Also raises it if a commit to an adopted table would delete
-    metadata files outside its location.
+    write. Properties may change at any time, so each load checks them. Also raises TableError if a commit to an adopted
+    table would delete metadata files outside its location.
     """
     load = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")
     table = asked_again(lambda: load(spark._jsparkSession, name))
@@ -163,7 +160,7 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class KeptFile:
-    """A data file with several registrations that now has one, with its first sequence number."""
+    """A data file that had several registrations and now has one, with its first sequence number."""
 
     file: Any
     sequence_number: int
@@ -171,8 +168,9 @@ class KeptFile:
 
 @dataclass(frozen=True, slots=True)
 class BranchChange:
-    """What a branch changed: the delete files that it added and removed, and the files that it registers only once.
-    `data_files_changed`: number of data files that it added or removed, 0 in a round."""
+    """The changes of a branch. `added`, `removed`: delete files. `kept`: data files that now have one registration.
+
+    `data_files_changed`: number of added or removed data files, 0 in a round."""
 
     added: tuple[Any, ...]
     removed: tuple[Any, ...]
@@ -198,7 +196,7 @@ def _of_partitions(those: Sequence[T], files: Sequence[Any], partitions: set[int
 
 
 def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
-    """Return what the branch changed since the base. A delete file that was added and replaced there is left out."""
+    """Return the changes of the branch since the base, without delete files that the branch both added and replaced."""
     added: dict[tuple[str, int], Any] = {}
     removed: dict[tuple[str, int], Any] = {}
     data_files: dict[str, list[tuple[bool, Any]]] = {}
@@ -221,8 +219,9 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
 
 
 def _is_kept(steps: Sequence[tuple[bool, Any]]) -> bool:
-    """Return whether a data file had several registrations and now has one, equal to the first. `steps`: its removals
-    and additions (True), in order."""
+    """Return whether a data file had several registrations and now has one, equal to the first.
+
+    `steps`: its removals and additions (True), in order."""
     *removed, (is_added, file) = steps
     if not is_added or len(removed) < 2 or any(is_new for is_new, _ in removed):
         return False
@@ -243,7 +242,7 @@ def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
 
 
 def identity(file: Any) -> tuple[str, int]:
-    """Return (path, offset in the file), because one Puffin file holds the deletion vectors of many data files."""
+    """Return (path, offset in the file), because one Puffin file has the deletion vectors of many data files."""
     return identities([file])[0]
 
 
@@ -261,7 +260,8 @@ def partitions_of(files: Iterable[Any]) -> list[int]:
 
 
 def added_by(table: Any, snapshot: int | str) -> list[Any]:
-    """Return the data files that a snapshot added. `snapshot`: its id, or the branch that it is the head of."""
+    """Return the data files that a snapshot added. `snapshot`: its id, or the name of a branch for the branch's
+    head."""
     return list(each(table.snapshot(snapshot).addedDataFiles(table.io())))
 
 
@@ -292,8 +292,9 @@ def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tup
 
 
 def data_file_of(jvm: Any, delete: Any) -> str:
-    """Return the one data file of a delete file. A vector names it, and position deletes may have it in their bounds.
-    The text is `None` if the delete file covers several."""
+    """Return the one data file of a delete file: a vector names it, and position deletes may have it in their bounds.
+
+    Returns the text `None` if the delete file covers several data files."""
     return data_files_of(jvm, [delete])[0]
 
 
@@ -303,10 +304,10 @@ def data_files_of(jvm: Any, deletes: Sequence[Any]) -> list[str]:
 
 
 def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) -> None:
-    """Raise ConflictError if a delete file has rows of several data files: its removal would restore rows of others.
+    """Raise ConflictError if a delete file has rows of several data files, because its removal would restore rows.
 
-    None existed when the round was planned (cleantail.lake.table_metadata.deletes_of). `deletes`: paths of data files,
-    and the delete files of each.
+    When the round was planned, no such file existed (cleantail.lake.table_metadata.deletes_of). `deletes`: path of each
+    data file, and its delete files.
     """
     of_file = [(path, delete) for path, some in deletes for delete in some]
     for (path, delete), data_file in zip(of_file, data_files_of(jvm, [d for _, d in of_file]), strict=True):

@@ -1,11 +1,11 @@
-"""Columns of a data file as the table has them: Iceberg's specification, Column Projection, for every reader of files.
+"""Project the columns of a data file to the table's columns, by Iceberg's specification (Column Projection).
 
-A file may be older than the table's schema. Files of other writers may lack field ids or the columns that are in their
-path. A field is found by its id. In a file without any ids, it is found by the names that the table's name mapping
-(`schema.name-mapping.default`) has for the id. A field that the file lacks has, in this order:
+A file may be older than the table's schema. Files of other writers may lack field ids, or columns whose values are in
+their path. A field is found by its id. In a file without any ids, it is found by the names that the table's name
+mapping (`schema.name-mapping.default`) has for the id. If the file lacks a field, the value is the first of these:
 
-1. the value of the file's identity partition. In a file without ids this comes before the name mapping, as in Spark;
-2. its `initial-default`;
+1. the value of the file's identity partition. In a file without ids, it comes before the name mapping, as in Spark;
+2. the field's `initial-default`;
 3. null.
 
 A field of a struct is null if the struct is null, regardless of its default. It is also null if the file lacks the
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 FIELD_ID = b"PARQUET:field_id"
-"""Where pyarrow keeps a column's Iceberg id."""
+"""Key of a column's Iceberg id in pyarrow's metadata."""
 NAME_MAPPING = "schema.name-mapping.default"
 Constants = tuple[tuple[int, Any], ...]
 """Field id -> value of the file's identity partition, in Iceberg's JSON form or in PyIceberg's form."""
@@ -40,9 +40,9 @@ _MICROSECOND = timedelta(microseconds=1)
 class Field:
     """A column of a table, or a part of one.
 
-    `names`: its possible names in a file without ids, None if the table has no name mapping. `kind`: Iceberg's name of
-    its type. `fields`: of a struct; a list has its element, a map its key and value. `default`: its initial default, in
-    Iceberg's JSON form.
+    `names`: possible names in a file without ids, None if the table has no name mapping. `kind`: Iceberg's name of the
+    type. `fields`: the fields of a struct, the element of a list, or key and value of a map. `default`: the initial
+    default, in Iceberg's JSON form.
     """
 
     id: int
@@ -78,14 +78,14 @@ class ColumnPath:
     def null_count(self, by_field: Mapping[int, int]) -> int | None:
         """Return the number of nulls in the column according to the metadata. None if unknown.
 
-        Iceberg's writers do not count fractions that are null because the struct around them is.
+        Unknown for a fraction in a struct: if the struct is null, Iceberg's writers do not count its fractions.
         """
         miscounted = len(self.steps) > 1 and self.kind in ("float", "double")
         return None if miscounted else by_field.get(self.leaf.id)
 
 
 Layout = Mapping[str, ColumnPath]
-"""Column of a topic table -> its path. A column that no record has is missing."""
+"""Column of a topic table -> its path. Columns that no record has are missing."""
 
 
 def layout_of_schema(schema: Mapping[str, Any], name_mapping: str | None, paths: Mapping[str, str]) -> Layout:
@@ -150,9 +150,9 @@ def _steps(fields: Iterable[Field], path: Sequence[str]) -> tuple[Field, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ColumnPlace:
-    """Where a column is in a file.
+    """The place of a column in a file.
 
-    `names`: of the fields on the path that the file has. `of_file`: the column's field, None if the file has only a
+    `names`: names of the path's fields that the file has. `of_file`: the column's field, None if the file has only a
     part of the path. Then the column is `constant` in all records in which the last existing field is not null.
     """
 
@@ -168,10 +168,10 @@ class ColumnPlace:
 
 
 class Projection:
-    """Where the wanted columns of a layout are in one file, and the values of those that it lacks.
+    """The places of a layout's columns in one file, and the values of columns that the file lacks.
 
     `where`: the file, for errors. Raises TableError for a file without field ids in a table without a name mapping, or
-    with two columns for one field.
+    for a file with two columns for one field.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class Projection:
 
     @property
     def lacks_all(self) -> bool:
-        """Return whether nothing in the file needs to be read."""
+        """Return whether no column needs to be read from the file."""
         return not self.read
 
     def arrays(self, batch: pa.RecordBatch) -> dict[str, pa.Array]:
@@ -261,7 +261,7 @@ def _is_struct(kind: pa.DataType) -> bool:
 
 
 def _constant(missing: Sequence[Field], constants: Mapping[int, Any], where: str) -> pa.Scalar:
-    """Return the value of the last of these fields in a file that lacks the first."""
+    """Return the value of the last of these fields, for a file that lacks the first."""
     first, *rest = missing
     if not rest:
         return scalar(first, constants.get(first.id, first.default), where)
@@ -282,7 +282,7 @@ def scalar(field: Field, value: Any, where: str = "the table") -> pa.Scalar:
 
 
 def _plain(field: Field, value: Any) -> Any:
-    """Return a value of Iceberg's JSON or of PyIceberg in the form that pyarrow takes: times are whole numbers."""
+    """Convert a value of Iceberg's JSON or of PyIceberg for pyarrow. Times become whole numbers."""
     kind = field.kind
     if kind == "struct":
         return {each.name: None if (v := value.get(str(each.id), each.default)) is None else _plain(each, v)
@@ -305,7 +305,7 @@ def _plain(field: Field, value: Any) -> Any:
 
 
 def _since_epoch(value: Any, units: int) -> int:
-    """Return a timestamp as a whole number. `units`: how many units a microsecond has."""
+    """Return a timestamp as a whole number. `units`: units in a microsecond."""
     if isinstance(value, int):
         return value
     if isinstance(value, datetime):
@@ -349,7 +349,8 @@ def arrow_type(field: Field) -> pa.DataType:
 def _read(of_file: pa.Schema, place: ColumnPlace) -> tuple[str, ...]:
     """Return the path to read for a column.
 
-    If a struct in the file lacks the column, any field of the struct is read: it shows where the struct is null.
+    If a struct in the file lacks the column, returns another field of the struct, which shows whether the struct is
+    null.
     """
     if not place.lacks:
         return place.names
@@ -378,9 +379,9 @@ def _array(batch: pa.RecordBatch, place: ColumnPlace) -> pa.Array:
 
 
 def adapted(array: pa.Array, field: Field, of_file: pa.Field, has_ids: bool) -> pa.Array:
-    """Convert an array of a file to the table's type, as far as it differs.
+    """Convert an array of a file to the table's type.
 
-    Fields of structs are found by their ids or names; narrower types become wider. Raises pyarrow.ArrowException if the
+    Finds fields of structs by ids or names. Narrower types become wider. Raises pyarrow.ArrowException if the
     conversion is impossible.
     """
     import pyarrow as pa

@@ -1,8 +1,8 @@
-"""Records for a user who has to decide: few, truncated, printable, and read on request.
+"""Read records for a user who has to decide: few, truncated, printable, and only on request.
 
-They are not stored. They are read through PyIceberg from the snapshot that was checked. That requires a branch that
-leads to the snapshot: while the round waits, or while the branch of a failed check is kept
-(`cleantail.failed.branch.retention.ms`). Published records can be read as long as they are on `main`.
+The records are not stored. PyIceberg reads them from the snapshot that was checked. A branch must point to the
+snapshot: while the round waits, or while the branch of a failed check is kept (`cleantail.failed.branch.retention.ms`).
+Published records can be read as long as they are on `main`.
 """
 
 from __future__ import annotations
@@ -39,8 +39,9 @@ def read_records(
     end_offset: int | None = None,
     key: bytes | None = None,
 ) -> Iterator[Record]:
-    """Yield live records in [from_offset, end_offset), none below its log's start (latest_state.log_starts). With `key`
-    only the records of that key.
+    """Yield live records in [from_offset, end_offset) that are not below their log's start (latest_state.log_starts).
+
+    With `key`, yields only the records of that key.
 
     Raises TableError for a snapshot that the table does not have.
     """
@@ -55,7 +56,7 @@ def read_records(
 
 @dataclass(frozen=True, slots=True)
 class PastRecord:
-    """A record of a key. If it was removed: the commit that did, and the last snapshot that has it."""
+    """A record of a key. If it was removed: the commit that removed it, and the last snapshot that has it."""
 
     record: Record
     removed_by: Commit | None = None
@@ -65,7 +66,8 @@ class PastRecord:
 def key_history(table: Table, key: bytes, looked: Callable[[str], None] = lambda _: None) -> list[PastRecord]:
     """Return all records of a key that the kept snapshots of `main` have, by partition and offset.
 
-    Only rounds and other writers remove records. So it reads the current snapshot, and the one before each such commit.
+    Only rounds and other writers remove records. So this reads the current snapshot, and the snapshot before each of
+    their commits.
     """
     commits = whole_rounds(list(history_of(table)))
     kept = {commit.snapshot_id for commit in commits}
@@ -138,10 +140,10 @@ class ShownRecord:
 
 
 def snapshot_shown(table: Table, snapshot_id: int, published: bool) -> int | None:
-    """Return the snapshot in which the records of a checked snapshot can be read. None if there is none.
+    """Return the snapshot in which the records of a checked snapshot can be read, or None.
 
-    It is the snapshot itself while a branch points to it, and the head of `main` if it was published. The records of a
-    dropped snapshot cannot be read.
+    While a branch points to the checked snapshot, returns it. If it was published, returns the head of `main`. The
+    records of a dropped snapshot cannot be read.
     """
     heads = {ref.snapshot_id for ref in table.refs().values()}
     current = table.current_snapshot()

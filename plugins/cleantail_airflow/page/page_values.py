@@ -41,12 +41,12 @@ from cleantail.watch.topic_states import MEANING, State
 from cleantail_airflow.page.records_and_docs import DocsPage
 
 PARTITIONS_SHOWN = 12
-"""Number of partitions whose history is shown. The others are folded."""
+"""Number of partitions with a visible history. The page folds the others."""
 
 
 @dataclass(frozen=True, slots=True)
 class Charts:
-    """The charts of one topic. None: there is nothing to draw."""
+    """The charts of one topic. None for a chart without data."""
 
     size: SizeChart | None
     dropped: ColumnChart | None
@@ -55,16 +55,15 @@ class Charts:
 
     @classmethod
     def of(cls, sizes: Sequence[SizePoint], rounds: Sequence[Round]) -> Charts:
-        """Draw the charts. `rounds` has no rollbacks, because these drop nothing."""
+        """Draw the charts. `rounds`: without rollbacks, because rollbacks drop no records."""
         return cls(size_chart(sizes), dropped_chart(rounds), duration_chart(rounds), partition_charts(rounds))
 
 
 @dataclass(frozen=True, slots=True)
 class SavedBytes:
-    """What one topic has saved according to the evidence.
+    """The bytes that one topic has saved according to the evidence, without undone rounds and reclaims.
 
-    `freed_bytes` is the sum of all reclaims that were not undone. `so_far_bytes` is what all rounds that
-    were not undone have hidden, None until the evidence is read.
+    `freed_bytes`: freed by reclaims. `so_far_bytes`: hidden by rounds, None until the evidence is read.
     """
 
     freed_bytes: int = 0
@@ -72,7 +71,7 @@ class SavedBytes:
 
 
 def saved_bytes(totals: Totals | None, topics: Iterable[str]) -> dict[str, SavedBytes]:
-    """Return what each topic has saved. Empty until the evidence is read."""
+    """Return topic -> its saved bytes. Empty until the evidence is read."""
     if totals is None:
         return {}
     return {
@@ -90,7 +89,7 @@ ROW_LIVES_MS = 5_000
 
 @dataclass(frozen=True, slots=True)
 class LogView:
-    """One log on a topic's page. `retention`: why a run would move its log start; empty if it would not."""
+    """One log on a topic's page. `retention`: why a run would move the log start, empty if it would not."""
 
     log: LogState
     decision: Decision
@@ -103,14 +102,14 @@ class LogView:
 
     @property
     def work(self) -> str:
-        """What a run would do with the log now; empty if nothing."""
+        """The work of a run on the log now. Empty without work."""
         if self.decision.compact:
             return "Compact"
         return "Apply retention" if self.retention else "Expire tombstones" if self.sweep else ""
 
 
 _AT_REST = (State.DUE, State.WAITING, State.CLEAN, State.RETAINED, State.EMPTY)
-"""States that do not cover records which the next run would read first."""
+"""States in which a row also names unread records at the source, because the next run would read them first."""
 
 
 def row_of(
@@ -124,10 +123,10 @@ def row_of(
     group: str | None = None,
     source_lag: Lag | str | None = None,
 ) -> TopicRow:
-    """Return the row of one topic, also if its file or its table is broken.
+    """Return the row of one topic, even if its file or its table is broken.
 
-    `approval_task` is the task that waits for a person's answer, `dag` the state of its DAG, and `group` the group
-    that its YAML names. `source_lag` is as in TopicRow.
+    `approval_task`: the task that waits for a person's answer. `dag`: the state of the topic's DAG. `group`: the group
+    that its YAML names. `source_lag`: as in TopicRow.
     """
 
     def unread(state: State, note: str) -> TopicRow:
@@ -176,7 +175,7 @@ class RowCache:
 
 
 def log_views(plan: EvaluatedTopic, topic: Topic, branches: Collection[str]) -> list[LogView]:
-    """Return the rows of a topic's logs, with what a run would do with each now."""
+    """Return the rows of a topic's logs, with the work of a run on each now."""
     in_units = {work.partition for unit in plan.units for work in unit.partitions}
     return [
         LogView(
@@ -195,7 +194,7 @@ def log_views(plan: EvaluatedTopic, topic: Topic, branches: Collection[str]) -> 
 
 
 def _lag_ms(log: LogState, now_ms: int) -> int | None:
-    """Return the age of the oldest dirty record, or None if nothing is dirty."""
+    """Return the age of the oldest dirty record, or None without dirty records."""
     earliest_ms = log.earliest_dirty_timestamp_ms
     return None if earliest_ms is None else max(now_ms - earliest_ms, 0)
 
@@ -213,8 +212,8 @@ class GroupPage:
 class TopicsPage:
     """A page of many topics.
 
-    `reading`: some tables are still being read; `of_group`: it is the page of this group; `catalog_error`: why no table
-    can be read.
+    `reading`: some tables are not read yet. `of_group`: the group, on a group's page. `catalog_error`: why no table can
+    be read.
     """
 
     listing: Listing
@@ -231,11 +230,11 @@ class TopicsPage:
 class TopicPage:
     """The page of one topic.
 
-    `owner` and `schedule` may be those of its group. `approval_task` is the task that waits for a person's answer (""
-    if none does), and `waiting_round` its round. `rounds` are the newest, with their Data Docs in `docs`; `more_rounds`
-    older ones are not shown. `undoable` has the rounds that a rollback can undo, by name and kind; it undoes `newest`
-    first. `rounds_error` is why the evidence cannot be read. `source` is the topic's source in Kafka, if it has one;
-    `source_table` is how far a source table was read. `erasures` are the requests to erase keys, newest first. If the
+    `owner` and `schedule` may be the group's. `approval_task`: the task that waits for a person's answer, or "".
+    `waiting_round`: its round. `rounds`: the newest rounds, with their Data Docs in `docs`. `more_rounds`: number of
+    older rounds that are not shown. `undoable`: the rounds that a rollback can undo, by name and kind. `newest`: the
+    first of them to undo. `rounds_error`: why the evidence cannot be read. `source`: the topic's source in Kafka, if
+    any. `source_table`: the position in a source table. `erasures`: the requests to erase keys, newest first. If the
     table cannot be read, `plan` is None, and `row` has the reason.
     """
 

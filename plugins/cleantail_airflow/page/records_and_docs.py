@@ -1,7 +1,7 @@
-"""What helps a person decide about a round: its records, and its pages of Data Docs.
+"""Records and pages of Data Docs that help a person decide about a round.
 
-The records are those that a waiting round would remove, and those that failed a check. They are read from the table
-when the page is opened. Data Docs are files below the topic's site.
+The page shows records that a waiting round would remove, and records that failed a check. The server reads them from
+the table when a user opens the page. Data Docs are files below the topic's site.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
 
 
 LOGS_SHOWN = 20
-"""Maximum number of logs whose records one page shows. The link of a log shows this log only."""
+"""Maximum number of logs with records on one page. The link of a log shows only this log."""
 Records = Mapping[int, ShownRecord]
 
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """An expectation, and the records that failed it and can still be read."""
+    """An expectation, and the readable records that failed it."""
 
     check: CheckResult
     records: tuple[ShownRecord, ...]
@@ -39,7 +39,7 @@ class FailedCheck:
 
 @dataclass(frozen=True, slots=True)
 class GoingRecord:
-    """A record that a waiting round would remove, and the record that replaces it. None: it cannot be read."""
+    """A record that a waiting round would remove, and the record that replaces it. None for an unreadable record."""
 
     going: RemovedRecord
     record: ShownRecord | None
@@ -57,7 +57,7 @@ class LogRecords:
 
 
 def round_named(rounds: Iterable[Round], name: str, kind: str) -> Round | None:
-    """Return the newest round of the name. A recreated round may have the name of an earlier one."""
+    """Return the newest round of the name. A round that was made again may have the name of an earlier round."""
     return next((r for r in rounds if (r.name, r.kind) == (name, kind)), None)
 
 
@@ -78,7 +78,7 @@ def _failed(log: LogRound) -> list[CheckResult]:
 
 
 def _of_log(table: Table, log: LogRound) -> LogRecords:
-    """Read one log. Its sample is read only while the round waits: later there is nothing to decide."""
+    """Read one log. Reads its sample only while the round waits, because later there is no decision to make."""
     head = snapshot_shown(table, log.sampled.head_snapshot_id, log.outcome == PUBLISHED)
     offsets = [offset for check in _failed(log) for offset in check.offsets]
     records = _read(table, log.partition, offsets, head)
@@ -111,7 +111,7 @@ def _read(table: Table, partition: int, offsets: Iterable[int], snapshot_id: int
 
 _BODY = re.compile("<body[^<>]*>")
 _COMMANDS = re.compile(r"<meta\b[^<>]*http-equiv[^<>]*>?", re.IGNORECASE)
-"""Tags that redirect a browser or set its policies. They are removed: only the server's headers count."""
+"""Tags that redirect a browser or set its policies. They are removed, because only the server's headers may do this."""
 _TITLE = re.compile("<title>([^<]*)</title>")
 _TITLE_WITHIN_CHARS = 2000
 
@@ -126,13 +126,14 @@ TYPES = {
     ".otf": "font/otf",
     ".ttf": "font/ttf",
 }
-"""Suffix -> type of the files that are served. Scripts are not: Data Docs load theirs from the internet."""
+"""Suffix -> type of the files that are served. Scripts are not served, because Data Docs load theirs from the
+internet."""
 
 
 def file_in(site: Path, path: str) -> Path | None:
     """Return the file at `path` in the site.
 
-    Returns None if it does not exist, is outside of the site (also by a link), or has a type that is not served.
+    Returns None if the file does not exist, is outside of the site (also by a link), or has a type that is not served.
     """
     if "\0" in path:
         return None
@@ -143,7 +144,7 @@ def file_in(site: Path, path: str) -> Path | None:
 
 @dataclass(frozen=True, slots=True)
 class DocsPage:
-    """The page of a validation. `label` has partitions, status and suite; `kind` is the kind of the round."""
+    """The page of a validation. `label`: partitions, status and suite. `kind`: the kind of the round."""
 
     path: str
     label: str
@@ -176,7 +177,7 @@ def _page(site: Path, file: Path) -> DocsPage:
 
 
 def framed(page: str, root: str, topic: str) -> str:
-    """Add a style and a link back. The links of Great Expectations lead to the internet."""
+    """Add a style, and a link back to the topic, because the links of Great Expectations lead to the internet."""
     style = f'<link rel="stylesheet" href="{escape(root)}/static/data_docs.css"></head>'
     back = f'<p><a href="{escape(root)}/topics/{escape(topic)}#rounds">Back to {escape(topic)}</a></p>'
     page = _COMMANDS.sub("", page)

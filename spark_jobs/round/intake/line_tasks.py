@@ -1,7 +1,7 @@
 """Tasks that read lines of kcat from ranges of files into Arrow batches.
 
-A task cannot number the lines of its range, so it only reports that a line is wrong (`is_suspect`). Then one task per
-file reads the whole file line by line, to find the line's number.
+A task cannot number the lines of its range, so it only reports that a line is wrong (`is_suspect`). Then one task for
+each file reads the whole file line by line, to find the line's number.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SUSPECT = "cleantail.suspect-lines"
 
 
 class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
-    """Collects file -> names of ignored fields in the driver. A repeated task adds nothing."""
+    """Collects file -> names of ignored fields in the driver. A repeated task changes nothing."""
 
     def zero(self, value: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
         return {}
@@ -46,7 +46,7 @@ class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
 
 @dataclass(frozen=True, slots=True)
 class LineReading:
-    """How lines are read, as in cleantail.sources.kcat.parse_line. `ignored`: accumulator of IgnoredFields."""
+    """Options for reading lines, as in cleantail.sources.kcat.parse_line. `ignored`: accumulator of IgnoredFields."""
 
     encoding: str = "text"
     topic: str | None = None
@@ -78,7 +78,7 @@ def parsed_records(
     files: Sequence[Path],
     reading: LineReading = LineReading(),
 ) -> DataFrame:
-    """Return the records of all lines. Several tasks read a large file, one reads several small files."""
+    """Return the records of all lines. Several tasks read a large file. One task reads several small files."""
     tasks = line_tasks(spark, files)
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
@@ -141,7 +141,7 @@ def is_suspect(error: PythonException) -> bool:
 
 
 def bad_line(error: PythonException) -> BadLineError | None:
-    """Return the wrong line that a task reports, or None. Spark wraps it in a message with a traceback."""
+    """Return the wrong line from a task's error, which Spark wraps in a message with a traceback, or None."""
     parts = str(error).split(BAD_LINE)
     if len(parts) < 5:
         return None

@@ -1,11 +1,12 @@
 """Arrow batches of records in the table's columns, the results of an ingestion's tasks.
 
-cleantail.sources.kcat defines the lines of kcat and parses them one by one. pyarrow's JSON reader is faster: it parses
-a block of lines without Python objects. It is used only for blocks of plain lines, for which both parsers agree:
-1. A line is one object from its first byte to its last, so that no text between two lines belongs to either.
-2. It has the fields of kcat's envelope, each once and of its type. pyarrow refuses other fields.
-3. No required field is null or missing: pyarrow returns null for both.
-4. All numbers are within their bounds, the topic is the right one, and no limit is exceeded.
+cleantail.sources.kcat defines the lines of kcat and parses them one by one. pyarrow's JSON reader is faster, because it
+parses a block of lines without Python objects. It is used only for blocks of plain lines, for which both parsers agree:
+
+1. A line is one object from its first byte to its last. So no object spans two lines.
+2. A line has the fields of kcat's envelope, each once and of its type. pyarrow refuses other fields.
+3. No required field is null or missing, because pyarrow returns null for both.
+4. All numbers are within their bounds, the topic is the expected one, and no limit is exceeded.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS = 20_000
 BATCH_BYTES = 64 << 20
-"""A batch ends with the record that reaches either limit. A task holds one batch in memory."""
+"""Limits of a batch. It ends with the record that reaches one of them. A task has one batch in memory."""
 ARROW_SCHEMA = pa.schema(
     [
         ("partition", pa.int32()),
@@ -71,7 +72,8 @@ UNHELD_COLUMNS = {
 def task_frame(
     spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.RecordBatch]], keep: Keep
 ) -> DataFrame:
-    """Return the batches of Spark tasks that call `read` with their number. `keep`: which records these are."""
+    """Return a frame with the batches of `tasks` Spark tasks. Each calls `read` with its number. `keep`: the kind of
+    records."""
 
     def read_each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -88,7 +90,7 @@ def unheld_batch(
 ) -> pa.RecordBatch:
     """Return records that no topic's table can hold, each with its headers, as one Arrow batch.
 
-    Headers are None if the client cannot read them. Lone surrogates in a header's name stand for its bytes."""
+    Headers are None if the client cannot read them. Lone surrogates in a header's name represent its bytes."""
     rows = [
         (*(r.partition, r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value), _raw_headers(headers), reason)
         for r, headers, reason in records
@@ -110,7 +112,7 @@ def _raw_headers(
 
 
 def chunks(records: Iterable[Record]) -> Iterator[list[Record]]:
-    """Yield lists of up to BATCH_RECORDS records and little more than BATCH_BYTES."""
+    """Yield lists of at most BATCH_RECORDS records and about BATCH_BYTES at most."""
     chunk: list[Record] = []
     held_bytes = 0
     for record in records:
@@ -189,7 +191,7 @@ def _has_plain_lines(block: bytes, line_bytes: int) -> bool:
     inner = ends - block.endswith(b"\n")
     if not block.startswith(b"{") or not block.endswith((b"}\n", b"}")) or block.count(b"}\n{") != inner:
         return False
-    if b'_encoding"' in block:  # pyarrow would refuse it later
+    if b'_encoding"' in block:  # pyarrow would refuse the field later
         return False
     at = 0
     while at + line_bytes < len(block):
@@ -200,8 +202,9 @@ def _has_plain_lines(block: bytes, line_bytes: int) -> bool:
 
 
 def _has_its_fields(fields: dict[str, pa.Array], block: bytes) -> bool:
-    """Return whether no required field is null. A quoted name with a colon is a field name, because quotation marks in
-    a string are escaped."""
+    """Return whether no required field is null.
+
+    Finds names by a quoted name with a colon. This is safe, because quotation marks in a string are escaped."""
     payload = fields["payload"]
     return (
         fields["partition"].null_count == 0
@@ -212,9 +215,9 @@ def _has_its_fields(fields: dict[str, pa.Array], block: bytes) -> bool:
 
 
 def _is_left_out(name: str, column: pa.Array, block: bytes) -> bool:
-    """Return whether each null stands for a line without the field: then there are as many names as values.
+    """Return whether each null is from a line without the field. Then the block has as many names as values.
 
-    Escapes could hide a name, so it returns False if the block has any."""
+    Returns False if the block has escapes, because they could hide a name."""
     if not column.null_count:
         return True
     return b"\\u" not in block and block.count(b'"%s"' % name.encode()) == len(column) - column.null_count
@@ -230,7 +233,7 @@ def _is_in_bounds(fields: dict[str, pa.Array]) -> bool:
 
 
 def _timestamps(ts: pa.Array) -> pa.Array:
-    """Return microseconds; null for Kafka's -1."""
+    """Convert ms to microseconds, and Kafka's -1 to null."""
     micros = pc.multiply(ts, 1000)
     if ts.null_count or pc.any(pc.equal(ts, NO_TIMESTAMP_MS)).as_py():
         micros = pc.if_else(pc.equal(ts, NO_TIMESTAMP_MS), None, micros)
@@ -238,7 +241,8 @@ def _timestamps(ts: pa.Array) -> pa.Array:
 
 
 def _timestamp_types(names: pa.Array) -> pa.Array | None:
-    """Return Kafka's numbers of the names, or None for an unknown name. A missing name means create time."""
+    """Return Kafka's numbers for the names of timestamp types, or None for an unknown name. A missing name means create
+    time."""
     indices = pc.index_in(pc.fill_null(names, "create"), TYPE_NAMES)
     return None if indices.null_count else TYPE_NUMBERS.take(indices)
 

@@ -1,29 +1,30 @@
 """Spark plans that read the records of a snapshot plan, in the columns of a topic table.
 
-1. A snapshot that is read whole, or only for its added files, is read as of itself, without its deleted records. Its
+1. A snapshot that is read whole, or only for its added files, is read by time travel, without its deleted records. Its
    columns get their current names.
-2. If a snapshot rewrote files, or has deletes next to its new files, only records that the snapshot before lacks are
-   read.
-3. Appends are read by one incremental scan of Iceberg, which opens only their files.
-4. A record that no topic's table can hold ends the plan with an error that has column and offset (`guarded`).
+2. If a snapshot rewrote files, or has deletes next to its new files, the plan reads only records that the previous
+   snapshot lacks.
+3. One incremental scan of Iceberg reads all appends, and opens only their files.
+4. A record that no topic's table can hold ends the plan with an error that names column and offset (`guarded`).
 
 Rules of a record (`guarded`):
-1. The partition is a whole number from 0 to Kafka's largest, the offset one from 0. Neither is null.
-2. The timestamp is missing (null, or Kafka's -1), or one that a table can hold (`unheld`).
+1. The partition is a whole number from 0 to Kafka's largest. The offset is a whole number from 0. Neither is null.
+2. The timestamp is missing (null, or Kafka's -1), or a table can hold it (`unheld`).
 3. The type of the timestamp is one of Kafka's numbers.
-Errors of a task have only the column, partition and offset: never a key or a value.
+
+Errors of a task have only column, partition and offset, never a key or a value.
 
 Columns are found by Iceberg's field ids (`columns_at`):
-1. A column, or a field of a struct, may have had another name at the snapshot. It is null if it did not exist. A mapped
-   struct is built from its fields, so that its JSON has the current names and order.
+1. A column, or a field of a struct, may have had another name at the snapshot. If it did not exist, it is null. A
+   mapped struct is built from its fields, so that its JSON has the current names and order.
 2. The source's writer chose all names in the metadata. They become quoted names in Spark's plan, with dots and
    backticks as letters, never text that Spark parses as SQL.
 
-Sinks deliver at least once. A copy is dropped if it is equal in all compared columns (semantics.md 3.5). A record that
-differs ends the plan (`once_each`).
+Sinks deliver at least once. A copy is dropped if it is equal in all compared columns (semantics.md 3.5). Any other
+record at the same offset ends the plan (`once_each`).
 
-The source's catalog is registered in the session only for a read (`SessionTable`). So its login is only in the settings
-of a driver that reads from it, never on a command line.
+The session has the source's catalog only for a read (`SessionTable`). So its login is only in the settings of a driver
+that reads from it, never on a command line.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ BAD, DIFFERS, UNHELD_TIME = "bad", "differs", "unheld"
 
 
 def guarded(columns: Columns, kinds: Mapping[str, str]) -> list[str]:
-    """Return a select list of a topic table's columns over the stored ones. `kinds`: path -> Spark's name of its type.
+    """Return a select list of a topic table's columns over the stored columns. `kinds`: path -> Spark's name of its
+    type.
 
     The first column, which every plan reads, checks all rules."""
     sql = expressions(columns, kinds)
@@ -113,7 +115,7 @@ def _beyond(ms: str) -> str:
 def unheld(columns: Columns, kinds: Mapping[str, str]) -> str:
     """Return an SQL condition over the stored columns for records that no topic's table can hold.
 
-    Excludes records without partition or offset: the guards report them."""
+    Excludes records without partition or offset, because the guards report them."""
     if columns.timestamp is None:
         return "false"
     placed = " AND ".join(f"{quoted(path)} IS NOT NULL" for path in columns.partition_and_offset)
@@ -137,14 +139,14 @@ def _joined(parts: list[str]) -> str:
 def beyond(columns: Columns, next_offsets: Mapping[int, int]) -> str:
     """Return an SQL condition over the stored columns for records at or above these offsets, or of other partitions.
 
-    Includes records without partition or offset: the guards report them."""
+    Includes records without partition or offset, because the guards report them."""
     partition, offset = map(quoted, columns.partition_and_offset)
     below = " OR ".join(f"({partition} = {p:d} AND {offset} < {end:d})" for p, end in sorted(next_offsets.items()))
     return f"NOT coalesce({below or 'false'}, false)"
 
 
 def differing(first: str) -> str:
-    """Return SQL that raises for a record that differs from the `first` one of its offset."""
+    """Return SQL that raises for a record that differs from the `first` record of its offset."""
     names = ", ".join(f"IF({name} <=> {first}.{name}, NULL, '{name}')" for name in COMPARED)
     at = [f"CAST({name} AS STRING)" for name in (f"`{PARTITION}`", f"`{OFFSET}`")]
     return f"raise_error(concat('{MARK}', '{DIFFERS}', '{MARK}', concat_ws(',', {names}), '{MARK}', '', {_joined(at)}))"
@@ -171,7 +173,7 @@ def raised(text: str, table: str) -> CleantailError | None:
 
 
 Tree = Mapping[str, Any]
-"""Current name -> tree of the mapped fields in it; empty if the column or field itself is mapped."""
+"""Current name -> tree of its mapped fields. Empty if the column or field itself is mapped."""
 
 
 def columns_at(then: Any, now: Any, types: StructType, paths: Iterable[str]) -> list[Column]:
@@ -183,7 +185,7 @@ def columns_at(then: Any, now: Any, types: StructType, paths: Iterable[str]) -> 
 
 
 def column_of(path: str) -> Column:
-    """Return a mapped column of the result of `columns_at`."""
+    """Return the column at this path in a frame of `columns_at`."""
     top, *fields = path.split(".")
     column = F.col(escaped(top))
     for field in fields:
@@ -218,7 +220,7 @@ def _column(then: Any, field: Any, kind: DataType, tree: Tree, outer: Column | N
         return column.alias(name)
     fields = {str(inner.name()): inner for inner in each(field.type().asStructType().fields())}
     struct = F.struct(*(_column(then, fields[n], kind[n].dataType, tree.get(n, {}), column) for n in tree or fields))
-    # Without a null check Spark prunes the other fields of a struct that only contains mapped ones.
+    # Without a null check Spark would prune fields of a struct of which only some are mapped.
     return (struct if tree else F.when(column.isNotNull(), struct)).alias(name)
 
 
@@ -226,7 +228,7 @@ _FIRST, _NUMBER = "ct_first", "ct_number"
 
 
 def once_each(records: DataFrame) -> DataFrame:
-    """Return each offset once. A task has the whole of a log, in the order of its offsets."""
+    """Return each offset once. A task has a whole log, in the order of its offsets."""
     same_offset = Window.partitionBy(PARTITION, OFFSET).orderBy(OFFSET)
     up_to_here = same_offset.rowsBetween(Window.unboundedPreceding, Window.currentRow)
     by_log = records.withColumn(HEADERS, F.coalesce(HEADERS, F.array())).repartition(PARTITION)
@@ -241,7 +243,7 @@ def once_each(records: DataFrame) -> DataFrame:
 
 
 REDACTION, HIDDEN = "spark.sql.redaction.options.regex", "(?i)url|spark[.]sql[.]catalog[.]"
-"""Setting, and pattern of the settings whose values Spark hides. Without it Spark shows session settings with each
+"""Setting, and pattern of the settings whose values Spark hides. Otherwise Spark shows session settings with each
 query, on its pages and in its event log."""
 
 
@@ -263,7 +265,8 @@ class SessionTable:
         return cls(spark, name, source.named_in(platform.catalog.name))
 
     def load(self, uuid: str) -> Any:
-        """Return the Iceberg `Table`. Raises SourceError for another uuid, OutsideError if it cannot be loaded."""
+        """Return the Iceberg `Table`. Raises SourceError for another uuid, OutsideError if the table cannot be
+        loaded."""
         try:
             table = iceberg_table(self.spark, self.name)
         except Py4JJavaError as e:
@@ -299,7 +302,7 @@ class SourceFrames:
 
     @classmethod
     def of(cls, table: SessionTable, iceberg: Any, columns: Columns) -> SourceFrames:
-        """Raise SourceError if a column's type does not fit the column that it is mapped to."""
+        """Raise SourceError if the type of a column does not fit its mapping."""
         paths = list(dict.fromkeys(columns.paths.values()))
         now = asked_again(lambda: table.spark.table(table.name))
         schema = now.select(*map(quoted, paths)).schema
@@ -312,8 +315,8 @@ class SourceFrames:
     def records(self, plan: SnapshotPlan, known: Mapping[int, int], keep: Keep = ALL) -> DataFrame:
         """Return the plan's records, unordered and with copies, in the columns of a topic table.
 
-        With keep=UNHELD, returns those that a table cannot hold, in UNHELD_COLUMNS. `known`: next offsets before the
-        read."""
+        With keep=UNHELD, returns the records that a table cannot hold, in UNHELD_COLUMNS. `known`: next offsets before
+        the read."""
         if plan.start_id is None:
             whole = self._at(plan.end.snapshot_id)
             unread = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
@@ -330,12 +333,12 @@ class SourceFrames:
             yield self._added(snapshot_id, known)
 
     def _added(self, snapshot_id: int, known: Mapping[int, int]) -> DataFrame:
-        """Return the records of the files that a snapshot added. If it also removed some, omit those that the snapshot
-        before had.
+        """Return the records of the files that a snapshot added. If it also removed files, omits records that the
+        previous snapshot had.
 
-        A rewrite that deletes or changes a record copies the others of its file, and a delete may be followed by a
-        second write. Such records were read before, perhaps so long ago that a round has since removed the tombstone of
-        their key. If the snapshot before has expired, all records below the known offsets count as read.
+        A rewrite that deletes or changes a record copies the other records of its file, and a writer may write a record
+        again after a delete. Such records were read before, perhaps so long ago that a round has since removed the
+        tombstone of their key. If the previous snapshot has expired, all records below the known offsets count as read.
         """
         snapshot, io = self.iceberg.snapshot(snapshot_id), self.iceberg.io()
         files = added_by(self.iceberg, snapshot_id)
@@ -346,7 +349,7 @@ class SourceFrames:
             return added
         if parent is None or self.iceberg.snapshot(parent) is None:
             return added.where(beyond(self.columns, known))
-        # A delete may apply to any file of the snapshot before. A removal concerns whole files.
+        # A delete may apply to any file of the previous snapshot. A removal concerns whole files.
         whole = self._at(int(parent)).where(self._between(files)) if has_deletes else self._at(int(parent), removed)
         at = {name: column_of(path) for name, path in self.columns.paths.items() if name in (PARTITION, OFFSET)}
         before = whole.select(*(column.alias(f"ct_{name}") for name, column in at.items()))
@@ -367,7 +370,7 @@ class SourceFrames:
     def _between(self, files: Sequence[Any]) -> Column:
         """Return a condition on partition and offset by the files' bounds, so that Iceberg skips most other files.
 
-        It includes null, which the guards report."""
+        Includes null, which the guards report."""
         partition, offset = self.columns.partition_and_offset
         return self._inside(files, partition) & self._inside(files, offset)
 

@@ -1,12 +1,13 @@
 """Append new records of a topic's source table to its own table, in portions of one commit each.
 
-1. The source's snapshots show which are new (cleantail.log.snapshot_plan), without Spark.
+1. The plan of new snapshots needs only metadata, without Spark (cleantail.log.snapshot_plan).
 2. Spark reads the files of these snapshots and writes the records to a branch of the topic's own table. They are
    ordered by log and offset, and each is written once (`once_each`).
 3. If the table has files with offsets in the same range, the records are compared. A record that differs from the
-   table's is refused. If the table already has some, hidden ones included, only the others are written again.
+   table's is refused. If the table already has some of the records, even hidden ones, only the others are written
+   again.
 4. One commit adds the records to `main` and advances the position. It fails if the position changed meanwhile.
-5. A portion that another ingestion overtook is planned again from the new position. The source is only read.
+5. If another ingestion was faster, the portion is planned again from the new position. The source is never changed.
 """
 
 from __future__ import annotations
@@ -91,12 +92,13 @@ def read_result(topic: Topic, portions: Sequence[TablePortion]) -> TableIngestRe
 
 
 def record_changes(table: TopicTable, gaps: Sequence[SnapshotGap]) -> None:
-    """Append the gaps of the table's position that the evidence lacks. So a crash after their commit loses no row."""
+    """Append the gaps of the table's position that the evidence lacks, so that a crash after their commit loses no
+    row."""
     append_once(table, [_row(gap) for gap in gaps], identified_by=("base_snapshot_id", "note"))
 
 
 def _row(gap: SnapshotGap) -> EvidenceRow:
-    """Return a row without a partition: that of the lost records is unknown."""
+    """Return a row without a partition, because the partition of the lost records is unknown."""
     return {
         "round": "",
         "kind": GAP,
@@ -115,7 +117,7 @@ AGAIN = "_again"
 class FreshRecords:
     """The new records of a read.
 
-    came      offsets of all records from the source, also those that the table already had
+    came      offsets of all records from the source, including records that the table already had
     left_out  records that the table cannot hold
     """
 
@@ -125,10 +127,10 @@ class FreshRecords:
 
 
 def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str, denylist: Denylist) -> FreshRecords:
-    """Write the records to the branch, or without those of the table to the branch with suffix AGAIN.
+    """Write the records to the branch. If the table has some of them, write the others to the branch with suffix AGAIN.
 
-    `source`: its name for people. Raises SourceError for a record that no table can hold, and ContradictionError for
-    two different ones at an offset."""
+    `source`: name of the source for people. Raises SourceError for a record that no table can hold, and
+    ContradictionError for two different records at an offset."""
     frame, behind = denylist.without_erased(frame)
     records = _written(table, branch, once_each(frame), source)
     left_out = left_out_by(behind.erased, int(time.time() * 1000))
@@ -160,7 +162,7 @@ def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> N
 
 
 def _there(table: TopicTable, overlaps: Ranges) -> DataFrame:
-    """Return partition and offset of the table's records in the ranges, hidden ones included."""
+    """Return partition and offset of the table's records in the ranges, including hidden records."""
     records = table.with_hidden_at(int(table.load().currentSnapshot().snapshotId())).where(span_condition(overlaps))
     # Iceberg returns deleted records only if the query reads the column DELETED.
     return records.where(F.col(DELETED) | (F.col(OFFSET) >= 0)).select(PARTITION, OFFSET)
@@ -175,8 +177,8 @@ def read_source_table(
 ) -> TableIngestResult:
     """Read the source table to its newest snapshot. `lock_within_s`: as in ingest_files.
 
-    Raises CleantailError, and errors of Spark; the current portion appends nothing then. A new table stays: another
-    ingestion may have filled it."""
+    Raises CleantailError, and errors of Spark. The current portion then appends nothing. A new table stays, because
+    another ingestion may have filled it."""
     with exclusive(topic.platform.home, f"ingest-{topic.topic}", lock_within_s):
         progress("reading the source table's metadata")
         # report problems before creating a table
@@ -242,7 +244,7 @@ class SourceTableRead:
             position = self._position(planned, plan, fresh, read_id)
             states = states_of_properties(texts(self.table.load().properties()), self.table.name)
             late = late_warnings(fresh.records.lowest, states, self.topic.config)
-            # A recreated source: records of two tables may be staged.
+            # If the source was recreated, records of two tables may be staged.
             if (now := described_source(self.topic)).uuid != planned.source.uuid:
                 raise SourceError(f"{now.name} was recreated while it was read; nothing was appended")
             progress("committing")
