@@ -1,6 +1,6 @@
 """Kafka log compaction for changelogs in Apache Iceberg: the rules, as pure functions over small frozen objects.
 
-The semantics on one page. Section numbers are those of docs/semantics.md, which the code cites. A *topic* is one
+The semantics on one page. The numbers are sections of docs/semantics.md, which the code cites. A *topic* is one
 Iceberg table, a *log* one `partition` of it. Records have offsets that never change. In `log`:
 
 3.1  Segments are virtual: data files of one log in offset order, rolled by segment.bytes and segment.ms. Bytes are
@@ -14,7 +14,7 @@ Iceberg table, a *log* one `partition` of it. Records have offsets that never ch
 1.3  A log with cleanable bytes is compacted if its dirty ratio is above min.cleanable.dirty.ratio (strictly), or if its
      oldest dirty record has passed max.compaction.lag.ms. The ratio is cleanable / (clean + cleanable). (triggers)
 3.6  Overdue logs come first, by deadline; then the dirtiest.
-1.4  A round reads the records below its end offset. Of every key that occurs in the dirty part it keeps the winner. It
+1.4  A round reads the records below its end offset. It keeps the winner of every key that occurs in the dirty part. It
      keeps every record of the other keys. The commit that changes the data also makes the end offset the checkpoint.
      (work_units, round_state)
 2    The winner has the highest offset, timestamp, or version header (8 bytes, big-endian). The offset decides ties.
@@ -26,7 +26,7 @@ Iceberg table, a *log* one `partition` of it. Records have offsets that never ch
 3.9  Removal of tombstones waits for the slowest registered reader, up to a cap.
 1.6  A check proves each round before it is published. A log that breaks a rule is blocked alone. (rules, quarantine)
 
-This package imports no pyspark, airflow or great_expectations. `rounds` has what is known of rounds. `lake` reads table
+This package imports no pyspark, airflow or great_expectations. `rounds` has the types of rounds. `lake` reads table
 metadata and writes single properties through PyIceberg. docs/architecture.md describes the other folders. Time is
 always an argument, in Unix milliseconds.
 """

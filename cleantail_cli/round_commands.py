@@ -57,7 +57,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
         due = planned.has_rounds or planned.repairs  # only then is Spark started
         result = _run(configured, planned, progress, approved_by) if due else TopicOutcome(configured.topic)
     call.output.show(Compacted(planned, result))
-    # a round that needs approval is dropped: a command cannot wait for an answer
+    # a round that needs approval is dropped, because a command cannot wait for an answer
     if approved_by is None and tell_waiting(configured, list(result.rounds.values()), call.output, "compact"):
         return HeldError.exit_code
     return 0 if result.ok else 1
@@ -148,7 +148,7 @@ def _reconciled(topic: Topic, source: SourceTopic, progress: Progress, approved_
 
 @dataclass(frozen=True)
 class Compacted:
-    """Answer of `compact`: what the run did to each log, and the results of its checks."""
+    """Answer of `compact`: the result for each log, and the results of the checks."""
 
     planned: EvaluatedTopic
     result: TopicOutcome
@@ -191,7 +191,7 @@ def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
     for verdict in (v for r in rounds for v in r.verdicts):
         for failure in (*verdict.failures, *verdict.warnings):
             what = f"{failure.expectation} ({failure.rule}): {failure.observed}"
-            # an expectation that could not be evaluated blocks its log, whatever its severity
+            # an expectation that could not be evaluated blocks its log, regardless of its severity
             blocks_anyway = failure in verdict.failures and failure.severity != "critical"
             weight = f"{failure.severity}, but blocked" if blocks_anyway else failure.severity
             page.note(f"{weight}: partition {verdict.partition}: {what}")
@@ -210,7 +210,7 @@ def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
 
 
 def tell_waiting(topic: Topic, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
-    """Return whether a round needs approval; if so, print it on stderr with a sample of what it would remove.
+    """Return whether a round needs approval. If so, print the round on stderr with a sample of removed records.
 
     `command`: the command that makes the round again.
     """
@@ -228,7 +228,7 @@ GONE = "gone_at_source"
 
 @dataclass(frozen=True)
 class Compared:
-    """Answer of `reconcile --dry-run`: what would be removed, by partition."""
+    """Answer of `reconcile --dry-run`: the keys that would be removed, by partition."""
 
     topic: Topic
     result: ComparisonResult
@@ -246,7 +246,7 @@ class Compared:
 
 @dataclass(frozen=True)
 class ReconciledTopic:
-    """Answer of `reconcile`: what the round removed from each log, and the results of its checks."""
+    """Answer of `reconcile`: the removed records of each log, and the results of the checks."""
 
     topic: Topic
     result: RoundResult

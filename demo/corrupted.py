@@ -20,7 +20,7 @@ RULE = "missing_winners"
 
 @dataclass(frozen=True, slots=True)
 class CorruptedRound:
-    """The outcome. `claims`: texts of the demonstration about it, each with whether it is true."""
+    """The outcome of the damaged round. `claims`: text about the outcome -> whether it is true."""
 
     expectations: tuple[str, ...]
     alert: str
@@ -28,7 +28,7 @@ class CorruptedRound:
 
 
 def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, topic: TopicInput) -> CorruptedRound:
-    """Run the damaged DAG after the second batch was landed, and return the outcome."""
+    """Run the damaged DAG after the arrival of the second batch, and return the outcome."""
     before = live_records(platform, topic.topic)
     ended = scheduler.run(f"{topic.topic}-corrupted", "corrupted")
     after = live_records(platform, topic.topic)
@@ -60,7 +60,8 @@ def _alerts(home: Home) -> list[dict[str, Any]]:
 
 
 def retained(records: Iterable[Record], starts: Mapping[int, int]) -> list[Record]:
-    """Return the records at or above the log start of their partition: a red check does not stop retention."""
+    """Return the records at or above the log start of their partition, because a failed check does not stop
+    retention."""
     return [record for record in records if record.offset >= starts.get(record.partition, 0)]
 
 

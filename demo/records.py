@@ -1,4 +1,4 @@
-"""Shared by the three inputs: changes become records of a log, and records become files of kcat -J lines."""
+"""Turn changes into records of a log, and records into files of kcat -J lines, for all three inputs."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class TopicInput:
-    """The records of one topic, in the two batches that are landed, and a text about their origin."""
+    """The records of one topic, in two batches, and a text about their origin."""
 
     topic: str
     origin: str
@@ -41,8 +41,8 @@ class TopicInput:
 
 
 def topic_input(topic: str, origin: str, changes: Sequence[Change], partitions: int) -> TopicInput:
-    """Return the changes as records, split by time into two batches (the second is empty if there is one change
-    only)."""
+    """Return the changes as records, split by time into two batches. For a single change the second is
+    empty."""
     records = in_logs(changes, partitions)
     cut = -(-len(records) * FIRST_BATCH_PERCENT // 100)
     return TopicInput(topic, origin, (records[:cut], records[cut:]))
@@ -74,7 +74,7 @@ def _base64(value: bytes | None) -> str | None:
 
 
 def land(topic: str, records: Sequence[Record], file: Path) -> None:
-    """Write the file under a temporary name first, so that readers of the folder never find a part of a file."""
+    """Write the records to the file, under a temporary name first, so that readers never find a part of a file."""
     file.parent.mkdir(parents=True, exist_ok=True)
     text = "".join(f"{kcat_line(topic, record)}\n" for record in records)
     unfinished = file.with_name(f".{file.name}.part")

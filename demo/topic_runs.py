@@ -1,10 +1,12 @@
-"""Take the topics through the demonstration. One of them has a DAG of its own, the others share that of a group.
-The DAGs run side by side; the pool bounds their Spark tasks.
+"""Take the topics through the demonstration. One topic has its own DAG. The others share the DAG of a group.
 
-1. The first batches land (as files, or as transactions in Kafka); a round ingests, compacts, checks and publishes them.
-2. The second batches land. The topic with a DAG of its own has a damaged round first: it is red, and nothing is
+The DAGs run side by side. The pool bounds their Spark tasks.
+
+1. The first batches arrive (as files, or as transactions in Kafka). A round ingests, compacts, checks and publishes
+   them.
+2. The second batches arrive. The topic with its own DAG has a damaged round first, which fails its check and is not
    published.
-3. A round ingests and compacts the second batch, expires the first one's tombstones, and unblocks the partitions.
+3. A round ingests and compacts the second batch, expires tombstones of the first batch, and unblocks the partitions.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ GROUP = "changelogs"
 
 @dataclass(frozen=True, slots=True)
 class TopicResult:
-    """The results of a topic. The expected records of the topic in Kafka are those that a consumer reads at the end."""
+    """The results of a topic. For the topic in Kafka, `expected` has the records that a consumer reads at the end."""
 
     expected: Expected
     rounds: tuple[Round, ...]
@@ -38,8 +40,8 @@ class TopicResult:
 def run_topics(
     scheduler: Scheduler, home: Home, platform: Platform, inputs: Sequence[Expected], kafka: KafkaTopic
 ) -> list[TopicResult]:
-    """Run all topics, and return their results in the order of `inputs`. Raises the first error, and the
-    other topics end."""
+    """Run all topics, and return their results in the order of `inputs`. Raises the first error after the other topics
+    have ended."""
     scheduler.wait_for([GROUP, CORRUPTED, f"{CORRUPTED}-corrupted"])
     [alone] = [expected for expected in inputs if expected.input.topic == CORRUPTED]
     grouped = [expected for expected in inputs if expected is not alone]

@@ -26,8 +26,8 @@ def airflow_home(env: Mapping[str, str]) -> Path:
 
 
 def environment(port: int, env: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables to add to `env` for Airflow's processes. Values of `env` override SETTINGS_FILE. None is a
-    secret."""
+    """Return the variables to add to `env` for Airflow's processes. Values of `env` override SETTINGS_FILE. No value is
+    a secret."""
     home, config = airflow_home(env), config_dir(env)
     paths = {"CLEANTAIL_ROOT": str(ROOT), "AIRFLOW_HOME": str(home), "CLEANTAIL_PORT": str(port)}
     spark = json.dumps({"conn_type": "spark", "host": load_platform(config, env).spark.master})
@@ -69,6 +69,6 @@ def _write_once(file: Path, text: str) -> None:
 
 
 def _prepended(path: Path, paths: str | None) -> str:
-    """Return the paths with this one first, and only there."""
+    """Return the paths with this path first, and without a second copy of it."""
     parts = [part for part in (paths or "").split(os.pathsep) if part and part != str(path)]
     return os.pathsep.join([str(path), *parts])

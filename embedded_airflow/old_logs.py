@@ -1,7 +1,7 @@
 """Delete old logs of the embedded Airflow. Airflow itself deletes none.
 
-The folder `logs` has a file for each try of each task, and those of the DAG processor. Airflow's own runs stay in its
-database: see docs/operations.md.
+The folder `logs` has a file for each try of each task, and files of the DAG processor. Runs stay in Airflow's database
+(docs/operations.md).
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ def delete_old_logs(home: Path, now_s: float) -> int:
     Follows no link."""
     deleted = 0
     for folder, _, names in os.walk(home / "logs", topdown=False):
-        unchanged = Path(folder).stat().st_mtime < now_s - DAY_S  # else a task may be about to write to it
+        unchanged = Path(folder).stat().st_mtime < now_s - DAY_S  # otherwise a task may be about to write to it
         for path in (Path(folder, name) for name in names):
             with contextlib.suppress(FileNotFoundError):
                 if path.lstat().st_mtime < now_s - KEPT_DAYS * DAY_S:
                     path.unlink()
                     deleted += 1
         if unchanged and Path(folder) != home / "logs":
-            with contextlib.suppress(OSError):  # there is something in it
+            with contextlib.suppress(OSError):  # the folder is not empty
                 Path(folder).rmdir()
     with contextlib.suppress(FileNotFoundError):
         if (home / "airflow.log").stat().st_size > MOST_BYTES:

@@ -30,7 +30,7 @@ PLAIN = {
 """Spark's own defaults for settings that Cleantail changes, for jobs of other systems."""
 
 CLUSTER = {"spark.executor.memory": "1g", "spark.executor.cores": 1, "spark.pyspark.python": sys.executable}
-"""Executors of one core, whose Python is this one."""
+"""Settings for executors of one core with this Python."""
 
 
 def spark_jars() -> Path:
@@ -44,7 +44,7 @@ class Lake:
     """The benchmarks' own catalog, warehouse and configuration.
 
     `plain`: use Spark's defaults instead of Cleantail's. `cluster`: the address of a Spark master, instead of a local
-    one. The object is pickled for each fresh process, so it is small.
+    master. The object is small, because it is pickled for each fresh process.
     """
 
     directory: Path
@@ -62,7 +62,7 @@ class Lake:
 
     @property
     def platform(self) -> Platform:
-        """Return the configuration, with CLEANTAIL_HOME of this process set to the lake's."""
+        """Return the configuration. Sets CLEANTAIL_HOME of this process to the lake's."""
         os.environ["CLEANTAIL_JARS"] = str(spark_jars())
         os.environ["CLEANTAIL_HOME"] = str(self.home)
         conf = PLAIN if self.plain else {}

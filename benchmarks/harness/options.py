@@ -12,7 +12,7 @@ from benchmarks.harness.shape import Shape
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to measure. `keep`: the data sets stay in the lake's directory for the next run. `topics`: for many_topics
+    """Options of a run. `keep`: the data sets stay in the lake's directory for the next run. `topics`: for many_topics
     and page. `runs`, and the `minutes` between them: for age."""
 
     lake: Lake

@@ -1,10 +1,10 @@
 """Many small logs on one real Kafka broker, cleaned by one thread of its log cleaner, to compare with the benchmark
 `groups`.
 
-1. Every topic gets the records that the topics of the benchmark `groups` get in their two files, and one more for each
-   log a month later, which begins the active segment. Meanwhile the cleaner does not work, because of a high ratio.
-2. One request lowers the ratio of all topics. The time from there, and from the first checkpoint, is measured until
-   each log's checkpoint is at its active segment.
+1. Every topic gets the same records as the topics of the benchmark `groups` in their two files. Each log gets one more
+   record a month later, which begins the active segment. A high ratio keeps the cleaner from working.
+2. One request lowers the ratio of all topics. The benchmark measures the time from this request, and from the first
+   checkpoint, until each log's checkpoint is at its active segment.
 3. In a second measurement only the second file is dirty, as in a group's second run.
 """
 
@@ -61,7 +61,7 @@ def run(options: Options) -> Table:
 
 
 def _produce(broker: Broker, topics: Iterable[str], number: int) -> None:
-    """Produce a file's records. Then produce one record in each log that begins its next segment, in its own batch."""
+    """Produce a file's records. Then produce one record in each log, in a separate batch, to begin its next segment."""
     from confluent_kafka import Producer
 
     producer = Producer({"bootstrap.servers": broker.address, "log_level": 2, "linger.ms": 20})

@@ -1,7 +1,7 @@
-"""Adapter: reads through PyIceberg what adoption needs about an existing table. Changes nothing.
+"""Adapter: read the facts about an existing table that adoption needs, through PyIceberg. Changes nothing.
 
-It reads partition and offset of every live record, and the topic's name if there is a column for it. It never reads
-keys or values.
+The module reads partition and offset of every live record, and the topic's name if a column has it. It never reads keys
+or values.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ _SPARK = {"int": "int", "long": "bigint", "timestamptz": "timestamp", "timestamp
 
 
 def inspect(table: Table, layout: Layout, columns: Columns | None) -> ForeignTable:
-    """Return what the table is. Without `columns`, or if its records cannot be read in place, only from metadata."""
+    """Return the facts of the table. Without `columns`, or if records cannot be read in place, only from metadata."""
     schema, spec = table.schema(), table.spec()
     kinds, properties = _kinds(schema), table.properties
     deletes, of_gone_files = _deletes(table)
@@ -103,7 +103,7 @@ def _not_for_spark(kinds: Mapping[str, str]) -> Iterable[str]:
 
 
 def _same_names(kinds: Mapping[str, str]) -> Iterable[str]:
-    """Yield problems of names that differ only by case: Spark cannot distinguish them."""
+    """Yield problems of names that differ only by case, because Spark cannot distinguish them."""
     by_name: dict[str, list[str]] = {}
     for name in kinds:
         by_name.setdefault(name.lower(), []).append(name)
@@ -160,7 +160,7 @@ def _wrong_mark(columns: Columns | None, schema: Schema) -> Iterable[str]:
 
 
 def spark_kind(iceberg: str) -> str:
-    """Return Spark's name of a type, as precisely as problem_of needs it."""
+    """Return Spark's name of a type, with the details that problem_of needs."""
     if iceberg.startswith("fixed["):
         return "binary"
     if iceberg.startswith("decimal("):
@@ -174,9 +174,9 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> tuple[str, int]:
-    """Return a text on deletes that a round cannot replace or that make the table unreadable, "" if there are none.
+    """Return a text on deletes that a round cannot replace or that make the table unreadable, "" without any.
 
-    Also return how many deletion vectors belong to data files that no longer exist.
+    Also return the number of deletion vectors whose data files no longer exist.
     """
     try:
         require_own_deletes(table)
@@ -188,7 +188,7 @@ def _deletes(table: Table) -> tuple[str, int]:
 
 def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
     """Return the fields of ForeignTable that come from data files and records."""
-    # 1. only Parquet can be read in place, and no INT96
+    # 1. only Parquet without INT96 can be read in place
     tasks, twice = _once(table.scan().plan_files())
     problems = [text for task in tasks if (text := file_problem(table, task.file, columns.paths.values()))]
     if problems:
@@ -224,7 +224,7 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
 def _once(tasks: Iterable[Any]) -> tuple[list[Any], tuple[str, ...]]:
     """Return each file once, and the names of files that are registered more than once.
 
-    The last registration counts: it has the fewest deletes.
+    The last registration counts, because it has the fewest deletes.
     """
     by_path: dict[str, list[Any]] = {}
     for task in tasks:
@@ -257,7 +257,7 @@ def _of_file(
     import numpy as np
     import pyarrow as pa
 
-    # 1. read only partition, offset and the topic's name, if there is a column for it
+    # 1. read only partition, offset and, if a column has it, the topic's name
     paths = [path for path in (columns.partition, columns.offset, topic_path) if path]
     [(_, records)] = live_columns(table, paths or columns.of(KEY), [task])
     nowhere = pa.array(np.zeros(len(records), np.int64))
@@ -289,14 +289,14 @@ def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
 
 
 def _tombstones(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:
-    """Return how many records are tombstones, from metadata or the column that marks deletes; None if unknown."""
+    """Return the number of tombstones, from metadata or the column that marks deletes. None if unknown."""
     if columns.deleted is not None:
         return sum(marked_records(table, file, columns) for file in files)
     return _nulls(table, columns.value if isinstance(columns.value, str) else None, files)
 
 
 def _keyless(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:
-    """Return how many records have no key, None if unknown. A key of several columns is present if one of them is."""
+    """Return the number of records without a key, None if unknown. A key of several columns needs only one of them."""
     counts = [_nulls(table, path, files) for path in columns.of(KEY)]
     return counts[0] if len(counts) == 1 else 0 if 0 in counts else None
 

@@ -27,7 +27,7 @@ _ADDRESSES = {
     "rest": "https?://[^/]",
     "hive": "thrift://.",
 }
-"""Type of a catalog -> how its address begins, in the form of SQLAlchemy and PyIceberg. Glue has no address."""
+"""Type of a catalog -> beginning of its address, in the form of SQLAlchemy and PyIceberg. Glue has no address."""
 _EXAMPLES = {
     "sqlite": "sqlite:////srv/catalog.db",
     "postgres": "postgresql://host:5432/database",
@@ -36,7 +36,7 @@ _EXAMPLES = {
     "hive": "thrift://host:9083",
 }
 _OTHERS_NAMES = {"jdbc": "postgres or mysql", "sql": "sqlite, postgres or mysql"}
-"""Type of a catalog in Iceberg's Java and in PyIceberg -> the types here that it may mean."""
+"""Type of a catalog in Iceberg's Java or in PyIceberg -> the possible types in platform.catalog."""
 LOCAL_WAREHOUSE = ("sqlite", "postgres", "mysql")
 """Types whose default warehouse is a folder of CLEANTAIL_HOME."""
 _OWN_KEYS = {"type": "type", "uri": "uri", "warehouse": "warehouse", "catalog-impl": "type", "py-catalog-impl": "type"}
@@ -49,7 +49,7 @@ _REFUSED = {
     "s3.sse.type": ("!none", _NO_ENCRYPTION),
     "s3.server-side-encryption": ("!none", _NO_ENCRYPTION),
 }
-"""Property -> refused value (! is any other; "" is any), and what is allowed."""
+"""Property -> refused value ("" is any; ! before a value is any other), and the allowed values."""
 
 
 class Catalog(Model):
@@ -87,7 +87,7 @@ class Catalog(Model):
     def keeps_case(self) -> bool:
         """Return whether names that differ only in case are two names.
 
-        Hive, Glue and MySQL fold the case. For a REST catalog that is unknown.
+        Hive, Glue and MySQL fold the case. For a REST catalog this is unknown.
         """
         return self.type in ("sqlite", "postgres")
 
@@ -122,8 +122,8 @@ class Catalog(Model):
 class SourceCatalog(Catalog):
     """A catalog whose tables topics may only read (source.table).
 
-    Its only logins are those that `secrets` names. Both clients use its name in platform.source_catalogs, under which a
-    database catalog must list its tables.
+    It gets only the logins that `secrets` names. Both clients use its name in platform.source_catalogs, and a database
+    catalog must list its tables under this name.
     """
 
     @model_validator(mode="after")

@@ -88,7 +88,7 @@ class CleanerConfigs(Configs):
 
 
 class LimitConfigs(Configs):
-    """`platform.limits:` of defaults.yaml. They are not a topic's, because they protect what topics share."""
+    """`platform.limits:` of defaults.yaml. A topic cannot change these limits, because they protect all topics."""
 
     line_max_bytes: int = config(
         LINE_BYTES,

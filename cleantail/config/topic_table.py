@@ -1,6 +1,6 @@
 """The topic table: its columns, schema and properties, and `columns:` of a topic's YAML for an adopted table.
 
-`Columns` maps the columns of a topic table to those of an adopted one. The adopted table keeps the mapping as a
+`Columns` maps the columns of a topic table to columns of an adopted table. The adopted table stores the mapping as a
 property (cleantail/lake/records/topic_columns.py).
 """
 
@@ -24,10 +24,10 @@ KEY = "key"
 VALUE = "value"
 HEADERS = "headers"
 TOMBSTONE = "tombstone"
-"""Whether the record's value is null. A separate column, so that tombstones are counted without reading values."""
+"""The column for whether the record's value is null, so that tombstones are counted without reading values."""
 
 ORDER = "order"
-"""The column, as a whole number, that decides between records of one key in an adopted table without offsets."""
+"""The column that decides between records of one key in an adopted table without offsets, as a whole number."""
 
 COLUMNS = {
     PARTITION: "int",
@@ -45,7 +45,7 @@ PROPERTY_TOPIC = "cleantail.topic"
 PROPERTY_FORMAT = "cleantail.format"
 """Property of each table with data of Cleantail: the number of its format."""
 PROPERTY_SIDE_OF = "cleantail.side-of"
-"""Table property of a side table with the topic that it belongs to."""
+"""Table property of a side table, with its topic."""
 LEDGER_SUFFIX = "_deleted_versions"
 """Suffix of the side table of deleted versions."""
 KEYLESS_SUFFIX = "_keyless"
@@ -64,15 +64,15 @@ OWN_TABLES = {
     ERASURES: "the erasures of all topics",
     ERASED_KEYS: "the erased keys of all topics",
 }
-"""Tables that belong to no topic -> what they are."""
+"""Tables that belong to no topic -> their descriptions."""
 
 FILE_BYTES = 512 << 20
-"""Data files end at this size, or at segment.bytes if that is less, so that a segment can end there too."""
+"""Size of a data file. segment.bytes is used if it is smaller, so that a segment can end with a file."""
 FILE_BYTES_MIN = 1 << 20
 
 
 FILE_FORMAT = "write.format.default"
-"""Table property with the format of new data files. Tasks read and write Parquet only."""
+"""Table property with the format of new data files. Tasks read and write only Parquet."""
 RETRIES = {"commit.retry.num-retries": "20", "commit.retry.min-wait-ms": "50"}
 """Table properties of retries. Iceberg's default of four tries is too few if reclaim rewrites several files at once."""
 
@@ -81,15 +81,15 @@ SMALL_METADATA = {
     "write.metadata.previous-versions-max": "10",
     "commit.manifest.min-count-to-merge": "2",
 }
-"""Table properties of metadata. Every commit writes a metadata file with all kept snapshots: gzip packs them to a
-tenth. A manifest is 9 KB even if it names one file, and every read of the table opens all of them: so each commit
-merges the small ones."""
+"""Table properties of metadata. Every commit writes a metadata file with all kept snapshots, which gzip packs to a
+tenth. A manifest is 9 KB even if it names one file, and every read of the table opens all manifests. So each commit
+merges small manifests."""
 LARGE_METADATA = {
     "write.metadata.compression-codec": (None,),
     "write.metadata.previous-versions-max": ("100", "20"),
     "commit.manifest.min-count-to-merge": ("20",),
 }
-"""Values that a topic table of format 1 may have instead; None if it lacks the property. A reclaim replaces them."""
+"""Other values that a topic table of format 1 may have, None for a missing property. A reclaim replaces them."""
 
 
 def require_known_format(table: str, properties: Mapping[str, str | None]) -> None:
@@ -131,7 +131,7 @@ MOST_PARTS = 16
 
 
 def _one_or_several(value: object) -> str | tuple[str, ...]:
-    """Return a path, or several. A validator, because a union would report several errors for one value."""
+    """Validate a path, or several. A union type would report several errors for one value."""
     if isinstance(value, str) and re.fullmatch(PATH, value):
         return value
     parts = value if isinstance(value, (list, tuple)) else ()
@@ -194,7 +194,8 @@ class Columns(Model):
 
     @model_validator(mode="after")
     def _require_whole(self) -> Columns:
-        """Refuse a mapping without an order or with two, and a value of several columns without a mark of deletes."""
+        """Refuse a mapping without offset and order, or with both. Refuse a value of several columns without a mark of
+        deletes."""
         if (self.offset is None) == (self.order is None):
             allowed = "the column of offset, or in a table without offsets that of order, not both"
             raise cross_field_error("offset", self.offset, allowed, "missing" if self.offset is None else "")
@@ -234,13 +235,13 @@ class Columns(Model):
 
     @property
     def partition_and_offset(self) -> tuple[str, str]:
-        """The paths of both, of a mapping that has offsets."""
+        """The paths of partition and offset, for a mapping with offsets."""
         assert self.partition is not None and self.offset is not None, "a mapping with `order` has no offsets"
         return self.partition, self.offset
 
     @property
     def has_offsets(self) -> bool:
-        """Whether a column holds the offset. If not, it is made from row lineage (cleantail.log.adopted_table)."""
+        """Whether a column has the offset. Otherwise it is made from row lineage (cleantail.log.adopted_table)."""
         return self.offset is not None
 
     def parts(self, name: str) -> tuple[str, ...]:
@@ -250,11 +251,11 @@ class Columns(Model):
 
     @property
     def is_of_kafka(self) -> bool:
-        """Whether there are Kafka's offsets, and key and value are one column each."""
+        """Whether the table has Kafka's offsets, and one column each for key and value."""
         return self.has_offsets and not (self.parts("key") or self.parts("value"))
 
     def of(self, name: str) -> tuple[str, ...]:
-        """Return the paths that a column of a topic table is made of."""
+        """Return the paths that form a column of a topic table."""
         return self.parts(name) or tuple(str(path) for path in (getattr(self, name),) if path)
 
     @property

@@ -3,7 +3,7 @@
     {"keys": ["customer-17"], "requested_by": "ticket 4711", "deadline": "2026-12-24T00:00Z"}
 
 A file becomes a request, and is then deleted, because it has keys. A repeated file makes no second request while the
-first is open. A file that cannot be read, or deleted, stays. The error names it, and quotes nothing of its content.
+first is open. A file that cannot be read, or deleted, stays. The error names the file, and quotes none of its content.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class RequestFile(Model):
     tombstone: bool = False
 
     def key_bytes(self) -> list[bytes]:
-        """Return the keys. Raises ValueError for one that is not in the encoding."""
+        """Return the keys. Raises ValueError for a key that is not in the encoding."""
         if self.encoding == "text":
             return [key.encode() for key in self.keys]
         return [base64.b64decode(key, validate=True) for key in self.keys]
@@ -53,14 +53,15 @@ def waiting_files(topic: Topic) -> list[Path]:
 
 
 def files_without_topic(home: Path, topics: Collection[str]) -> list[Path]:
-    """Return the request files in folders of other names than these topics': no command reads them."""
+    """Return the request files in folders that are not named by one of these topics, so that no command reads them."""
     files = (home / FOLDER).glob(f"*/{PATTERN}")
     return sorted(path for path in files if path.parent.name not in topics and path.is_file())
 
 
 def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> tuple[list[ErasureRequest], list[str]]:
     """Record the requests of a topic's files, and delete these files. Return the requests, and the problems of files.
-    A file with a problem stays, and does not stop the others. If it only cannot be deleted, it is a request too."""
+    A file with a problem stays, and does not stop the others. If a file only cannot be deleted, it still becomes a
+    request."""
     taken, problems = list[ErasureRequest](), list[str]()
     for file in waiting_files(topic):
         try:
@@ -110,14 +111,15 @@ def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> Erasur
 
 
 def excludable(topic: Topic) -> set[str]:
-    """Return what a request may exclude: the branches and tags of the topic's tables, the source, and old versions."""
+    """Return the names that a request may exclude: branches and tags of the topic's tables, the source, old
+    versions."""
     tables = [load_table(kept_catalog(topic.platform), topic), *side_tables(topic).values()]
     refs = {name for table in tables if table is not None for name in table.metadata.refs}
     return {"source", "versions"} | (refs - {"main"})
 
 
 def _problems(error: ValidationError) -> Sequence[str] | str:
-    """Return the fields that are wrong. The texts of keys are left out, also those of unknown fields."""
+    """Return the wrong fields, without the texts of keys and of unknown fields."""
     known = RequestFile.model_fields
     names = {str(e["loc"][0]) if e["loc"] and e["loc"][0] in known else "" for e in error.errors(include_input=False)}
     named = sorted(name for name in names if name)

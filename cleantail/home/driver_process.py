@@ -1,18 +1,18 @@
-"""The process of a Spark driver: its environment, and how the next try of a task ends it.
+"""The process of a Spark driver: its environment, and its end by the next try of a task.
 
 The environment:
 
-1. A driver reads data that others wrote, and runs for hours. So it gets nothing of Airflow's own: no signing keys,
+1. A driver reads data that others wrote, and runs for hours. So it gets no secrets of Airflow: no signing keys,
    connections, variables, or database login.
 2. It gets the task's identity (AIRFLOW_CTX_…), which the evidence names.
-3. It gets the secrets of the catalog and the store (CLEANTAIL_…), and that of erasures. It gets neither the token of
-   the metrics nor the key that signs certificates.
-4. It gets no Kafka login (CLEANTAIL_KAFKA_…): the one job that reads from Kafka gets its login in a file.
-5. It gets all other variables: Spark, Java or a cloud's library may need them.
+3. It gets the secrets of the catalog and the store (CLEANTAIL_…), and the secret of erasures. It gets neither the token
+   of the metrics nor the key that signs certificates.
+4. It gets no Kafka login (CLEANTAIL_KAFKA_…). The one job that reads from Kafka gets its login in a file.
+5. It gets all other variables, because Spark, Java or a cloud's library may need them.
 
-A worker may die while its driver continues. The next try ends that driver. Process ids are reused, so it ends only a
-process of this machine and boot that has the noted start time. A driver on another machine cannot be ended. Its commit
-happens once or not at all.
+A worker may die while its driver continues. The next try ends that driver. Process ids are reused, so the try ends
+only a process of this machine and boot with the noted start time. A driver on another machine cannot be ended. Its
+commit happens once or not at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cleantail.codec import digest_of
 from cleantail.home.home_folder import holds_within, make_folder
 
 CERTIFICATE_KEY = "CLEANTAIL_CERTIFICATE_KEY"
-"""Variable with the key that signs certificates of erasures. Drivers of Airflow's tasks read data, and sign nothing."""
+"""Variable with the key that signs certificates of erasures. Drivers of Airflow's tasks do not sign."""
 TOKEN_VARIABLE = "CLEANTAIL_METRICS_TOKEN"
 """Token of the metrics, set in the environment of the API server."""
 _AIRFLOW_PREFIXES = ("AIRFLOW", "_AIRFLOW", "__AIRFLOW")
@@ -42,18 +42,18 @@ _TASK_IDENTITY_PREFIX = "AIRFLOW_CTX_"
 """Prefix of the variables that name the task and its run."""
 FOLDER = "drivers"
 ENDS_WITHIN_S = 20.0
-"""How long a driver may take to end after SIGTERM before it is killed."""
+"""Seconds from SIGTERM to SIGKILL of a driver."""
 _PAUSE_S = 0.05
 _PROC = Path("/proc")
 
 
 def of_driver(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a driver, from that of the process that starts it."""
+    """Return the environment for a driver, from the environment of its starter."""
     return {name: value for name, value in env.items() if not _is_withheld(name)}
 
 
 def with_own_python(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment for a Spark script: it uses this Python, even if its virtual environment is not active."""
+    """Return the environment for a Spark script, with this Python, even if its virtual environment is not active."""
     folders = [str(Path(sys.executable).parent), env.get("PATH", "")]
     return {
         **env,
@@ -114,13 +114,13 @@ def _here() -> dict[str, str]:
 
 
 def _started(pid: int) -> int:
-    """Return when a process was started, in ticks since boot; -1 if it does not run, or is a zombie."""
+    """Return the start time of a process in ticks since boot, or -1 if it does not run or is a zombie."""
     fields = _stat(pid)
     return int(fields[19]) if fields and fields[0] not in ("Z", "X") else -1
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat after the name, which may contain blanks. The first one is the state."""
+    """Return the fields of /proc/PID/stat after the name, which may contain blanks. The first field is the state."""
     try:
         return (_PROC / str(pid) / "stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     except OSError:

@@ -35,9 +35,9 @@ from cleantail.errors import BadLineError, CleantailError, ConfigError, OutsideE
 from cleantail.kafka.broker_clients import Complaint, without_values, wrong_setting
 
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
-"""Kafka's name of the source of a config that is set on the topic."""
+"""Kafka's name for the source of a config on the topic."""
 KAFKA_DEFAULT = "DEFAULT_CONFIG"
-"""Kafka's name of the source of a config that is not set anywhere."""
+"""Kafka's name for the source of a config that no one has set."""
 KAFKA_POLICY = "delete"
 """The cleanup.policy of a topic if neither topic nor broker sets one."""
 NO_LIMIT = -1
@@ -46,7 +46,7 @@ KEPT_FOREVER: Mapping[str, int | str] = {
     "retention.ms": NO_LIMIT,
     "retention.bytes": NO_LIMIT,
 }
-"""What Cleantail has for an empty cleanup.policy."""
+"""The configs that mean the same as an empty cleanup.policy."""
 CARRIED_OVER = frozenset(
     field.alias
     for field in KafkaConfigs.model_fields.values()
@@ -75,14 +75,14 @@ class DescribedConfig:
 
 @dataclass(frozen=True, slots=True)
 class DescribedTopic:
-    """A topic's configs by name: either those set on it, or all that are in force."""
+    """A topic's configs by name: either only configs set on the topic, or all configs in force."""
 
     topic: str
     configs: Mapping[str, DescribedConfig]
 
     @property
     def policy(self) -> str:
-        """Return the cleanup.policy in force, or Kafka's default if the description has none. It may be empty."""
+        """Return the cleanup.policy in force, which may be empty. Kafka's default if the description has none."""
         config = self.configs.get("cleanup.policy")
         return KAFKA_POLICY if config is None or config.value is None else config.value
 
@@ -92,7 +92,8 @@ class DescribedTopic:
 
 
 def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
-    """Return the topics of a description, in its order. Raises BadLineError for a line that is not part of one."""
+    """Return the topics of a description, in its order. Raises BadLineError for a line that is not part of a
+    description."""
     topics: dict[str, dict[str, DescribedConfig]] = {}
     current: dict[str, DescribedConfig] | None = None
     set_on_topic = False
@@ -112,7 +113,7 @@ def parse_described(lines: Iterable[str], file: str) -> list[DescribedTopic]:
 def _config_of(line: str) -> DescribedConfig | None:
     """Return the config of a line like `  segment.ms=60000 sensitive=false synonyms={…}`, None for any other line.
 
-    The line is split at its last `sensitive=`, because a value may contain one. A regular expression would take
+    Splits the line at its last `sensitive=`, because a value may contain this text. A regular expression would take
     quadratic time.
     """
     name, text = _NAME.match(line), line.rstrip()
@@ -150,13 +151,13 @@ class CarriedConfigs:
 
 
 def carried_over(described: DescribedTopic, defaults: KafkaConfigs) -> CarriedConfigs:
-    """Return the configs to write into a topic's YAML. `defaults` are those in force if none were written.
+    """Return the configs to write into a topic's YAML. `defaults`: the configs in force without the YAML's.
 
     1. Configs that are set on the topic are written.
     2. Configs of the broker are written if they differ from `defaults` and have an effect under the topic's policy.
        Kafka's own defaults are not written.
-    3. cleanup.policy is written whenever it differs, because Kafka's default and Cleantail's differ. An empty one, of
-       Kafka 4.2 and later, is written as KEPT_FOREVER.
+    3. cleanup.policy is written whenever it differs, because Kafka's default and Cleantail's differ. An empty policy,
+       as Kafka 4.2 and later allow, is written as KEPT_FOREVER.
     4. Any negative retention.bytes means no limit in Kafka, and is written as -1.
     5. Configs without a counterpart in Cleantail are left out, each with the reason.
     """
@@ -244,7 +245,8 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
 
 
 def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
-    """Return librdkafka's settings: the address, and those of the file in the format of kafka-configs. Shows none."""
+    """Return librdkafka's settings: the address, and settings of a file in the format of kafka-configs. Errors show no
+    value."""
     settings = _properties(command_config) if command_config else {}
     for name, instead in _LIBRDKAFKA_NAMES.items():
         if name in settings:
@@ -290,8 +292,8 @@ INTERNAL = "internal"
 
 @dataclass(frozen=True, slots=True)
 class ImportedTopic:
-    """The result for one topic. `notes` are the configs that were left out, each with the reason. `brokers`: those that
-    its file reads the topic from, None if they are unknown."""
+    """The result for one topic. `notes` are the configs that were left out, each with the reason. `brokers`: the
+    source in the file, None if unknown."""
 
     topic: str
     status: str
@@ -313,7 +315,7 @@ def import_topics(
     `brokers`: the source of the topics, if it is known.
     An existing file is not changed without `force`. Without `names`, topics that are internal or not compacted are only
     reported. Raises ConfigError if a config cannot be carried over, CleantailError if a name is not in `described`. In
-    both cases nothing was written.
+    both cases no file was written.
     """
     # 1. find the existing files
     _require_described(names, described)
@@ -361,7 +363,8 @@ def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:
 
 
 def _free_table(catalog: Catalog, file: Path, claims: list[Claim]) -> str | None:
-    """Return the table to name in the file, None if the default is free. `a-b` and `a_b` would share a default."""
+    """Return the table to name in the file, None if the default is free. For example, `a-b` and `a_b` share a
+    default."""
     default = default_table(catalog.namespace, file.stem)
     table, number = default, 2
     while problem := problem_of_new(Claim.of(file, table, catalog), claims, catalog):

@@ -1,13 +1,12 @@
-"""A row of the evidence table, and the work behind it: what a check found in one log, or what happened to it later.
-Pure.
+"""A row of the evidence table: the result of a check of one log, or a later outcome. Pure.
 
 1. A check writes one row for each log of its round, with the outcome `checked` or `held_back`.
-2. What happens later to a log that passed is another row, with another outcome.
+2. The later outcome of a log that passed is another row.
 3. A rollback writes one row for each log. A reclaim writes one row for the topic, whose `partition` is null.
-4. An ingestion writes one row for each gap: offsets that Kafka no longer had when they were to be read.
+4. An ingestion writes one row for each gap: offsets that Kafka deleted before they were read.
 5. An erasure writes one row for each commit that removed records from a side table. Its `partition` is null.
-6. Rows have no value in columns that were added after them: read those with `row.get`.
-7. Rows past `cleantail.evidence.retention.ms` become one row a day (cleantail.rounds.past_rounds.day_rows).
+6. Rows have no value in columns that were added later. Read such columns with `row.get`.
+7. Rows past `cleantail.evidence.retention.ms` are merged into one row a day (cleantail.rounds.past_rounds.day_rows).
 
 PyArrow reads and writes such rows as dictionaries. `cleantail.lake.recorded_rounds` reads them,
 and `spark_jobs/round/evidence.py` writes them.
@@ -27,15 +26,16 @@ VARIABLES = {
     "run_id": "AIRFLOW_CTX_DAG_RUN_ID",
     "task_id": "AIRFLOW_CTX_TASK_ID",
 }
-"""Column of the evidence -> the variable in which Airflow names a task to the processes that it starts.
+"""Column of the evidence -> the variable by which Airflow names the task to its processes.
 
-Without these variables, a user has run the command line.
+Without these variables, the writer is the command line.
 """
 WORK_COLUMNS = ("dag_id", "run_id", "task_id", "began_ms", "saved_bytes")
 CLOCKS_AGREE_MS = 600_000
-"""A run reads the clock once, and its last task may end minutes later. A smaller difference means nothing."""
+"""Smallest difference of two clocks that counts. A run reads its clock once, and its last task may end minutes
+later."""
 CHECKED_ROUND: Final = "checked_round"
-"""The column with the log's part of the round (cleantail.rounds.recorded_checks.RoundPart) as JSON; null in rows that
+"""The column with the log's part of the round (cleantail.rounds.recorded_checks.RoundPart) as JSON. Null in rows that
 no check wrote."""
 DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
 """The column `deleted`: reason -> number of records that a round removed."""
@@ -44,10 +44,10 @@ DELETED_JSON: Codec[Mapping[str, int]] = Codec(Mapping[str, int])
 class EvidenceRow(TypedDict, total=False):
     """The columns by name. Times are Unix ms, and ends of offsets are exclusive.
 
-    `note`: who decided, and why. `deleted` (records by reason), `checks`, `sample` and `checked_round` are JSON.
-    `freed_bytes`: of a reclaim, or of those that a rollback undid. `dag_id`, `run_id` and `task_id` name the Airflow
-    task that wrote the row, null for the command line. `began_ms` and `saved_bytes` are null if they are unknown.
-    `rounds`: how many rounds the row of a day stands for, null for one.
+    `note`: the user who decided, and the reason. `deleted` (records by reason), `checks`, `sample` and `checked_round`
+    are JSON. `freed_bytes`: of a reclaim, or of reclaims that a rollback undid. `dag_id`, `run_id` and `task_id` name
+    the Airflow task that wrote the row, null for the command line. `began_ms` and `saved_bytes` are null if they are
+    unknown. `rounds`: number of rounds in the row of a day, null for one.
     """
 
     topic: str
@@ -89,7 +89,7 @@ EVIDENCE_COLUMNS: Final[Mapping[str, str]] = {
 
 
 def deleted_of(row: EvidenceRow) -> Mapping[str, int]:
-    """Parse how many records were removed, by reason. Raises TableError."""
+    """Parse the numbers of removed records by reason. Raises TableError."""
     return DELETED_JSON.value(row["deleted"], "column deleted of the evidence")
 
 
@@ -113,7 +113,7 @@ class TaskRun:
 
 
 def columns_of(env: Mapping[str, str]) -> dict[str, str | None]:
-    """Return the columns that name the writer: all null if it is not an Airflow task."""
+    """Return the columns that name the writer. All are null if the writer is not an Airflow task."""
     return {column: env.get(variable) or None for column, variable in VARIABLES.items()}
 
 
@@ -125,10 +125,10 @@ def task_run_of(row: EvidenceRow) -> TaskRun | None:
 
 @dataclass(frozen=True, slots=True)
 class RoundWork:
-    """When a round was worked on, and by which tasks.
+    """The times of the work on a round, and its tasks.
 
-    `began_ms` and `ended_at_ms` are Unix ms of the wall clock. The end is when the round's outcome was known.
-    `checked_by` and `ended_by` are the Airflow tasks that wrote it, None for the command line. `saved_bytes` is an
+    `began_ms` and `ended_at_ms` are Unix ms of the wall clock. The end is the time of the round's outcome. `checked_by`
+    and `ended_by`: the Airflow tasks that wrote check and outcome, None for the command line. `saved_bytes` is an
     estimate.
     """
 
@@ -147,7 +147,7 @@ def work_of(row: EvidenceRow) -> RoundWork:
 
 
 def together(works: Iterable[RoundWork]) -> RoundWork:
-    """Merge the work on a round's logs: from the first begin to the last end."""
+    """Merge the work on a round's logs, from the first beginning to the last end."""
     all_works = list(works)
     began = [w.began_ms for w in all_works if w.began_ms is not None]
     saved = [w.saved_bytes for w in all_works if w.saved_bytes is not None]

@@ -1,7 +1,7 @@
-"""How the commit of a checked round is recognized on `main`, its result, and the counts that it leaves. Pure.
+"""Recognize the commit of a checked round on `main`, and make its result and its counts. Pure.
 
 The counts are Kafka's CleanerStats of the last compaction, in a table property, for the metrics alone. The commit that
-publishes the round sets it, so that it outlives every process.
+publishes the round sets this property, so that the counts outlive every process.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cleantail.rounds.commit_summaries import HEADS, OPERATION, ROUND
 
 PROPERTY_COMPACTION = "cleantail.last.compaction"
 COUNTS = ("records_read", "records_kept", "map_records", "map_keys")
-"""Measures of a log by check_quality: records in [log start, end) before and after, those in [first dirty, end), and
+"""Measures of a log by check_quality: records in [log start, end) before and after, records in [first dirty, end), and
 their distinct keys."""
 
 
@@ -27,8 +27,8 @@ class LastCompaction:
     """The last compaction: `clean_ms` of the slowest work unit and `buffer_percent` of the fullest map. The rest are
     sums over the logs that were compacted and checked, published or not.
 
-    Bytes are those of data files by their share of the records (semantics.md 3.1). Nothing is copied, so "written" is
-    what was kept. "map" counts the dirty part, whose keys are in the offset map.
+    Bytes are bytes of data files x share of the records (semantics.md 3.1). A compaction copies no records, so
+    "written" counts kept records. "map" counts the dirty part, whose keys are in the offset map.
     """
 
     clean_ms: int
@@ -43,13 +43,13 @@ class LastCompaction:
 
     @property
     def recopy_percent(self) -> float:
-        """Return kept bytes in percent of read ones; 0 without any."""
+        """Return kept bytes in percent of read bytes, 0 without read bytes."""
         return 100 * self.bytes_written / self.bytes_read if self.bytes_read else 0.0
 
     @classmethod
     def of_round(cls, units: Sequence[StagedUnit], measures: Iterable[LogMeasure]) -> LastCompaction | None:
-        """Return the counts of a round. None if only retention was due, which is not the cleaner's work, or if counts
-        are missing."""
+        """Return the counts of a round. None if only retention was due, which is not the cleaner's work in Kafka, or if
+        counts are missing."""
         works = {w.partition: w for unit in units for w in unit.partitions if w.first_dirty_offset < w.end_offset}
         logs = [m for m in measures if m.partition in works]
         slots = [unit.map_slots for unit in units if unit.map_slots is not None]
@@ -100,7 +100,8 @@ def publication_of(checked: CheckedRound, snapshot_id: int, states: Mapping[int,
 def quarantine_of(checked: CheckedRound, properties: Mapping[str, str]) -> RoundResult | None:
     """Return the result of a compaction if no log passed and its failed logs are in quarantine, else None.
 
-    `properties` are the table's. The commit that writes the quarantine also writes the measures of this compaction.
+    `properties`: properties of the table. The commit that writes the quarantine also writes the measures of this
+    compaction.
     """
     last = LastCompaction.of_round(checked.units, checked.measures)
     is_last = last is not None and properties.get(PROPERTY_COMPACTION) == LAST_COMPACTION_JSON.text(last)

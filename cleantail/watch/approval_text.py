@@ -1,4 +1,4 @@
-"""The question to the user who approves a round: counts by log, which records the round removes, and where to see them.
+"""The question to the user who approves a round: counts by log, a sample of removed records, and links to see them.
 
 Airflow stores the question, so it contains offsets but no content of records. The topic's page and the command line
 read the records themselves (`cleantail.lake.records.shown_records`).
@@ -22,7 +22,7 @@ FENCE = "```"
 
 
 def subject(checked: CheckedRound) -> str:
-    """Return one line: the topic, and what the round would remove."""
+    """Return one line: the topic, and the number of records that the round would remove."""
     removed = sum(m.removed for m in _green(checked))
     what = "tombstones" if checked.kind == EXPIRE else "records"
     return f"{checked.topic}: {removed} {what} would be removed from {counted(len(checked.green), 'partition')}"
@@ -32,7 +32,7 @@ def subject(checked: CheckedRound) -> str:
 class Question:
     """The surroundings of a question: the deadline (Unix ms), and pages with more details.
 
-    `records` is the page that shows the sample. `shown` is the digest of exactly what is approved
+    `records`: the page that shows the sample. `shown`: the digest of the round as shown
     (cleantail.rounds.approval.shown_of).
     """
 
@@ -67,7 +67,8 @@ def body(checked: CheckedRound, question: Question | None = None) -> str:
 
 
 def _reasons(checked: CheckedRound) -> list[str]:
-    """Return why it waits, in a line for each partition, or in one if all partitions wait for the same reason."""
+    """Return why the round waits, as a line for each partition, or as one line if all partitions have the same
+    reason."""
     shared = {hold.reason for hold in checked.holds}
     if len(shared) == 1 and len(checked.holds) == len(checked.green):
         return list(shared)
@@ -82,13 +83,13 @@ def _deadline(question: Question) -> str:
 
 
 def _links(question: Question) -> str:
-    """Return links to our own pages. They contain names from the configuration and no data."""
+    """Return links to Cleantail's pages. They contain names from the configuration and no data."""
     links = f"[The topic's page]({question.page}) · [Data Docs of its checks]({question.data_docs})"
     return f"{links} · checksum of this round: `{question.shown}`" if question.shown else links
 
 
 def _fenced(lines: Sequence[str]) -> str:
-    """Return the lines as a block of code. No line can close it: none begins with the fence or has a line break."""
+    """Return the lines as a block of code. No line can close the block, because none begins with the fence."""
     return "\n".join([f"{FENCE}text", *lines, FENCE])
 
 
@@ -120,7 +121,7 @@ NO_RECORDS: Records = {}
 
 
 def sample_lines(sample: Sequence[RemovedRecord], records: Records = NO_RECORDS) -> list[str]:
-    """Return the offset of each record of the sample, and which record replaces it.
+    """Return the offset of each record of the sample, and the record that replaces it.
 
     If `records` (by partition and offset) has the record, its key and value follow in short lines.
     """

@@ -1,9 +1,9 @@
-"""What another policy would have done: replays the real appends of a topic through the real triggers. Pure.
+"""Replay the real appends of a topic through the real triggers, under another policy. Pure.
 
 1. Every tick of the schedule is a run. The functions that decide real runs resolve the log at that time, and decide.
-2. If real rounds covered the same offsets, the number of dropped records is known: it does not depend on the number of
-   rounds between two first dirty offsets.
-3. Otherwise it is estimated from the share of records that real rounds dropped.
+2. If real rounds covered the same offsets, the number of dropped records is known, because it does not depend on the
+   number of rounds between two first dirty offsets.
+3. Otherwise the number is estimated from the share of records that real rounds dropped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ DAY_MS = 86_400_000
 
 
 class Basis(StrEnum):
-    """How a number is known, from best to worst."""
+    """The certainty of a number, from best to worst."""
 
     MEASURED = "measured"
     ESTIMATED = "estimated"
@@ -41,7 +41,7 @@ class Arrival:
 
 @dataclass(frozen=True, slots=True)
 class ObservedRound:
-    """A published round of one log: its dirty offsets, and how many records it dropped."""
+    """A published round of one log: its dirty offsets, and the number of dropped records."""
 
     partition: int
     at_ms: int
@@ -65,7 +65,7 @@ class ReplayHistory:
 
     @property
     def whole_days(self) -> int:
-        """Return the number of whole days, for rates per day: a part of a day would distort the schedule's share."""
+        """Return the number of whole days, for rates per day. A part of a day would distort the schedule's share."""
         return (self.end_ms - self.start_ms) // DAY_MS
 
     @property
@@ -75,11 +75,11 @@ class ReplayHistory:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one policy does over a history.
+    """The effect of one policy over a history.
 
-    A round compacts one log, and a run is a tick with work. Those of the last whole days are counted separately, for
-    rates per day. `superseded` and `bytes_freed` are None if no round was ever observed. `read_bytes` sums the live
-    bytes of the logs that rounds read.
+    A round compacts one log, and a run is a tick with work. Rounds and runs of the last whole days are counted
+    separately, for rates per day. `superseded` and `bytes_freed` are None if no round was ever observed. `read_bytes`
+    sums the live bytes of the logs that rounds read.
     """
 
     runs: int
@@ -102,13 +102,14 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class DropCurve:
-    """How many of a log's records real rounds dropped, by offset. `share` is for offsets that no round covered."""
+    """The records of a log that real rounds dropped, by offset. `share`: for offsets that no round covered."""
 
     rounds: tuple[ObservedRound, ...]
     share: float | None
 
     def dropped(self, start_offset: int, end_offset: int) -> tuple[float, Basis]:
-        """Return how many records cleaning [start, end) drops, in that span and before it, and how that is known."""
+        """Return the number of records that a cleaning of [start, end) drops, in that span and before it, with its
+        certainty."""
         covered, records, whole = 0, 0.0, True
         for round_ in self.rounds:
             low, high = max(round_.first_dirty_offset, start_offset), min(round_.end_offset, end_offset)
@@ -126,7 +127,7 @@ class DropCurve:
 
 
 def drop_curves(history: ReplayHistory) -> dict[int, DropCurve]:
-    """Return one curve per log. A log without rounds of its own has the share of the topic's other logs."""
+    """Return one curve for each log. A log without rounds has the share of the topic's other logs."""
     overall = _share(history.rounds)
     curves = {}
     for p in history.partitions:
@@ -137,18 +138,19 @@ def drop_curves(history: ReplayHistory) -> dict[int, DropCurve]:
 
 
 def _share(rounds: Sequence[ObservedRound]) -> float | None:
-    """Return dropped records per dirty offset, None if nothing was dirty. At most 1: a record supersedes one other."""
+    """Return dropped records per dirty offset, None without dirty offsets. At most 1, because a record supersedes
+    one."""
     offsets = sum(r.end_offset - r.first_dirty_offset for r in rounds)
     return min(sum(r.dropped for r in rounds) / offsets, 1.0) if offsets > 0 else None
 
 
 def simulate(history: ReplayHistory, configs: KafkaConfigs, ticks: Iterable[int]) -> Outcome:
-    """Return what `configs` would have done with a run at each of the ticks (Unix ms, ascending)."""
+    """Return the effect of `configs` with a run at each of the ticks (Unix ms, ascending)."""
     # 1. the logs at the start of the history
     curves = drop_curves(history)
     logs = [_Replay(p, history, configs, curves[p]) for p in history.partitions]
     whole_days_ms = history.end_ms - history.whole_days * DAY_MS
-    # 2. every tick is a run; those of the whole days at the end are counted separately
+    # 2. every tick is a run; runs of the whole days at the end are counted separately
     runs = early_runs = early_rounds = 0
     for at_ms in ticks:
         worked = [log.tick(at_ms) for log in logs]
@@ -191,7 +193,7 @@ class _Replay:
         self.superseded = self.expired = self.past_retention = self.bytes_freed = 0.0
 
     def tick(self, now_ms: int) -> bool:
-        """Run at `now_ms`. Return whether there was work."""
+        """Run at `now_ms`. Return whether the run had work."""
         self._arrive(now_ms)
         if not self._files:
             return False
@@ -213,7 +215,8 @@ class _Replay:
             self._next += 1
 
     def _live_files(self) -> list[DataFile]:
-        """Return the files with removed records spread evenly over clean ones: the real distribution is unknown."""
+        """Return the files, with removed records spread evenly over the clean files. The real distribution is
+        unknown."""
         clean = sum(f.records for f in self._files if self._is_clean(f))
         share = min(self._removed_records / clean, 1.0) if clean else 0.0
         return [replace(f, deleted_records=round(f.records * share) if self._is_clean(f) else 0) for f in self._files]
@@ -229,7 +232,7 @@ class _Replay:
         return sum(due) >= 1
 
     def _retain(self, log: LogState, now_ms: int) -> bool:
-        """Drop whole segments past retention. Return whether there were any."""
+        """Drop whole segments past retention. Return whether any was dropped."""
         retention = resolve_retention(log, self._configs, now_ms)
         if not retention.due:
             return False
@@ -244,12 +247,12 @@ class _Replay:
         return True
 
     def _clean(self, log: LogState, now_ms: int) -> None:
-        # 1. dropped records: of new offsets by the curve, of late records by its share
+        # 1. dropped records: for new offsets by the curve, for late records by its share
         start, end = log.first_dirty_offset, log.first_uncleanable_offset
         fresh = max(start, min(self._state.checkpoint or 0, end))
         dropped, basis = self._curve.dropped(fresh, end)
         late = sum(f.records for f in self._new if f.upper_offset < fresh)
-        if late:  # for records below the first dirty offset no real round is recorded
+        if late:  # no real round is recorded for records below the first dirty offset
             dropped, basis = (
                 dropped + late * (self._curve.share or 0.0),
                 max(basis, Basis.ESTIMATED, key=list(Basis).index),
@@ -286,10 +289,10 @@ def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
 
 
 def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> tuple[int, Basis] | None:
-    """Return when (Unix ms) the next tombstone expires, and how that is known; None if no tombstone waits.
+    """Return the time (Unix ms) at which the next tombstone expires, with its certainty. None without tombstones.
 
-    It is a horizon that is set, which no change of config moves (semantics.md 1.5), else the horizon that a round would
-    set now. It is None if no round would set one.
+    If a horizon is set, no change of config moves it (semantics.md 1.5). Otherwise returns the horizon that a round
+    would set now, or None if no round would set one.
     """
     if not configs.compacts:
         return None

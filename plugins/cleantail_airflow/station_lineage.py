@@ -1,8 +1,8 @@
 """Lineage of the stations: the datasets that a task, or a station of a group's pack, has read and written.
 
 Airflow's provider for OpenLineage calls an operator's methods in a forked process, which it ends after some seconds.
-Clients of stores do not work reliably there. So the task itself reads the datasets from the catalog before that, if the
-provider is installed and configured. An error never fails a task.
+Clients of stores do not work reliably in such a process. So the task itself reads the datasets from the catalog before
+the fork, if the provider is installed and configured. An error never fails a task.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ class LineageOperator:
             self.log.warning("this task reports no lineage: %s", why)
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage:
-        """Return the datasets of a task that succeeded or was skipped. The provider calls it."""
+        """Return the datasets of a task that succeeded or was skipped. The provider calls this method."""
         from cleantail_airflow.openlineage_facets import operator_lineage
 
         return operator_lineage(self.lineage or StationLineage())
 
     def get_openlineage_facets_on_failure(self, task_instance: Any) -> OperatorLineage:
-        """Return the datasets of a failed task: a failed check has read some, too."""
+        """Return the datasets of a failed task. For example, a failed check has read datasets too."""
         return self.get_openlineage_facets_on_complete(task_instance)
 
 
@@ -93,8 +93,7 @@ def evaluated(topic: Topic) -> StationLineage | None:
 
 
 def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
-    """Return the datasets that a person decides about: the snapshots that the round has staged. Like `evaluate`, a
-    person only reads."""
+    """Return the datasets of an approval: the snapshots that the round has staged. A person only reads them."""
     tables = topic_datasets(topic, None)
     return lineage_of(EVALUATE, tables, StationFacts(tuple(heads))) if tables else None
 

@@ -1,6 +1,6 @@
 """The ledger of deleted versions: the rank of each expired tombstone, kept as long as late records may arrive.
 
-It is a side table of (partition, key) with the rank of the removed tombstone. Until the round's clock reaches
+The ledger is a side table of (partition, key) with the rank of the removed tombstone. Until the round's clock reaches
 `forget_at_ms`, a late record with a lower rank does not bring the key back (semantics.md 2, hazard 2).
 """
 
@@ -41,7 +41,7 @@ def ledger_table(table: TopicTable) -> str:
 
 
 def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
-    """Return the side table's files of these logs. Some rows may have expired: a task checks each row's time."""
+    """Return the side table's files of these logs. Rows may have expired, so a task checks each row's time."""
     name = ledger_table(table)
     if not table.topic.config.cleantail_tombstone_lateness_ms or not table.spark.catalog.tableExists(name):
         return Remembered()
@@ -56,8 +56,8 @@ def remembered_files(table: TopicTable, logs: Collection[int]) -> Remembered:
 def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> None:
     """Write the ranks of the tombstones that an expiry is about to remove by its publish.
 
-    A crash before that publish leaves entries for tombstones that the table still has. These entries do no harm: a
-    tombstone does not rank below its own entry.
+    A crash before the publish leaves entries for tombstones that the table still has. These entries do no harm, because
+    a tombstone does not rank below its own entry.
     """
     configs = table.topic.config
     if not configs.cleantail_tombstone_lateness_ms:
@@ -103,13 +103,13 @@ def ensure_ledger(table: TopicTable) -> None:
 
 
 def forget_all(table: TopicTable) -> None:
-    """Drop all entries: the table's present content may never have had their tombstones."""
+    """Drop all entries, because the table's present content may never have had their tombstones."""
     if table.spark.catalog.tableExists(ledger_table(table)):
         _drop_where(table, "content = 0")
 
 
 def _forget(table: TopicTable, now_ms: int) -> None:
-    """Drop the files whose rows are all past their time. All rows of one write have the same time."""
+    """Drop the files with expired rows. All rows of a file have the same time."""
     ensure_ledger(table)
     _drop_where(table, f"content = 0 AND readable_metrics.forget_at_ms.upper_bound <= {now_ms:d}")
 

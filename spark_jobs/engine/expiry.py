@@ -2,7 +2,7 @@
 
 Tombstones that guard a key stay. Shares of a log's files are independent, because tombstones are not compared.
 
-1. By offset no tombstone guards: every record above it beats it.
+1. By offset no tombstone guards a key, because every record above it beats it.
 2. By timestamp or header a record above the first dirty offset may have a lower rank. Without the tombstone that record
    would bring the key back (semantics.md 2, hazards 2 and 3), so the tombstone guards the key.
 3. The lateness bound protects against records that are not in the log yet.
@@ -41,7 +41,7 @@ def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
 
 
 def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple[int, Records]]:
-    """Yield the tombstones of the base that lie in the ledgers' spans."""
+    """Yield the tombstones of the base in the ledgers' spans."""
     for number, file in task.numbered_files():
         if not _may_have(file, task, ledgers):
             continue
@@ -59,7 +59,7 @@ def _may_have(file: LogFile, task: LogTask, ledgers: Ledgers) -> bool:
 
 
 def _looked_at(records: Records, task: LogTask, ledgers: Ledgers, chosen: Booleans) -> Booleans:
-    """Return which of the chosen records lie in the ledgers' spans."""
+    """Return, for each record, whether it is chosen and in the ledgers' spans."""
     inside = np.zeros(len(records), np.bool_)
     for log in records.logs():
         of_log = chosen & (records.log == log)
@@ -73,7 +73,7 @@ Guards = Mapping[int, np.ndarray[Any, Any]]
 
 
 def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> Guards:
-    """Return the tombstones that guard a key: a record above the first dirty offset has a lower rank."""
+    """Return the tombstones that guard a key, because a record above the first dirty offset has a lower rank."""
     if not versioned(task):
         return {}
 
@@ -99,7 +99,7 @@ def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> R
     bounds = Bounds.of(task)
 
     def above() -> Iterator[pa.RecordBatch]:
-        # files of all shares: a tombstone guards its key against each of their records
+        # files of all shares, because a tombstone guards its key against each of their records
         for number, file in enumerate(task.files):
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
                 keep = alive(file.records, read_deletes_in_task(io, file.before, file))
@@ -118,7 +118,7 @@ def _batches(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[pa.RecordB
 
 
 def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -> Booleans:
-    """Return which records are among the guards."""
+    """Return, for each record, whether it is a guard."""
     positions = guards.get(file_number)
     if positions is None:
         return np.zeros(len(records), np.bool_)
@@ -126,8 +126,8 @@ def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -
 
 
 def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Return the counts of LogMeasure: an expiry may remove only due tombstones. `copies` is 1 if an offset repeats
-    among the records below the end and in the ledger's spans, which include all due ones."""
+    """Return the counts of LogMeasure: an expiry may remove only due tombstones. `copies` is 1 if an
+    offset repeats among the records below the end and in the ledger's spans, which include all due tombstones."""
     io = load_file_io(dict(properties), task.location)
     tally, bounds, offsets = Tally(task, ledgers), Bounds.of(task), DirtyOffsets()
     with task_keys(task) as numbers:
@@ -153,7 +153,7 @@ def _count_records(
     looked_at: Booleans,
     guards: Booleans,
 ) -> None:
-    """Add the counts that depend on a record alone. `looked_at`: records of the base in the ledgers' spans."""
+    """Add the counts that depend only on a single record. `looked_at`: records of the base in the ledgers' spans."""
     assert records.tombstone is not None, "tombstones were requested"
     base, live = before[records.pos], after[records.pos]
     head = records.offset >= bounds.end[records.log]

@@ -4,8 +4,8 @@
 2. The filters are merged by OR, and the driver finds copies by the offsets of each file.
 3. Each share reads its files. Records that pass the filter are shuffled by a hash of their key, so that all records of
    a key reach one bucket. All other records are counted in the share.
-4. Each bucket numbers its keys and decides like a task that has its log alone. There keys are compared byte by byte, so
-   a key without a dirty record that passed the filter is recognized (semantics.md 3.11).
+4. Each bucket numbers its keys and decides like the only task of a log. A bucket compares keys byte by byte, so it
+   recognizes a key that passed the filter without a dirty record (semantics.md 3.11).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from spark_jobs.engine.task_records import (
 from spark_jobs.iceberg.log_files import BATCH_RECORDS
 
 BITS_PER_KEY = 16
-"""Bits of the filter for each key. About one other key of sixteen passes, and the bucket recognizes it."""
+"""Bits of the filter for each key. About one of sixteen other keys passes, and the bucket recognizes it."""
 MOST_BITS = 1 << 31
 """Maximum size of a filter, 256 MiB. A full filter lets more other keys pass."""
 Hashes = npt.NDArray[np.uint64]
@@ -45,7 +45,7 @@ Hashes = npt.NDArray[np.uint64]
 
 @dataclass(frozen=True, slots=True)
 class KeyFilter:
-    """Bits by the lowest part of a hash; their number is a power of two."""
+    """Bits by the lowest part of a hash. The number of bits is a power of two."""
 
     bits: npt.NDArray[np.uint8]
 
@@ -59,7 +59,7 @@ class KeyFilter:
         np.bitwise_or.at(self.bits, byte, bit)
 
     def lets_through(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
-        """Return which keys may have been added: all added ones, and a few others."""
+        """Return, for each key, whether it may have been added. True for all added keys and a few others."""
         byte, bit = self._place(hashes)
         through: npt.NDArray[np.bool_] = (self.bits[byte] & bit) != 0
         return through
@@ -76,7 +76,7 @@ BLOB_RECORDS = 1 << 20
 """Number of records of a share that are put into buckets at a time."""
 KEYS = pa.schema([("key", pa.binary())])
 RECORDS, RANKS, RESULT = "records", "ranks", "result"
-"""Kinds of messages to a bucket: records, remembered ranks, or a share's own result, which is passed on."""
+"""Kinds of messages to a bucket: records, ranks in the ledger, or a share's own result, which is passed on."""
 Message = tuple[str, Any]
 T = TypeVar("T")
 
@@ -192,13 +192,13 @@ def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[in
 
 
 def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
-    """Return the bucket of each hash, by its highest bits: the filter uses the lowest."""
+    """Return the bucket of each hash, by its highest bits, because the filter uses the lowest."""
     bucket: Numbers = ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint32)
     return bucket
 
 
 def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
-    """Yield each bucket that occurs, with its places."""
+    """Yield each bucket that occurs, with the indexes of its entries."""
     order: Longs = np.argsort(buckets, kind="stable")
     names, starts = np.unique(buckets[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)][: len(names)]

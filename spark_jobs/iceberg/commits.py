@@ -1,18 +1,19 @@
-"""Commit changes of Iceberg tables through the JVM, and find out which changes the catalog accepted, whatever it
-answered. No other module of the jobs sends a change; four stage their own (docs/architecture.md, decision 9).
+"""Commit changes of Iceberg tables through the JVM, and find out which changes the catalog accepted, regardless of its
+answer. No other module of the jobs sends a change. Four other modules stage changes (docs/architecture.md, decision 9).
 
-1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one new metadata.
-2. It is sent once, and only onto the metadata on which it was staged. Iceberg's own `commit` and `commitTransaction`
-   send a change again after a refusal, and delete its manifests. Both are wrong if the catalog accepted the first try.
-3. After any answer but success the table is loaded again and searched for the change's own mark: the ids of its
-   snapshots. A change without snapshots has the references and properties that it sets as its mark. If the mark is
-   found, the change was taken.
-4. If it is not found, and another commit came first or the answer is unclear, the change is staged again (COMMITS). At
-   most one of two tries on one state can be taken.
-5. If no try brings certainty, UnknownCommitError is raised. Files of such a change are never deleted.
-6. A commit deletes old metadata files only of a topic's own table in Cleantail's own namespace: only Cleantail writes
-   the metadata there. `reclaim` deletes files that are surely a table's own. The server of a REST catalog deletes by
-   itself: a commit by which it would delete a file of another table is not sent.
+1. A change is staged in a transaction: appends, deletes, rewrites, branches and properties become one metadata file.
+2. A change is sent once, and only onto the metadata from which it was staged. Iceberg's own `commit` and
+   `commitTransaction` send a change again after a refusal, and delete its manifests. Both are wrong if the catalog
+   accepted the first try.
+3. After any answer but success, the table is loaded again and searched for the change's own mark: the ids of its
+   snapshots. The mark of a change without snapshots is the references and properties that it sets. If the mark is
+   found, the change was accepted.
+4. If the mark is not found, and another commit came first or the answer is unclear, the change is staged again
+   (COMMITS). At most one of two tries on one state can be accepted.
+5. If the result stays unclear after all tries, UnknownCommitError is raised. Files of such a change are never deleted.
+6. A commit deletes old metadata files only of a topic's own table in Cleantail's own namespace, where only Cleantail
+   writes the metadata. `reclaim` deletes files that are surely a table's own. The server of a REST catalog deletes by
+   itself. A commit is not sent if the server would delete a file of another table.
 
 A crash leaves the old state or the new one. Appends to `main` meanwhile neither block nor break a change.
 """
@@ -75,11 +76,12 @@ UNKNOWN = {
     "RESTException",
     "UncheckedSQLException",
 }
-"""Exceptions after which a commit may have been taken, or may be taken later."""
+"""Exceptions after which the catalog may have accepted a commit, or may accept it later."""
 OVERTAKEN = {"CommitFailedException", "RetryableValidationException"}
-"""Exceptions of a commit that may be tried again on the current table. The second one: rows were numbered meanwhile."""
+"""Exceptions of a commit that may be tried again on the current table. The second means that another commit has taken
+row ids meanwhile."""
 MARKED = {"AddSnapshot", "SetSnapshotRef", "RemoveSnapshotRef", "RemoveSnapshots", "SetProperties", "RemoveProperties"}
-"""Updates of a table's metadata that `_is_taken` can find."""
+"""Updates of a table's metadata that `_is_taken` can recognize."""
 Registrations = Mapping[str, tuple[tuple[int, tuple[tuple[str, int], ...]], ...]]
 """Data file -> (sequence number, its delete files) of each of its registrations, in their order."""
 
@@ -96,7 +98,7 @@ class Committed(Protocol):
     def load(self) -> Any: ...
 
 
-# 1. how a change is sent
+# 1. send a change
 
 
 def send(
@@ -104,11 +106,11 @@ def send(
     stage: Callable[[Any, Any], None],
     refused: Callable[[Py4JJavaError], Exception] | None = None,
 ) -> Any:
-    """Commit what `stage` stages, and return the metadata that was taken, or the table's own if there is no change.
+    """Commit the change of `stage`, and return the accepted metadata, or the table's present metadata without a change.
 
-    `to`: a topic's table, or a function that loads another one. `stage` gets the `Table` and a new `Transaction` on
-    it. `refused` translates an exception of Iceberg (default: `conflict`). Raises its result, the errors of `stage`,
-    and UnknownCommitError.
+    `to`: a topic's table, or a function that loads another table. `stage`: called with the `Table` and a new
+    `Transaction` on it. `refused`: translates an exception of Iceberg (default: `conflict`). Raises the result of
+    `refused`, the errors of `stage`, and UnknownCommitError.
     """
     refused, sent = refused or conflict, list[Any]()
     load, deletes_old = (to, False) if callable(to) else (to.load, _is_own(to.topic))
@@ -155,15 +157,17 @@ def send(
 
 
 def within(transaction: Any) -> Any:
-    """Return a table whose commits become part of the transaction. Each deletes the manifests that it has written and
-    merged into another: `Transaction` deletes those of its own operations only in `commitTransaction`."""
+    """Return a table whose commits become part of the transaction.
+
+    Each commit deletes the manifests that it has written and merged into another. `Transaction` itself deletes
+    manifests of its operations only in `commitTransaction`."""
     staged = transaction.table()
     return JavaClass("org.apache.iceberg.BaseTable", transaction._gateway_client)(staged.operations(), staged.name())
 
 
 def before_commit(iceberg: Any, metadata: Any) -> None:
-    """Check the metadata before they are committed. `iceberg`: the table as it was loaded. Raises CleantailError to
-    prevent the commit."""
+    """Check the metadata before their commit. `iceberg`: the table as loaded. Raises CleantailError to prevent the
+    commit."""
 
 
 def _is_own(topic: Topic) -> bool:
@@ -174,9 +178,9 @@ def _is_own(topic: Topic) -> bool:
 def _require_own_deletions(iceberg: Any, start: Any, metadata: Any, reads: bool) -> None:
     """Raise TableError if this commit could delete a metadata file of another table.
 
-    Such a file of the metadata log lies outside the table's location, or it leaves the log and has another UUID. The
-    UUID is in the first bytes of a file. They are read only with `reads`. A table whose catalog deletes no metadata
-    files passes.
+    Such a file of the metadata log is outside the table's location, or it leaves the log and has another UUID. The
+    UUID is in the first bytes of a file, which are read only with `reads`. If the catalog deletes no metadata files,
+    the table passes.
     """
     if not metadata.propertyAsBoolean(DELETES_OLD_METADATA, False):
         return
@@ -206,8 +210,8 @@ def _taken_of(sent: Iterable[Any], table: Any) -> Any | None:
 
 
 def _is_taken(metadata: Any, table: Any) -> bool:
-    """Return whether the table has the change of these metadata: one of its snapshots, whose ids are random. A change
-    without a snapshot needs every reference and property."""
+    """Return whether the table has the change of these metadata: one of its snapshots, whose ids are random. For a
+    change without a snapshot, the table must have every reference and property."""
     updates = [(str(update.getClass().getSimpleName()), update) for update in each(metadata.changes())]
     made = [int(update.snapshot().snapshotId()) for kind, update in updates if kind == "AddSnapshot"]
     if made:
@@ -250,9 +254,10 @@ def repeat(action: Callable[[], T]) -> T:
 
 
 def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
-    """Let Spark write onto a branch to which only this process writes. Repeats the write if its commit was not taken.
+    """Let Spark write onto a branch to which only this process writes. Repeats the write if the commit was not
+    accepted.
 
-    A commit that Spark makes twice does no harm there: only the files of the branch's last commit are read.
+    If Spark commits twice, no harm is done, because only the files of the branch's last commit are read.
     """
     before = load().snapshot(branch).snapshotId()
 
@@ -263,7 +268,7 @@ def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
     repeat(once)
 
 
-# 2. what an answer means
+# 2. interpret an answer
 
 
 def java_message(error: Py4JJavaError) -> str:
@@ -273,10 +278,10 @@ def java_message(error: Py4JJavaError) -> str:
 
 
 def conflict(error: Py4JJavaError) -> Exception:
-    """Translate Iceberg's exception. Returns it unchanged if it is not one of these:
+    """Translate Iceberg's exception. Returns it unchanged if none of these fits:
 
-    OvertakenError: another commit came first. ConflictError: the commits of others make this one void.
-    UnknownCommitError: the commit may have been taken.
+    OvertakenError: another commit came first. ConflictError: the commits of others make this commit void.
+    UnknownCommitError: the catalog may have accepted the commit.
     """
     message, kinds = f"the table changed in a way that makes this result void: {java_message(error)}", kinds_of(error)
     if kinds & UNKNOWN:
@@ -287,14 +292,14 @@ def conflict(error: Py4JJavaError) -> Exception:
 
 
 def overtaken(error: Py4JJavaError) -> Exception:
-    """Translate as `conflict` does, for a commit that checks its base by itself. If Iceberg refuses that, the commit
-    may be tried again on the current table."""
+    """Translate as `conflict` does, for a commit that checks its base by itself. After a refusal by Iceberg, such a
+    commit may be tried again on the current table."""
     refused = conflict(error)
     return OvertakenError(str(refused)) if isinstance(refused, ConflictError) else refused
 
 
 def void(error: IllegalArgumentException) -> Exception:
-    """Return a ConflictError if Iceberg's message means one, or the error itself."""
+    """Return a ConflictError if Iceberg's message means a conflict, or the error itself."""
     if "is not an ancestor" in str(error):  # the base has left the history of `main`
         return ConflictError(f"the snapshot that the round read was rolled back, so its result is void: {error}")
     if "Must use DVs" in str(error):  # position deletes for a table of format version 3
@@ -310,7 +315,7 @@ def _unknown(error: Exception) -> UnknownCommitError:
 
 
 def create_branch(to: Committed | Load, branch: str, snapshot_id: int | None) -> None:
-    """Create a branch at the snapshot, or at `main`. Replaces one that a killed run left behind."""
+    """Create a branch at the snapshot, or at `main`. Replaces a branch of this name from a killed run."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         _create_branch(iceberg, transaction, branch, snapshot_id)
@@ -319,7 +324,7 @@ def create_branch(to: Committed | Load, branch: str, snapshot_id: int | None) ->
 
 
 def drop_branches(to: Committed | Load, branches: Collection[str]) -> None:
-    """Drop the branches that still exist, in one commit. Their snapshots go with them as `_drop` says."""
+    """Drop the branches that still exist, in one commit, with snapshots as in `_drop`."""
     table = None if callable(to) else to
     send(to, lambda iceberg, transaction: _drop(iceberg, transaction, branches, table))
 
@@ -336,12 +341,13 @@ def _create_branch(iceberg: Any, transaction: Any, branch: str, snapshot_id: int
 
 
 def _drop(iceberg: Any, transaction: Any, branches: Iterable[str], table: Committed | None = None) -> None:
-    """Drop the branches that still exist, and the snapshots that only branches of rounds among them lead to.
+    """Drop the branches that still exist, and the snapshots that only the dropped branches of rounds lead to.
 
-    Each snapshot is some hundred bytes in each later metadata file, and a round adds one on its branch. Its files have
-    no snapshot then, and `reclaim` removes them as orphans. Where it must not, the snapshots stay until they expire:
-    expiry removes their files. So do those of other branches, whose data files should not outlive them. `table`: None
-    if all snapshots stay.
+    A round adds a snapshot on its branch, and each snapshot takes some hundred bytes in each later metadata file. After
+    the drop no snapshot has the round's files, and `reclaim` removes them as orphans. If `reclaim` may not remove
+    orphans of the table, the snapshots stay until they expire, and the expiry removes their files. Snapshots of other
+    branches also stay until then, because their data files should not outlive them. `table`: None if all snapshots
+    stay.
     """
     there = iceberg.refs()
     gone = [branch for branch in dict.fromkeys(branches) if there.containsKey(branch)]
@@ -370,9 +376,9 @@ def _removes_orphans(topic: Topic, iceberg: Any) -> bool:
 
 
 def _only_on(jvm: Any, iceberg: Any, branches: Collection[str]) -> list[Any]:
-    """Return the snapshots that these branches lead to, no other reference leads to, and `main` never was at.
+    """Return the snapshots that only these branches lead to and that were never the head of `main`.
 
-    A snapshot that `main` was at stays, even if others rolled `main` back: it shows what that has lost.
+    An earlier head of `main` stays, even if others rolled `main` back, because it shows the lost commits.
     """
     refs = {str(name): int(ref.snapshotId()) for name, ref in iceberg.refs().items()}
     others = [head for name, head in refs.items() if name not in branches]
@@ -399,8 +405,10 @@ def _set(transaction: Any, properties: Mapping[str, str], removed: Iterable[str]
 
 
 def require_same_main(jvm: Any, transaction: Any) -> None:
-    """Let the catalog refuse the transaction if `main` moves. A REST catalog compares a reference only if the change
-    sets it: the transaction sets it to another value, and back."""
+    """Make the catalog refuse the transaction if `main` moves.
+
+    A REST catalog compares a reference only if the change sets it. So the transaction sets `main` to another value, and
+    back."""
     operations = transaction.table().operations()
     now = operations.current()
     if (main := now.ref("main")) is None:
@@ -421,8 +429,8 @@ def _snapshot_of(metadata: Any) -> int:
 
 
 def note_history(table: Committed, at_ms: int) -> bool:
-    """Adapt the properties in one commit if others rewrote the history of `main`. Returns whether that removed a
-    published round from it."""
+    """Adapt the properties in one commit if others rewrote the history of `main`. Returns whether `main` lost a
+    published round."""
     gone = False
 
     def stage(_: Any, transaction: Any) -> None:
@@ -450,9 +458,9 @@ def append_files(
 ) -> None:
     """Append data files to `main`, with the properties, in one commit.
 
-    The properties mark that the files were appended. Raises ConflictError, with nothing appended, if the table has
-    one of them. Reason: a driver on another machine that counts as dead may still run, and a lock of one machine
-    does not stop it. `left_out`: records of the source that the files lack. `present`: as in aged_marks; None keeps all
+    The properties mark that the files were appended. If the table already has one of them, raises ConflictError, with
+    nothing appended. Another driver that counts as dead may still run on another machine, where no lock of this machine
+    stops it. `left_out`: records of the source that the files lack. `present`: as in aged_marks; None keeps all
     marks. `denylist`: the table's property when the ingestion began.
     """
 
@@ -473,7 +481,7 @@ def append_files(
 
 
 def require_denylist(table: Committed, properties: Mapping[str, str], known: str | None) -> None:
-    """Raise ConflictError if keys were erased since the ingestion began: it may have records of them."""
+    """Raise ConflictError if keys were erased since the ingestion began, because it may have records of these keys."""
     if properties.get(PROPERTY_DENYLIST) != known:
         raise ConflictError(
             f"keys of topic {table.topic.topic} were erased while records were read: nothing was appended; ingest again"
@@ -482,10 +490,10 @@ def require_denylist(table: Committed, properties: Mapping[str, str], known: str
 
 @dataclass(frozen=True, slots=True)
 class Advance:
-    """How a commit moves the position: its text `before` (None at a first read) and `after`, and the summary of the
+    """A move of the position in a commit: its text `before` (None at a first read) and `after`, and the summary of the
     snapshot.
 
-    `base_snapshot_id`: a first read continues after the files that the table had there. `name`: the table property
+    `base_snapshot_id`: a first read continues after the table's files at this snapshot. `name`: the table property
     that has the position. `left_out`: records that the commit skips. `denylist`: as in append_files.
     """
 
@@ -502,14 +510,14 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
     """Append the data files to `main` and move the position, both or neither. Raises ConflictError, with nothing
     appended, if another ingestion has moved the position.
 
-    Each such commit makes a snapshot, even without records: with it a catalog refuses the later of two.
+    Each such commit makes a snapshot, even without records, so that a catalog refuses the later of two commits.
     """
 
     def stage(iceberg: Any, transaction: Any) -> None:
         now, snapshot = transaction.table(), transaction.table().currentSnapshot()
         properties = texts(now.properties())
         text = properties.get(advance.name)
-        # if there is a position, no file can be beyond it
+        # with a position, no file can be beyond it
         same_files = advance.before is not None or advance.base_snapshot_id == (
             None if snapshot is None else int(snapshot.snapshotId())
         )
@@ -555,7 +563,7 @@ def drop_files(load: Load, paths: Collection[str]) -> None:
     """Remove data files from the table, with all of their rows."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
-        # not by path: for a text py4j calls another method of that name, which returns nothing
+        # not by path, because for a text py4j calls another method of that name, which returns nothing
         files = files_with_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId()))
         delete = within(transaction).newDelete()
         for file, _ in files:
@@ -574,9 +582,10 @@ def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mappin
 
 # 5. deletes: staged on a round's branch, and replayed onto `main`
 #
-# A file that a sink has registered more than once is registered once before anything in it is deleted: deletes hide a
-# record in every registration of its file. That takes one commit for each sequence number of such files, because a
-# rewrite gives all of its files the same. They come right before the round's own, in the same transaction.
+# If a sink has registered a file more than once, the file is registered once before records of it are deleted, because
+# deletes hide a record in every registration of its file. This takes one commit for each sequence number of such files,
+# because a rewrite gives all of its files the same number. These commits come right before the round's commit, in the
+# same transaction.
 
 
 def stage_deletes(
@@ -588,7 +597,7 @@ def stage_deletes(
     summary: Mapping[str, str],
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Create the branch at the base, with the change on it. Replaces one that a killed run left behind.
+    """Create the branch at the base, with the change on it. Replaces a branch of this name from a killed run.
 
     The commit also sets properties of the table. Raises ConflictError.
     """
@@ -620,9 +629,9 @@ def _stage_branch(
 def with_uncommitted(
     table: Committed, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
 ) -> Any:
-    """Return the table with the branch that stage_deletes would commit. Here only this process has the branch.
+    """Return the table with the branch that stage_deletes would commit, which only this process has.
 
-    Its manifests are written. Raises ConflictError as stage_deletes does."""
+    The manifests of the branch are written. Raises ConflictError as stage_deletes does."""
     iceberg, jvm = table.load(), table.jvm
     try:
         transaction = asked_again(iceberg.newTransaction)
@@ -637,8 +646,10 @@ def with_uncommitted(
 
 
 def commit_branch(table: Committed, uncommitted: Any, branch: str) -> None:
-    """Commit the branch of a table of with_uncommitted, with its very snapshot. Raises ConflictError if another commit
-    came first: Iceberg takes no snapshot with a sequence number that it has given away."""
+    """Commit the branch of a table of with_uncommitted, with the same snapshot.
+
+    Raises ConflictError if another commit came first, because Iceberg accepts no snapshot with a used sequence
+    number."""
     head = uncommitted.snapshot(branch)
 
     def stage(_: Any, transaction: Any) -> None:
@@ -674,11 +685,11 @@ def publish_deletes(
 ) -> int:
     """Replay the delete files of the partitions onto `main`, drop their branches, and return the new snapshot's id.
 
-    `before`: the table's properties from which the new ones were made. If one of these has changed, another driver
-    has published, perhaps this very round: a driver that counts as dead may still run. `schema_ids`: of the heads of
-    the branches.
+    `before`: the table's properties from which the new properties were made. If one of these has changed, another
+    driver has published, perhaps this same round, because a driver that counts as dead may still run. `schema_ids`: of
+    the heads of the branches.
 
-    A delete file of an adopted table may cover several logs: there the partitions are all or none. A round that
+    A delete file of an adopted table may cover several logs. Then the partitions are all of them or none. A round that
     removes nothing also makes a snapshot, whose summary allows an undo.
 
     Raises ConflictError in these cases: the base snapshot was removed; a data file with new deletes was rewritten or
@@ -743,9 +754,9 @@ def _register_once(
 ) -> BranchChange:
     """Commit rewrites after which each file in `change.kept` is registered once, and return the rest of the change.
 
-    The rewrite also removes a file's old delete files: Iceberg drops those that are older than all other files. It
-    adds a new deletion vector. Position deletes may follow later, by a row delta that checks that no others were added
-    since.
+    The rewrite also removes a file's old delete files, because Iceberg drops delete files that are older than all other
+    files. It adds a new deletion vector. Position deletes may follow later, by a row delta that checks that no others
+    were added since.
     """
     if not change.kept:
         return change
@@ -757,7 +768,7 @@ def _register_once(
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
             path = str(file.location())
-            # a copy has no manifest position: Iceberg removes the file from all manifests
+            # a copy has no manifest position, so that Iceberg removes the file from all manifests
             copy = jvm.org.apache.iceberg.DataFiles.builder(iceberg.specs().get(file.specId())).copy(file).build()
             rewrite.deleteFile(copy).addFile(copy)
             for delete in removed.get(path, ()):
@@ -774,8 +785,8 @@ def _register_once(
 def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[str, list[Any]]:
     """Return path -> the delete files of all its registrations in a snapshot, for these paths.
 
-    Does not use a snapshot's own list of removed files: it lacks the bounds that assign position deletes to one data
-    file.
+    Does not use a snapshot's own list of removed files, because it lacks the bounds that assign position deletes to one
+    data file.
     """
     by_file: dict[str, dict[tuple[str, int], Any]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):
@@ -797,8 +808,8 @@ def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: B
     """Return the table's current snapshot. Raises ConflictError unless the data files of the change are registered as
     in the base, with the same delete files.
 
-    For deletion vectors Iceberg checks this by itself. For position deletes it checks only whether any were added.
-    From the returned snapshot on that check is correct. From the base on it would also refuse harmless commits.
+    For deletion vectors Iceberg itself checks this. For position deletes Iceberg checks only whether any were added.
+    From the returned snapshot on, that check is correct. From the base on, it would also refuse harmless commits.
     """
     now = int(iceberg.currentSnapshot().snapshotId())
     if now == base_snapshot_id:
@@ -814,7 +825,7 @@ def _same_deletes_since(jvm: Any, iceberg: Any, base_snapshot_id: int, change: B
 
 
 def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> Registrations:
-    """Return how each data file of a snapshot is registered. Sequence numbers count for the files in `kept` only."""
+    """Return the registrations of each data file of a snapshot. Sequence numbers count only for files in `kept`."""
     once = {str(k.file.location()) for k in kept}
     by_path: dict[str, list[tuple[int, tuple[tuple[str, int], ...]]]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):
@@ -852,7 +863,7 @@ def _add(delta: Any, change: BranchChange) -> None:
 class Replacement:
     """Data files to replace, each with its delete files in the base, by new ones.
 
-    The new files keep the sequence number of the old, which rounds compare; None: they get a new one.
+    The new files keep the sequence number of the old files, which rounds compare. With None they get a new number.
     """
 
     sequence_number: int | None
@@ -896,8 +907,8 @@ def replace_and_forget(
     """Replace data files as replace_files does, all in one commit. The new head of `main` also forgets what earlier
     commits removed.
 
-    A manifest names removed files, with bounds of their columns, until it is written again. Raises ConflictError if an
-    old file has changed since the base.
+    A manifest names removed files, with bounds of their columns, until the manifest is written again. Raises
+    ConflictError if an old file has changed since the base.
     """
     for one in replacements:
         one.require_own_deletes(jvm)
@@ -926,7 +937,7 @@ def _forget_removed(jvm: Any, transaction: Any, summary: Mapping[str, str]) -> N
         removed = jvm.java.util.ArrayList()
         for manifest in data:
             removed.add(manifest)
-        # of Guava, because Py4J passes no function of Python to Java
+        # a function of Guava, because Py4J passes no function of Python to Java
         one_manifest = static(jvm, "com.google.common.base.Functions", "constant")("")
         among_removed = getattr(JavaClass("com.google.common.base.Predicates", jvm._gateway_client), "in")(removed)
         rewrite = rewrite.clusterBy(one_manifest).rewriteIf(among_removed)
@@ -938,7 +949,7 @@ def _forget_removed(jvm: Any, transaction: Any, summary: Mapping[str, str]) -> N
 
 
 def _without_removed(jvm: Any, table: Any, manifest: Any) -> Any:
-    """Write a manifest of delete files again, with those that are not removed."""
+    """Write a manifest of delete files again, without removed files."""
     metadata, io = table.operations().current(), table.io()
     specs, of_java = metadata.specsById(), jvm.org.apache.iceberg.ManifestFiles
     added_in = {int(snapshot.sequenceNumber()): snapshot.snapshotId() for snapshot in each(metadata.snapshots())}
@@ -959,8 +970,8 @@ def _without_removed(jvm: Any, table: Any, manifest: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Rollback:
-    """What `main` becomes: a snapshot of its history (None: nothing), an empty commit with `summary`, the appends
-    again. `removed`: names of properties to remove."""
+    """The new content of `main`: a snapshot of its history (None: nothing), an empty commit with `summary`, then the
+    appends again. `removed`: names of properties to remove."""
 
     to_snapshot_id: int | None
     appends: tuple[int, ...]
@@ -972,9 +983,9 @@ class Rollback:
 def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, str]], Rollback]) -> int:
     """Make `main` the snapshot that `plan` names, with the appends that it keeps, and return the new snapshot's id.
 
-    `plan` gets main's history, newest first, and the table's properties. The rollback is one commit, and only onto
-    the metadata for which it was planned: after another writer's commit it is planned again. Raises ConflictError if
-    every try was overtaken.
+    `plan`: called with main's history, newest first, and the table's properties. The rollback is one commit, only onto
+    the metadata for which it was planned. After another writer's commit it is planned again. Raises ConflictError if
+    another commit came first in every try.
     """
 
     def stage(_: Any, transaction: Any) -> None:

@@ -1,8 +1,8 @@
 """End a driver on a cluster if its work has no executor for too long.
 
-A driver that has lost its executors waits for others without a limit, and logs nothing. One cause is a restarted
-standalone master that does not recover applications: it does not recognize the application, and its workers end the
-executors. A cluster without free cores has the same effect.
+A driver that has lost its executors waits for others without a limit, and logs nothing. For example, a restarted
+standalone master does not recognize the application unless it recovers applications, and its workers end the executors.
+A cluster without free cores has the same effect.
 
 1. The watch counts active jobs and executors every few seconds.
 2. If jobs are active and no executor exists for `cleantail.executors.lost.ms`, the application ends with exit code 4
@@ -33,7 +33,7 @@ report: Callable[[OutsideError], None] | None = None
 
 
 class Watch:
-    """Decides when an application has waited too long. Times are seconds of a monotonic clock."""
+    """Decides whether an application has waited too long. Times are seconds of a monotonic clock."""
 
     def __init__(self, allowed_ms: int, master: str) -> None:
         self._allowed_ms, self._master = allowed_ms, master
@@ -41,7 +41,7 @@ class Watch:
         self._had_executors = False
 
     def error(self, jobs: int, executors: int, now_s: float) -> OutsideError | None:
-        """Take the numbers of active jobs and of executors, and return why the application must end, or None."""
+        """Return why the application must end, or None, from the numbers of active jobs and of executors."""
         self._had_executors |= executors > 0
         if not jobs or executors:
             self._waits_since_s = None
@@ -59,7 +59,7 @@ class Watch:
 
 
 def watch_executors(session: SparkSession, allowed_ms: int) -> None:
-    """Start the watch, unless the master is a local one."""
+    """Start the watch, unless the master is local."""
     master = str(session.sparkContext.master)
     if not master.startswith("local"):
         watch = Watch(allowed_ms, master)
@@ -83,7 +83,7 @@ def _look(session: SparkSession, watch: Watch) -> None:
 
 
 def _end(error: OutsideError) -> None:
-    """End the process as if the error was raised. The thread that waits for the job cannot always be woken."""
+    """End the process as if the error was raised, because the thread that waits for the job cannot always be woken."""
     logger.error("%s", error)
     try:
         if report is not None:

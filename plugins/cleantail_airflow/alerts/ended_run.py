@@ -1,4 +1,4 @@
-"""Compare what is wrong with a topic at the end of a run with its book of incidents, and notify the channels."""
+"""Compare a topic's problems at the end of a run with its book of incidents, and notify the channels."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class EndedTask:
 
 @dataclass(frozen=True, slots=True)
 class FailedInstance:
-    """A failed task instance. `red`: its failed expectations; `at_ms`: when it failed (wall clock; 0: unknown)."""
+    """A failed task instance. `red`: its failed expectations. `at_ms`: time of the failure (wall clock, 0: unknown)."""
 
     task_id: str
     reason: str
@@ -57,7 +57,7 @@ class FailedInstance:
 
 
 def ended_tasks(context: Context) -> list[EndedTask]:
-    """Return the task instances that have ended, without those that send alerts and without the task `outcome`."""
+    """Return the task instances that have ended, except tasks that send alerts and the task `outcome`."""
     ti: Any = context["ti"]
     rows = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
     return [
@@ -83,7 +83,7 @@ def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedIns
 
 @dataclass(frozen=True, slots=True)
 class RunCoverage:
-    """What this run has tried and read. The run can end only incidents about these."""
+    """The tasks and logs of this run. The run can end only incidents about these."""
 
     succeeded: frozenset[str]
     green: bool
@@ -110,7 +110,7 @@ class RunCoverage:
     def includes(self, condition: Condition) -> bool:
         """Return whether the run can end the condition.
 
-        A failed task is over if it has succeeded, or if a complete green run had no work for it.
+        The incident of a failed task is over if the task has succeeded, or if a complete green run had no work for it.
         """
         if condition.event is Event.RUN_FAILED:
             return self.green or condition.subject.removeprefix("task ") in self.succeeded
@@ -125,10 +125,10 @@ class RunCoverage:
 
 @dataclass(frozen=True, slots=True)
 class RunOfTopic:
-    """What a run did with one topic.
+    """The result of a run for one topic.
 
-    `now_ms`: the clock of the run (Unix ms); `overrun`: the readers that its expiry has passed; `all_tried`: every task
-    that did not fail counts as tried; `whole`: the run is at its end.
+    `now_ms`: the clock of the run (Unix ms). `overrun`: the readers that its expiry has passed. `all_tried`: every task
+    that did not fail counts as tried. `whole`: the run is at its end.
     """
 
     now_ms: int
@@ -147,7 +147,7 @@ def notify_of_run(topic: Topic, book_store: BookStore, context: Context, run: Ru
     """
     # 1. Read the logs.
     logs, readers = read_logs(topic, run.now_ms)
-    # 2. Find what is wrong now.
+    # 2. Find the present problems.
     book, backoff_ms = book_store.load(), topic.platform.cleaner.log_cleaner_backoff_ms
     open_conditions = [incident.condition for incident in book.incidents.values() if incident.is_open]
     conditions = (
@@ -158,7 +158,7 @@ def notify_of_run(topic: Topic, book_store: BookStore, context: Context, run: Ru
         *(replace(c, seen_ms=c.seen_ms or began_ms(context)) for c in run_alarms(run.failed)),
         *_red_alarms(run.failed, logs or (), run.now_ms, backoff_ms),
     )
-    # 3. End the incidents of the book that are over.
+    # 3. End incidents of the book that are over.
     coverage = RunCoverage.of(run.ended, logs, run.only_partition, run.all_tried)
     run_id = context["ti"].run_id
     wall_ms = int(time.time() * 1000)
@@ -169,7 +169,8 @@ def notify_of_run(topic: Topic, book_store: BookStore, context: Context, run: Ru
 
 
 def run_alarms(failed: Iterable[FailedInstance]) -> list[Condition]:
-    """Return one condition for each task that failed, except by a failed check. Uses a mapped task's first instance."""
+    """Return one condition for each task that failed with an error and not by a check. Uses a mapped task's first
+    instance."""
     conditions: dict[str, Condition] = {}
     for task in failed:
         if not task.red:
@@ -212,7 +213,8 @@ def _behind(
 
 
 def _erasures(topic: Topic, open_conditions: Iterable[Condition]) -> list[Condition]:
-    """Return the requests to erase keys that are late or soon due; those of the book if they cannot be read."""
+    """Return the requests to erase keys that are late or soon due. If they cannot be read, return the requests of the
+    book."""
     try:
         return erasure_alarms(ErasureStore(topic.platform).requests(topic.topic), int(time.time() * 1000))
     except CleantailError as e:
@@ -221,7 +223,7 @@ def _erasures(topic: Topic, open_conditions: Iterable[Condition]) -> list[Condit
 
 
 _IN_STATE = (Event.QUARANTINED, Event.CHECK_FAILED)
-"""Events that are in the state of a log. Every run reports them, also for logs that it did not run for."""
+"""Events in the state of a log. Every run reports them, even for logs that it does not work on."""
 
 
 def _seen_in_table(
@@ -232,7 +234,7 @@ def _seen_in_table(
     only_partition: int | None,
     now_ms: int,
 ) -> list[Condition]:
-    """Return what is wrong with the logs, and the readers of the book that are still behind."""
+    """Return the problems of the logs, and the readers of the book that are still behind."""
     if logs is None:
         return []
     alarms = log_alarms(logs, readers, topic.config, now_ms)

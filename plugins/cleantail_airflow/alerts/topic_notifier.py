@@ -20,9 +20,9 @@ from cleantail_airflow.alerts.messages import Message
 
 
 class TopicNotifier(BaseNotifier):
-    """Notifies every channel of the topic, also if another channel fails.
+    """Notifies every channel of the topic, even if another channel fails.
 
-    No field is a template: channels get the text of the DAG's author unchanged.
+    No field is a template, so that channels get the text of the DAG's author unchanged.
     """
 
     template_fields = ()
@@ -42,7 +42,7 @@ class TopicNotifier(BaseNotifier):
         message = Message(
             topic=topic.topic,
             event=Event.RUN_FAILED.value,
-            state="open",  # never resolved: no later call reports that the failure is over
+            state="open",  # never resolved, because no later call reports the end of the failure
             headline=f"{context['ti'].dag_id}: {task}",
             reason=self.text,
             task=task,

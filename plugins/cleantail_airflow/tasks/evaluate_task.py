@@ -28,7 +28,7 @@ from cleantail_airflow.tasks.spark_job import loaded_topic
 
 
 class EvaluateOperator(LineageOperator, BaseOperator):
-    """Decides what a run does. If nothing is due, all later tasks are skipped without a process."""
+    """Decides the work of a run. Without due work, all later tasks are skipped without a process."""
 
     template_fields: Sequence[str] = ("topic", "reason")
     overwrite_rtif_after_execution = True  # so that `reason` shows under Rendered Templates
@@ -80,7 +80,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
 
 
 def skip(context: Context, reasons: Mapping[str, str | None]) -> NoReturn:
-    """End this task with success, and skip those tasks. Each gets its reason as an XCom."""
+    """End this task with success, and skip the tasks in `reasons`. Each gets its reason as an XCom."""
     ti = context["ti"]
     for task_id, reason in sorted(reasons.items()):
         XCom.set("skipped", reason, dag_id=ti.dag_id, task_id=task_id, run_id=ti.run_id)

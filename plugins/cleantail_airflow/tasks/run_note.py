@@ -1,7 +1,7 @@
-"""The note of a run with nothing due.
+"""The note of a run without due work.
 
-A task cannot write the note of its run. `evaluate` leaves the text as an XCom, and a listener in the scheduler copies
-it to the note when the run has succeeded.
+A task cannot write the note of its run. `evaluate` writes the text as an XCom, and a listener in the scheduler copies
+the text to the note when the run has succeeded.
 """
 
 from __future__ import annotations
@@ -26,10 +26,9 @@ _NONE_DUE = re.compile(r"^no [a-z ]+ is due: ")
 
 
 def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) -> str:
-    """Return the note of a run in which nothing was due: which logs are blocked, why nothing is due, and the next
-    evaluation.
+    """Return the note of a run without due work: the blocked logs, the reason, and the next evaluation.
 
-    The UI shows only its beginning until the user opens it.
+    The UI shows only the beginning of a note until the user opens it.
     """
     why = readable_reason(_NONE_DUE.sub("", reason))
     return (
@@ -39,8 +38,8 @@ def idle_note(schedule: Schedule | None, reason: str, logs: Iterable[LogState]) 
 
 
 def _standing(logs: Iterable[LogState]) -> str:
-    """Return which logs a failed check or a rejection blocks, or whether a reconciliation is needed. A run without work
-    does not repair such a topic."""
+    """Return a text about blocked logs, or about a needed reconciliation. A run without work does not repair such a
+    topic."""
     logs = list(logs)
     held = [str(log.partition) for log in logs if log.state.quarantine is not None]
     if not held:
@@ -52,9 +51,10 @@ def _standing(logs: Iterable[LogState]) -> str:
 
 @hookimpl
 def on_dag_run_success(dag_run: Any, msg: str) -> None:
-    """Copy the text that `evaluate` has left to the note of the run.
+    """Copy the text of `evaluate` to the note of the run.
 
-    If the run belongs to the scheduler's transaction, write in that one: a second transaction would wait for it.
+    If the run belongs to the scheduler's transaction, write in this transaction, because a second one would wait for
+    it.
     """
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session

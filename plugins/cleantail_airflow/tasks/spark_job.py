@@ -1,12 +1,13 @@
 """The bases of all tasks that start a Spark application, and the last task of a run.
 
 A task starts a job of spark_jobs with arguments. The job writes one JSON object to the file of `--result`, and the task
-returns it as its XCom. Neither holds keys or values of records, only their positions (snapshot, partition, offset).
+returns it as its XCom. Arguments and result have no keys or values of records, only their positions (snapshot,
+partition, offset).
 
 A driver on this machine (client mode) reads and writes files that only this user can read. Other users can list the
-arguments of a process, and Airflow stores those of a task. A driver on a cluster (deploy-mode cluster) cannot reach
-these files. Its documents are in platform.spark.exchange, under a name that all tries of the task share. So a next try
-that reattaches to the application finds its result (`handover`).
+arguments of a process, and Airflow stores the arguments of a task. A driver on a cluster (deploy-mode cluster) cannot
+reach these files. Its documents are in platform.spark.exchange, under a name that all tries of the task share. So a
+next try that reattaches to the application finds its result (`handover`).
 """
 
 from __future__ import annotations
@@ -66,7 +67,8 @@ class DriverHook(SparkSubmitHook):
     """The file with the process id of this task, by which a next try can end that process."""
 
     clear: Callable[[], None] | None = None
-    """Deletes the report of an earlier driver. Called before a driver is started, not when a try reattaches to one."""
+    """Deletes the report of an earlier driver. Called before a driver is started, but not if a try reattaches to
+    one."""
     driver_env: Mapping[str, str] = {}
     """The environment of spark-submit. A driver on a cluster has its own."""
 
@@ -99,7 +101,7 @@ class DriverHook(SparkSubmitHook):
 
 
 DEPLOY_MODE, CLUSTER = "deploy-mode", "cluster"
-"""The key and value in a Spark connection's extra with which the driver runs on the cluster."""
+"""The key and value in a Spark connection's extra for a driver on the cluster."""
 RM_ADDRESS = "yarn_resourcemanager_webapp_address"
 """The key in the extra with which a next try finds a running YARN application."""
 DRIVER_ENVIRONMENTS = ("spark.yarn.appMasterEnv.", "spark.kubernetes.driverEnv.")
@@ -111,7 +113,7 @@ LOCAL_SETTINGS = (
     "spark.driver.bindAddress",
     "spark.driver.host",
 )
-"""Settings with paths or addresses of this machine. A driver on a cluster gets those in platform.spark.conf only."""
+"""Settings with paths or addresses of this machine. A driver on a cluster gets them only from platform.spark.conf."""
 
 
 @dataclass
@@ -192,7 +194,7 @@ def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -
 
 
 def settings_for_cluster(platform: Platform, conf: dict[str, str]) -> dict[str, str]:
-    """Return the settings without those that are paths or addresses of this machine."""
+    """Return the settings without paths and addresses of this machine."""
     return {k: v for k, v in conf.items() if k not in LOCAL_SETTINGS or k in platform.spark.conf}
 
 
@@ -206,7 +208,7 @@ def task_settings(env: Mapping[str, str]) -> dict[str, str]:
 
 
 NO_PLAN = "evaluate made no plan"
-"""Why a task is skipped whose run has no plan."""
+"""The reason for which a task is skipped if its run has no plan."""
 
 
 class SparkJobOperator(LineageOperator, SparkSubmitOperator):
@@ -233,11 +235,11 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         self.private_folder: Path | None = None
         self.note: Path | None = None
         self.clear: Callable[[], None] | None = None
-        self.platform: Platform | None = None  # set when the task runs; no text of it has the environment
+        self.platform: Platform | None = None  # set when the task runs; its repr does not show the environment
         self.reported_exit_code: int | None = None
 
     def arguments(self, context: Context) -> list[str]:
-        """Return the job's own arguments, or call `skip` if it has nothing to do."""
+        """Return the job's own arguments, or call `skip` if the job has no work."""
         raise NotImplementedError
 
     def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
@@ -248,7 +250,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         """Raise ConfigError if the topic is no longer in the configuration."""
 
     def records(self, context: Context) -> int | None:
-        """Return how many records the job will read, for its Spark settings. None: unknown."""
+        """Return the number of records that the job will read, for its Spark settings. None if unknown."""
         return None
 
     def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
@@ -260,8 +262,8 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         """Return the job's arguments that name a file with these settings of Kafka clients (JSON). Only its owner can
         read it.
 
-        Returns none for a driver on a cluster: it cannot read files of this machine, and no login is written to a
-        store. Its settings come from its own environment.
+        Returns none for a driver on a cluster. Such a driver cannot read files of this machine, and no login is written
+        to a store. Its settings come from its own environment.
         """
         if is_on_cluster(self._connection()):
             return []
@@ -273,10 +275,10 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         return ["--client-settings", str(file)]
 
     def _run_job(self, context: Context) -> dict[str, Any]:
-        # 1. Make the job's arguments. A task with nothing to do ends here.
+        # 1. Make the job's arguments. A task without work ends here.
         arguments = [*self.arguments(context), *_began(context)]
         self.require_configured()
-        # 2. Choose where Spark runs it, and with which settings.
+        # 2. Choose the master and the settings.
         connection = self._connection()
         on_cluster = is_on_cluster(connection)
         platform = platform_of(self.config_dir)
@@ -289,7 +291,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
             self.application_args = [*(self.application_args or ()), *arguments, "--result", documents.result]
             error = self._submit(context)
             ended = documents.report(self.job)
-        # 4. Handle its result, red or green.
+        # 4. Handle the result, red or green.
         self.reported_exit_code = ended.exit_code
         self.received(context, ended, error)
         return ended.xcom
@@ -327,7 +329,7 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     @property
     def exit_code(self) -> int | None:
-        """Return the exit code that the job reports, else that of spark-submit. None: nothing was started."""
+        """Return the exit code that the job reports, else spark-submit's. None if no process was started."""
         if self.reported_exit_code is not None:
             return self.reported_exit_code
         process = getattr(self._hook, "_submit_sp", None)
@@ -371,19 +373,19 @@ def platform_of(config_dir: str) -> Platform:
 
 
 def identity_of(context: Context) -> tuple[object, ...]:
-    """Return the key of the task instance. All tries of it have the same."""
+    """Return the key of the task instance, which all its tries share."""
     ti = context["ti"]
     return ti.dag_id, ti.run_id, ti.task_id, ti.map_index
 
 
 def _began(context: Context) -> list[str]:
-    """Return the argument with the start of the run. Unlike the plan's clock, no task can change it."""
+    """Return the argument with the start of the run. No task can change this time, unlike the plan's clock."""
     begun = getattr(context.get("dag_run"), "start_date", None)
     return ["--began", str(int(begun.timestamp() * 1000))] if begun else []
 
 
 def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[str, str]:
-    """Return the platform's Spark settings for a job on `master`, without `spark.master`: the hook adds it."""
+    """Return the platform's Spark settings for a job on `master`, without `spark.master`, which the hook adds."""
     from cleantail.lake.spark_settings import spark_conf
 
     spark = platform.spark.model_copy(update={"master": master})
@@ -420,7 +422,7 @@ class CleantailSparkOperator(SparkJobOperator):
         return ended.xcom
 
     def due_plan(self, context: Context) -> RunPlan:
-        """Return the plan of this run. Skips the task if there is none, or if its station has no work in it."""
+        """Return the plan of this run. Skips the task without a plan, or if its station has no work in the plan."""
         plan = plan_of(context)
         if plan is None:
             self.skip(NO_PLAN)
@@ -450,7 +452,7 @@ class CleantailSparkOperator(SparkJobOperator):
         self.ended(context, ended, report)
 
     def lineage_of(self, context: Context, ended: EndedJob) -> StationLineage | None:
-        """Return the datasets that the job has read and written, also if it failed."""
+        """Return the datasets that the job has read and written, even if it failed."""
         topic = loaded_topic(self.topic, self.config_dir)
         return done(topic, ended, self.snapshots_read(context))
 
@@ -491,7 +493,7 @@ class CleantailSparkOperator(SparkJobOperator):
 class OutcomeOperator(BaseOperator):
     """Fails if an earlier task has failed.
 
-    It is the run's last task. Without it the success of a later task would make the run green.
+    This is the run's last task. Without it the success of a later task would make the run green.
     """
 
     def execute(self, context: Context) -> NoReturn:
@@ -504,7 +506,7 @@ class OutcomeOperator(BaseOperator):
 
 
 def as_airflow(message: str, exit_code: int | None) -> AirflowException:
-    """Return the error of a task whose job ended with this exit code. It decides whether Airflow tries again."""
+    """Return the error of a task whose job ended with this exit code. The type decides whether Airflow retries."""
     return (AirflowFailException if exit_code in FINAL else AirflowException)(message)
 
 

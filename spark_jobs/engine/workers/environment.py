@@ -1,7 +1,7 @@
 """Check the Python environment of Spark's workers once, before the first task.
 
-On a local master the workers use the driver's own environment. Elsewhere they use what their owner has installed, or
-what `spark.archives` ships (`make worker-environment`).
+On a local master the workers use the driver's own environment. On a cluster they use installed packages, or the archive
+of `spark.archives` (`make worker-environment`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def require_workers(context: SparkContext, platform: Platform, tasks: int) -> No
 
 
 def problems(context: SparkContext, tasks: int) -> list[str]:
-    """Return the problems of the workers' environments, as found by `tasks` tasks."""
+    """Return the problems of the workers' environments, found by this number of tasks."""
     packages = PACKAGES
 
     # a nested function travels as code, so a worker without Cleantail can run it
@@ -87,7 +87,7 @@ def needed_versions() -> dict[str, SpecifierSet]:
 
 
 def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterator[str]:
-    """Yield the problems of one package of a worker, or of its Python. `has`: its version; empty if it is not
+    """Yield the problems of one package of a worker, or of its Python. `has`: its version, empty if it is not
     installed."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if package == "Python":
@@ -103,7 +103,7 @@ def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterat
 
 
 def differing(package_versions: Iterable[tuple[str, str]]) -> Iterator[str]:
-    """Yield a problem if workers have different versions of DuckDB: all tasks must compute the same hash of a key."""
+    """Yield a problem if workers have different versions of DuckDB, because all tasks must compute the same hashes."""
     versions = sorted({has for package, has in package_versions if package == "duckdb" and has})
     if len(versions) > 1:
         yield f"some have duckdb {versions[0]}, others {', '.join(versions[1:])}, and all need the same"

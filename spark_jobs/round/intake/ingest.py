@@ -1,15 +1,17 @@
 """Append files of kcat -J lines to a topic's table, each exactly once.
 
 A file is identified by the SHA-256 of its content. The commit that appends its records stores the digest as a table
-property. So the same content adds nothing, and a killed run can be repeated. The property goes after
-`cleantail.ingested.retention.ms`, once the file has left the folder of source.path.
+property. So the same content adds no records, and a killed run can be repeated. The property is removed
+`cleantail.ingested.retention.ms` later, if the file has left the folder of source.path.
 
-Errors append nothing of the run, and have file and line number if possible:
+After an error, the run appends nothing. The error has file and line number if possible:
+
 - a line that is not a record, or that names another topic (source.topic)
-- a record that differs from another one at its offset, in the table or in the files: Kafka assigns an offset once
-- a file that changes during the read: its digest would stand for other records
+- a record that differs from another record at its offset, in the table or in the files, because Kafka assigns an offset
+  once
+- a file that changes during the read, because its digest would identify other records
 
-kcat writes the records of a partition in offset order. While that holds, each task writes its own files, one per log,
+kcat writes the records of a partition in offset order. In this order, each task writes its own files, one for each log,
 without a shuffle or sort. If records of a log are out of order, or two tasks overlap, UnwritableError is raised, the
 files are deleted, and Spark sorts the records.
 """
@@ -90,7 +92,7 @@ from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
 
 LOGS_MAX = 64
-"""Maximum number of logs, and so of open files, of a task. For more, Spark writes, with fewer files."""
+"""Maximum number of logs, and so of open files, of a task. Above this number Spark writes, with fewer files."""
 
 
 def write_files_of_lines(
@@ -138,7 +140,7 @@ def write_lines(
 
     try:
         for batch in (batch for lines in ranges for batch in range_batches(lines, reading)):
-            kept, erased = target.kept(batch)  # before the split by log: a comparison of many keys costs less for each
+            kept, erased = target.kept(batch)  # before the split by log, because one comparison of many keys is cheaper
             for log, counts in erased.items():
                 writer_of(log).leave_out({log: counts})
             for log, records in _by_log(kept):
@@ -161,7 +163,7 @@ def _by_log(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         yield int(logs[0]), batch
         return
     for start, end in pairwise([*starts, len(logs)]):
-        # A copy: a slice would keep the whole batch in memory until its log is written.
+        # A copy, because a slice would keep the whole batch in memory until its log is written.
         yield int(logs[order[start]]), batch.take(pa.array(order[start:end]))
 
 
@@ -182,7 +184,7 @@ def ingest_files(
     """Append the files that are not in the table yet, in one commit.
 
     `any_topic`: accept lines of any topic. `lock_within_s`: time to wait for another ingestion of the topic; None waits
-    for its end. `run_ms`: the run's clock, by which marks of files end; None is the real one. Raises, with nothing
+    for its end. `run_ms`: the run's clock, by which marks of files end; None for the real clock. Raises, with nothing
     appended: BadLineError; ContradictionError if two records at one offset differ; OutsideError if a file changed
     meanwhile or the wait timed out."""
     platform = topic.platform
@@ -214,8 +216,9 @@ def ingest_files(
 
 
 def _present(topic: Topic, cache: DigestCache, given: Mapping[Path, str], now_ms: int) -> frozenset[str] | None:
-    """Return the digests of the given files, and of all that match source.path. None if those are not surely known: a
-    folder may not be mounted, or a file may be unreadable."""
+    """Return the digests of the given files, and of all files that match source.path.
+
+    None if the latter may be incomplete, because a folder is not mounted or a file is unreadable."""
     matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
     if topic.source.path and not matching:
         return None
@@ -234,7 +237,7 @@ def _append(
     present: frozenset[str] | None,
     mark_ms: int,
 ) -> tuple[int, tuple[str, ...]]:
-    """Write all records where no reader sees them, then append them to `main` with the marks of their files.
+    """Write all records outside of `main`, then append them to `main` with the marks of their files.
 
     Returns (number of records, warnings). Raises OutsideError if a file changed since its state in `states`."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
@@ -267,7 +270,7 @@ def _append(
 def _held_records(
     table: TopicTable, branch: str, files: list[Path], reading: LineReading, denylist: Denylist
 ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
-    """Write the records of the files. Returns them, and those that were left out.
+    """Write the records of the files. Returns the written records, and counts of records that were left out.
 
     Raises BadLineError for a line that is not a record, or whose record the table cannot hold under policy `fail`."""
     try:

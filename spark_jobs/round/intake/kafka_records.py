@@ -1,7 +1,7 @@
 """The tasks of a read from Kafka, and the staging of a portion's records.
 
-A task reads its ranges and returns their records in the table's columns, byte for byte. The records are written where
-no reader sees them.
+A task reads its ranges and returns their records in the table's columns, byte for byte. No reader sees the records
+before their commit.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Staging:
     denylist: Denylist
 
     def write(self, branch: str, ranges: Sequence[Range], keep: Keep) -> NewRecords:
-        """Write the ranges' records. Tasks write files; if the table does not allow that, Spark appends to the branch.
+        """Write the ranges' records. Tasks write files. If the table does not allow this, Spark appends to the branch.
 
         The result is empty if the ranges have only markers and aborted records. Raises SourceError, UnholdableError
         and SourceUnreachableError."""
@@ -119,7 +119,7 @@ MARK = "cleantail.kafka-source"
 """Encloses an error that a worker returns: class and text as JSON."""
 UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
-"""librdkafka's create and log append time -> Kafka's own numbers, which the table stores."""
+"""librdkafka's numbers of create time and log append time -> Kafka's numbers, which the table stores."""
 
 
 class ArrowReader(Protocol):
@@ -184,9 +184,8 @@ def write_ranges(
     properties: Mapping[str, str],
     task: RangesTask,
 ) -> list[WrittenLog]:
-    """Write the records of each range into its own files, in a Spark task. `properties`: of PyIceberg's FileIO.
-
-    Raises CleantailError; no file remains then."""
+    """Write the records of each range into its own files, in a Spark task. `properties`: of PyIceberg's
+    FileIO. If it raises CleantailError, no file remains."""
     writers = [
         (each, LogWriter(properties, target, each.partition, task.paths[each.partition])) for each in task.ranges
     ]
@@ -211,7 +210,7 @@ def write_ranges(
 def read_ranges(
     ranges: Iterable[Range], open_reader: Callable[[], ArrowReader], keep: Keep
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the ranges. Raises errors as a RuntimeError for Spark; `raised` unwraps it in the driver."""
+    """Yield the records of the ranges. Raises errors as a RuntimeError for Spark. `raised` unwraps it in the driver."""
     try:
         reader = open_reader()
         try:
@@ -224,7 +223,7 @@ def read_ranges(
 
 
 def raised(error: PythonException) -> CleantailError | None:
-    """Return the CleantailError of a task, or None. Spark wraps it in a message with a traceback."""
+    """Return the CleantailError of a task, which Spark wraps in a message with a traceback, or None."""
     parts = str(error).split(MARK)
     if len(parts) < 3:
         return None
@@ -267,7 +266,7 @@ def _record(message: Message) -> Record:
 
 
 def _times(messages: Sequence[Message]) -> tuple[pa.Array, pa.Array]:
-    """Return the columns of timestamps and of their types. Null and UNKNOWN_TYPE if Kafka has no timestamp."""
+    """Return the columns of timestamps and of their types. A record without a timestamp has null and UNKNOWN_TYPE."""
     stamps = [m.timestamp() for m in messages]
     ms = np.fromiter((time for _, time in stamps), np.int64, len(stamps))
     numbers = {kind: TYPES.get(kind, UNKNOWN_TYPE) for kind in {kind for kind, _ in stamps}}
