@@ -1,6 +1,6 @@
-"""Numbers as people read them: counts, bytes, durations, moments, settings, and reasons that contain them. Pure.
+"""Texts for people: counts, bytes, durations, moments, settings, and reasons that contain them. Pure.
 
-A setting that a file writes with a unit keeps that text (`AsWritten`), and is shown by it.
+If a file has a setting with a unit, the setting keeps this text (`AsWritten`) and is shown with it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Self
 
 LAST_MOMENT_MS = 253_402_300_799_000
 """End of the year 9999 in Unix ms, the last moment of Python's calendar."""
-_NEVER_MS = (1 << 63) - 1  # Long.MAX_VALUE, which stands for "never" in Kafka
+_NEVER_MS = (1 << 63) - 1  # Long.MAX_VALUE, which means "never" in Kafka
 _UNITS_MS = (("d", 86_400_000), ("h", 3_600_000), ("min", 60_000), ("s", 1000))
 _MOMENT = re.compile(r"\b(until|before) (\d+) ms")
 _DURATION = re.compile(r"\b(\d{4,}) ms")
@@ -30,7 +30,7 @@ class AsWritten(int):
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return `1 record` or `2 records`. `plural` is for nouns that do not take an s."""
+    """Return `1 record` or `2 records`. `plural`: for nouns whose plural is not the noun and an s."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 
@@ -44,8 +44,9 @@ def one_line(text: str) -> str:
 
 
 def whole_number(text: str, digits: int = 19) -> int | None:
-    """Parse ASCII digits; None for any other text. Text of others is safe here: isdigit() accepts ², and int() raises
-    for 4,301 digits."""
+    """Parse ASCII digits. Return None for any other text.
+
+    Use this for texts of others: isdigit() would accept ², and int() would raise for 4,301 digits."""
     return int(text) if 0 < len(text) <= digits and text.isascii() and text.isdigit() else None
 
 
@@ -75,7 +76,7 @@ YEAR_MS = 31_556_952_000
 
 
 _SECONDS = range(10**9, 10**11)
-"""Numbers that are Unix seconds (from 2001 on) and not milliseconds: as such they would be days of 1970 to 1973."""
+"""Numbers that are Unix seconds (from 2001 on). As milliseconds they would be days of 1970 to 1973."""
 
 
 def seconds_problem(number: int) -> str:
@@ -95,7 +96,7 @@ def instant(at_ms: int) -> str:
 
 
 def duration(milliseconds: int) -> str:
-    """Return ms in the largest unit that is not below one, to one decimal: 2.5 d, 1 h, 15 min."""
+    """Return ms in the largest unit with a value of at least one, to one decimal: 2.5 d, 1 h, 15 min."""
     for unit, length in _UNITS_MS:
         if milliseconds >= length:
             return f"{round(milliseconds / length, 1):g} {unit}"
@@ -103,7 +104,7 @@ def duration(milliseconds: int) -> str:
 
 
 def interval(milliseconds: int) -> str:
-    """Return the time of a setting as in YAML: as it was written, else 7d, 1.5h, 100s, 1500ms. Kafka's largest long is
+    """Return the time of a setting as in YAML: its written text, else 7d, 1.5h, 100s, 1500ms. Kafka's largest long is
     `unlimited`."""
     if isinstance(milliseconds, AsWritten):
         return milliseconds.text

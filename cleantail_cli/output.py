@@ -1,7 +1,6 @@
 """Prints a command's answer: lines and tables for people, or one JSON document for machines.
 
-A command passes its reports to one of the two outputs. A report can make both forms, and makes only the one that the
-output prints.
+A command passes its reports to one of the two outputs. A report makes only the form that the output prints.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ FEWEST_COLUMNS = 40
 VERDICTS = {"passed": "green", "failed": "red", "(broken)": "red"}
 """Table cells that are shown in colour -> the colour."""
 COPIED = frozenset({"request", "snapshot"})
-"""Columns of ids, which people copy: they are as wide as the ids, and other columns fold."""
+"""Columns of ids. They are as wide as the ids, so that people can copy them. Other columns fold."""
 _OWN_WORDS = re.compile(r"\n(error|warning):", re.IGNORECASE)
 """Finds a line that begins like Cleantail's own errors and warnings."""
 
 
 class Page(Protocol):
-    """What a report for people is written to."""
+    """The destination of a report for people."""
 
     def line(self, text: str) -> None:
         """Write a line of the answer to stdout."""
@@ -50,7 +49,7 @@ class Page(Protocol):
         """Write an error to stderr."""
 
     def note(self, text: str) -> None:
-        """Write to stderr what is not part of the answer."""
+        """Write a note to stderr, which is not part of the answer."""
 
 
 class Report(Protocol):
@@ -77,7 +76,7 @@ class Output:
         print(f"warning: {safe(text)}", file=sys.stderr)
 
     def note(self, text: str) -> None:
-        """Write to stderr what only people need."""
+        """Write a note for people to stderr."""
 
     def refuse(self, error: CleantailError) -> int:
         """Print the error that ended the command, and return the exit code."""
@@ -85,11 +84,11 @@ class Output:
         return error.exit_code
 
     def progress(self) -> AbstractContextManager[Progress]:
-        """Return where long work reports its progress."""
+        """Return a context with the function by which long work reports its progress."""
         return nullcontext(SILENT)
 
     def records_progress(self) -> AbstractContextManager[Progress]:
-        """Return where work that prints records reports its progress. Silent if the records go to the terminal."""
+        """Return the same for work that prints records. Silent if the records are printed on the terminal."""
         return nullcontext(SILENT)
 
 
@@ -113,7 +112,7 @@ class ConsoleOutput(Output):
         from rich.table import Table
         from rich.text import Text
 
-        # without the spaces next to the lines if the words of the heads would break
+        # leaves out the spaces next to the lines if words of the heads would break
         head_width = sum(max(map(len, name.split()), default=0) for name in columns) + 3 * len(columns) + 1
         table = Table(
             title=escape(printable(title)) if title else None,
@@ -159,7 +158,7 @@ def safe(text: str) -> str:
 
 
 def wrapped(text: str) -> str:
-    """Return a line as several lines of at most the line width, broken between words only."""
+    """Return a line as several lines of at most the line width, broken only between words."""
     parts = textwrap.wrap(text, line_width(), break_long_words=False, break_on_hyphens=False, subsequent_indent="  ")
     return "\n".join(parts)
 

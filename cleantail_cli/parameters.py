@@ -1,4 +1,4 @@
-"""Arguments and options that several commands share, the types of their values, and how a shell completes them."""
+"""Arguments and options that several commands share, the types of their values, and their completion in a shell."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _TOPIC = re.compile(r"""^(?:\{[ \t]*)?["']?topic["']?[ \t]*:[ \t]+["']?([^\s"',}
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 """A topic name that Kafka allows. A shell reads it as one plain word."""
 _CHARS = 4_096
-"""Characters of a file that are read: `topic:` is at its beginning."""
+"""Number of characters to read of a file, because `topic:` is at its beginning."""
 
 
 def topic_names(ctx: click.Context, _: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:

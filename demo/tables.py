@@ -47,7 +47,7 @@ class Ingested:
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """The evidence of a topic: checks of published rounds, and the records that these removed, by reason."""
+    """The evidence of a topic: checks of published rounds, and the records that the rounds removed, by reason."""
 
     passed: int
     total: int

@@ -2,9 +2,9 @@
 
     python -m docs_site.expectation_schemas > cleantail/config/expectation_schemas.json
 
-The file validates configuration quickly and without Great Expectations. A test generates it again and compares. It is
-an allowlist. It omits arguments that are SQL, name another table or change how results are stored. It also omits suite
-parameters ({"$PARAMETER": …}), which Great Expectations evaluates as code.
+The file validates configuration quickly and without Great Expectations. A test generates it again and compares. The
+file is an allowlist. It omits arguments that are SQL, name another table or change the storage of results. It also
+omits suite parameters ({"$PARAMETER": …}), which Great Expectations evaluates as code.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ REFUSED_ON_SPARK = frozenset({"allow_relative_error"})
 """Arguments whose values the Spark engine of Great Expectations refuses."""
 COLUMN_ARGUMENTS = frozenset({"column", "column_A", "column_B"})
 SUITE_PARAMETER = {"type": "object"}
-"""Alternative that nearly every argument has."""
+"""The schema of a suite parameter, an alternative of nearly every argument."""
 KEYWORDS = ("type", "enum", "minimum", "maximum", "minLength", "maxLength", "minItems", "maxItems", "format")
 """Parts of a schema that are copied."""
 
@@ -92,8 +92,8 @@ REQUIRED = frozenset(
         ("expect_table_columns_to_match_set", "column_set"),
     }
 )
-"""Required arguments that Great Expectations treats as optional. A check without them cannot fail, or cannot
-be evaluated."""
+"""Arguments that are optional in Great Expectations and required here. A check without them cannot fail, or cannot be
+evaluated."""
 
 
 def core_expectations() -> dict[str, Any]:

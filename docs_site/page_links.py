@@ -1,7 +1,7 @@
 """Adapt pages of docs/ to the site: insert files from outside docs/, and change links to them.
 
-On a code host a link such as `../deploy/prometheus` opens the folder, but the site has no such page. On the site a link
-to a file that a page includes opens that page. Any other link is replaced by the file's path.
+On a code host a link such as `../deploy/prometheus` opens the folder, but the site has no such page. On the site, a
+link to an included file opens the page that includes it. Any other link is replaced by the file's path.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def included(text: str, page: Path) -> str:
     """Return the page's text with every `<!-- include: FILE -->` replaced by that file. FILE is relative to the page.
 
     Links of the file are made relative to the page. Its headings move one level down if the page has a title.
-    A file that does not exist is replaced by nothing.
+    A missing file is replaced by an empty text.
     """
     deeper = bool(re.search(r"^# ", text, re.MULTILINE))
 

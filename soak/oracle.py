@@ -1,10 +1,10 @@
 """The oracle: the acknowledged records, and Kafka's rules about them. It shares no code with the product.
 
-It reads the table with PyIceberg and the files of the warehouse with the file system. The rules, for each log:
+The oracle reads the table with PyIceberg, and the warehouse's files with the file system. The rules, for each log:
 
 1. No record is invented: each record of the table was sent, with the same key, value and timestamp.
 2. No offset has two records. Until the next round, copies in several files are allowed.
-3. No record is lost. An acknowledged record is in the table, or a later record of its key was sent, or it is a
+3. No record is lost. An acknowledged record is in the table, unless a later record of its key was sent, or it is a
    tombstone past its horizon.
 4. A tombstone stays for `delete.retention.ms` after the first run that could keep it.
 5. After a plain run each key occurs once below the clean point.
@@ -40,12 +40,13 @@ Place = tuple[int, int]
 
 @dataclass
 class Truth:
-    """The sent records, and which of them may be deleted. Times are ms after the beginning of the history.
+    """The sent records, with the facts that decide which may be deleted. Times are ms after the beginning of the
+    history.
 
     `acked` was acknowledged. `sent` may be in the table or not. `kept` is the earliest time at which a run may have
     kept a tombstone first, `last_run` the latest time of a run since. `twice`: a data file is registered twice, until
     the next round. `revived`: such a file may have brought deleted keys back, after their tombstones had gone.
-    `files`: the files that have a record. `gone`: what the broker cleaned away before it was read.
+    `files`: the files that have a record. `gone`: records that the broker removed before they were read.
     """
 
     retention: int
@@ -129,8 +130,8 @@ def read(table: Table, base_ms: int, snapshot_id: int | None = None) -> list[Rec
 
 
 def slow_reader_problems(table: Table, base_ms: int, winners: Iterable[Record]) -> list[str]:
-    """Return the winners that a slow reader would miss. It reads the beginning of a log in one snapshot and the rest
-    in a later one, so a winner in a snapshot of `main` must be in every later one."""
+    """Return the winners that a slow reader would miss. It reads the beginning of a log in one snapshot and the
+    rest in a later one, so a winner in a snapshot of `main` must be in every later snapshot."""
     newest, found = 0, list[str]()
     last, seen = set(winners), set[Record]()
     for entry in table.history():

@@ -6,8 +6,8 @@ it reads only the compared columns of its data files.
 Values are compared in a common type. Integers of all widths are 64-bit, times are units since 1970. Fractions are
 compared by their bits, as in Java: NaN equals NaN, and 0.0 differs from -0.0. Null equals null.
 
-A conversion is checked against Iceberg's own reader in Spark (`alive_records`). It does not change data files, so a
-record is identified by its file and position.
+A conversion is checked against Iceberg's own reader in Spark (`alive_records`). A conversion does not change data
+files, so file and position identify a record.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _key_column(table: Any, number: int) -> KeyColumn:
 
 
 def storage_type(kind: str) -> pa.DataType | None:
-    """Return the type in which values of an Iceberg type are compared. None if they cannot be."""
+    """Return the type in which values of an Iceberg type are compared. None if they cannot be compared."""
     if decimal := _DECIMAL.fullmatch(kind):
         return pa.decimal128(int(decimal[1]), int(decimal[2]))
     if kind == "boolean":
@@ -137,7 +137,7 @@ def search(store: Mapping[str, str], task: SearchTask) -> dict[int, BitMap64]:
 def _collect(
     database: Any, io: FileIO, task: SearchTask, deletes: Sequence[TableFile], field_ids: Sequence[int]
 ) -> None:
-    """Create the database table `gone`: each deleted key once per scope."""
+    """Create the database table `gone`, with each deleted key once for each scope."""
     with reading(database, "deletes", _schema(task, field_ids), _rows(io, task, list(enumerate(deletes)), field_ids)):
         keys = ", ".join(f"c{number}" for number in field_ids)
         database.execute(
@@ -211,7 +211,8 @@ _SEEN = pa.schema([("file", pa.string()), ("positions", pa.binary()), ("records"
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The live records of a data file. `records` counts rows: several per position if the file is registered twice."""
+    """The live records of a data file. `records` counts rows, so a position counts twice if the file is registered
+    twice."""
 
     positions: BitMap64
     records: int

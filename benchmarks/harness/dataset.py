@@ -1,10 +1,10 @@
-"""The records that are measured: a log of unique keys, then updates that each supersede one of them.
+"""The records of a benchmark: a log of unique keys, then updates. Each update supersedes one record.
 
     shape = Shape(records=10_000_000, update_share=0.2)     # steady state: 80 % clean, 20 % dirty
     built = build(lake, shape)
 
-Values do not compress and keys are in no order, as in an old log. A data set of a shape has the same records on each
-machine. It is made once for each directory.
+Values do not compress and keys are in no order, as in an old log. A shape gives the same records on each machine. A
+data set is made once for each directory.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ def reset(table: TopicTable, shape: Shape, built: Built) -> None:
 
 
 def _marks(table: TopicTable, shape: Shape, built: Built) -> dict[str, str]:
-    """Return the history that the base has: the round that cleaned it is its last commit."""
+    """Return the history of the base, with the round that cleaned it as the last commit."""
     from cleantail.rounds.rewritten_history import Mark, Marks, property_of_marks
 
     iceberg = table.load()
@@ -87,7 +87,7 @@ def _states(shape: Shape, built: Built) -> dict[str, str]:
     if not shape.first_clean:
         end = shape.first_dirty_offset
         horizons, sequence_number = (Horizon(end, HORIZON_MS),), built.known_sequence_number
-        # the round that cleaned it proved it: a full proof runs only every seventh day
+        # the round that cleaned it has proven it, so the next full proof is due after seven days
         state = PartitionState(end, 0, end, horizons, sequence_number, proven_ms=NOW_MS)
     return {f"{PROPERTY_PARTITION}{p}": state.as_json() for p in range(shape.partitions)}
 

@@ -1,9 +1,9 @@
 """The log cleaner of a real Kafka broker, with as many threads as there are cores, over the same keys and values.
 
-1. Every repetition has a topic of its own, filled as the shape says: the clean part is produced, rolled and cleaned,
-   and the updates are produced and rolled.
-2. Then the ratio is lowered, and the cleaner starts. The time from there until every log's checkpoint is at its active
-   segment is measured.
+1. Every repetition has its own topic with the records of the shape. The clean part is produced, rolled and cleaned, and
+   the updates are produced and rolled.
+2. Then the benchmark lowers the ratio, and the cleaner starts. The measured time ends when every log's checkpoint is at
+   its active segment.
 3. The broker runs through all repetitions.
 """
 
@@ -38,7 +38,7 @@ DEDUPE_BUFFER = 128 << 20
 CLEANED_WITHIN_S = 1800
 BATCH, QUEUE = 10_000, 200_000
 ROLL_MS = 30 * 86_400_000
-"""Segments roll after a week by record timestamps: a record a month later begins a new one."""
+"""A record with a timestamp this much later begins a new segment, because segments roll after a week."""
 CLEANED_LINE = re.compile(
     r"cleaned log (\S+)-(\d+) \(dirty section = \[(\d+), (\d+)\]\)\s+"
     r"([\d,.]+) MB of log processed in ([\d,.]+) seconds.*?"
@@ -134,7 +134,7 @@ class Repetition:
         return seconds, self._checked_reports(before)
 
     def _checked_reports(self, before: int) -> list[CleaningReport]:
-        """Return the broker's reports of this cleaning. Wait for those of the clean part and of the updates."""
+        """Return the broker's reports of this cleaning. Waits for the reports of the clean part and of the updates."""
         time.sleep(1)
         reports = self._reports()[before:]
         if self._rolls == self._rolls_of_all:

@@ -86,7 +86,7 @@ def _works(lake: Lake, name: str) -> Iterator[tuple[str, Callable[[Path], float]
 
 
 def _parse(lake: Lake, config: Path) -> tuple[float, float]:
-    """Return the seconds of the process, and those of the parse in it."""
+    """Return the seconds of the process, and the seconds of the parse in it."""
     result, home = lake.directory / "parse.json", lake.directory / "airflow"
     home.mkdir(exist_ok=True)
     environment = {"CLEANTAIL_CONFIG": str(config), "AIRFLOW_HOME": str(home)}
@@ -105,8 +105,8 @@ def _pages(lake: Lake, config: Path) -> dict[str, float]:
 
 
 def _row(name: str, options: Options, work: Callable[[Path], float], config_of_one: Path) -> tuple[Value, ...]:
-    """Return the row of one work. Both configurations are measured in turn, so that other load on the machine affects
-    both."""
+    """Return the row of one work. Measures both configurations in turn, so that other load on the machine
+    affects both."""
     many = options.lake.directory / f"many_{options.topics}" / "config"
     pairs = [(work(config_of_one), work(many)) for _ in range(options.repetitions + 1)]
     one_topic, all_of_them = Times.of(a for a, _ in pairs), Times.of(b for _, b in pairs)

@@ -1,7 +1,7 @@
 """Recognizes secrets in YAML, by the key or by the value. Pure.
 
 Settings of catalog and Spark have free names. They appear on command lines, which every user of the machine may read,
-and repositories hold the YAML.
+and in the YAML of a repository.
 
 1. A key is refused if its name marks the value as a secret: a password, a token, a key.
 2. A value is refused if it has the form of a secret.
@@ -29,7 +29,7 @@ _SECRET_ANYWHERE = re.compile(
     r"[._-]?key(?![._-]?(store|size|length))",
     re.IGNORECASE,
 )
-"""Parts of names that mark a secret wherever they stand."""
+"""Matches parts of names that mark a secret at any place."""
 # fmt: off
 _SECRET_WORDS = frozenset({
     "apikey", "auth", "authorization", "bearer", "cookie", "credentials", "creds", "dsn", "jwt", "keypass", "pass",
@@ -47,12 +47,12 @@ _LOGIN_METHODS = frozenset({
     "sas", "sharedkey", "sigv4", "simple", "ssl", "tls",
 })
 # fmt: on
-"""Values that name a way to log in, as of fs.azure.account.auth.type.ACCOUNT."""
+"""Values that name a login method, for example of fs.azure.account.auth.type.ACCOUNT."""
 _PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
-"""A "pass" that is not a password."""
+"""Matches a "pass" that is not a password."""
 _KEPT = re.compile(r"arn:[a-z-]+:(kms|secretsmanager):[\w:/+=,.@-]+")
 _REFERENCE = re.compile(r"spark\.kubernetes\.(driver|executor)\.secretKeyRef\.[A-Z][A-Z0-9_]*")
-"""Spark's keys whose values name a secret of Kubernetes and a key in it."""
+"""Matches Spark's keys whose values only refer to a secret of Kubernetes."""
 _REFERENCED = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:[A-Za-z0-9._-]{1,253}")
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")
@@ -94,7 +94,7 @@ _DIGITS_AND_SLASH = re.compile(r"\d{1,5}/[^?#@:]*@")
 _PLAIN_SCHEMES = ("http", "https", "docker", "oci")
 """Schemes whose paths may contain an @, as host:8181/lake@main."""
 _LOGIN = re.compile(r"(?:authorization:\s*)?(?:bearer|basic|digest|negotiate)\s+[A-Za-z0-9._~+/=,:\"-]+", re.IGNORECASE)
-"""The whole value of a header. `Basic customer data` is prose."""
+"""Matches the whole value of a header. `Basic customer data` is prose."""
 
 
 def is_secret(key: str, value: object) -> bool:
@@ -116,8 +116,8 @@ def is_secret(key: str, value: object) -> bool:
 
 
 def _says_where_it_is(name_parts: list[str], value: object) -> bool:
-    """Return whether the value is not the secret: its lifetime, its file, the service that keeps it, or the class that
-    provides it."""
+    """Return whether the value only describes the secret: its lifetime, its file, the service that stores it, or the
+    class that provides it."""
     if name_parts[-1:] == ["ms"] and str(value).isdecimal():
         return True
     if not isinstance(value, str) or not name_parts:
@@ -134,7 +134,7 @@ def is_secret_value(value: str) -> bool:
 def _has_login(word: str) -> bool:
     """Return whether a text without blanks has an address with a password or, for the web, with a user.
 
-    Each character is read once: the end of a user's name is the earliest start of the next address.
+    Reads each character once, because the next address starts at the end of a user's name at the earliest.
     """
     last_at = word.rfind("@")
     for user in _USER.finditer(word, 0, last_at + 1):
@@ -144,7 +144,7 @@ def _has_login(word: str) -> bool:
         elif _PORT.match(word, user.end()):
             is_login = not scheme.endswith(_PLAIN_SCHEMES) and bool(_DIGITS_AND_SLASH.match(word, user.end()))
         else:
-            is_login = True  # a password may contain a /; a port is followed by it
+            is_login = True  # a password may contain a /, and a port is followed by one
         if is_login:
             return True
     return False

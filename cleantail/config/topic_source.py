@@ -1,8 +1,8 @@
 """`source:` of a topic's YAML: files of kcat -J lines, a topic in Kafka, or a table that a sink fills. Only one.
 
-Client settings have librdkafka's names. YAML may hold only those that tune the client. Other settings could send a
+Client settings have librdkafka's names. YAML may have only settings that tune the client. Other settings could send a
 password elsewhere, load a library or run a command. Logins and certificates belong to the connection or to the
-environment (`cleantail.kafka.client_settings`). A source table is only read; the topic's records are in its own table.
+environment (`cleantail.kafka.client_settings`). A source table is only read. The topic's records are in its own table.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TUNING = frozenset(
         "socket.timeout.ms",
     }
 )
-"""Settings that change how a client reads, but neither from where nor with which login."""
+"""Settings that tune a client. They change neither the brokers nor the login."""
 
 
 def _tuning(properties: dict[str, str]) -> dict[str, str]:
@@ -113,7 +113,7 @@ class KafkaSource(Model):
 
     @model_validator(mode="after")
     def _refuse_two_addresses(self) -> KafkaSource:
-        """Refuse brokers together with a connection, which names its own."""
+        """Refuse brokers together with a connection, because the connection names brokers."""
         if self.connection is not None and self.bootstrap_servers is not None:
             raise cross_field_error(ADDRESS, self.bootstrap_servers, "connection or bootstrap.servers, not both")
         return self
@@ -156,7 +156,7 @@ class TableSource(Model):
 
     @model_validator(mode="after")
     def _require_offsets(self) -> TableSource:
-        """Refuse a source without offsets: a topic's own table needs them."""
+        """Refuse a source without offsets, because a topic's own table needs them."""
         if not self.columns.has_offsets:
             needed = "a mapping with partition and offset: a table with `order` can only be adopted"
             raise cross_field_error("columns.order", self.columns.order, needed)
@@ -235,7 +235,7 @@ class Source(Model):
 
     @model_validator(mode="after")
     def _refuse_two_sources(self) -> Source:
-        """Refuse two sources of one log: each would have its own position, without the other's records."""
+        """Refuse two sources of one log, because each would have its own position, without the other's records."""
         kind = "kafka" if self.kafka is not None else "table" if self.table is not None else "files"
         if kind != "files" and self.path is not None:
             raise cross_field_error("path", self.path, f"path or {kind}, not both")

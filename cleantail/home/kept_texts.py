@@ -1,7 +1,7 @@
-"""A cache on the disk of one text per topic, shared by the processes of one home.
+"""A cache on the disk with one text for each topic, shared by the processes of one home.
 
-It is a SQLite file in CLEANTAIL_HOME. Each text has a key that names the state it was computed from. The file may be
-deleted at any time: without it the texts are computed again.
+The cache is a SQLite file in CLEANTAIL_HOME. Each text has a key that names the state from which it was computed. You
+may delete the file at any time. Then the texts are computed again.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ T = TypeVar("T")
 logger = logging.getLogger(__name__)
 
 WAIT_S, LOCKED_S = 5.0, 60.0
-"""How long to wait for a lock of another process, and how long to work without the file after that."""
+"""Seconds to wait for a lock of another process, and seconds to work without the file after that."""
 KEPT_S = 30 * 86_400
-"""Age at which a text is deleted, so that texts of removed topics do not pile up."""
+"""Age (s) at which a text is deleted, so that texts of removed topics do not accumulate."""
 _TABLE = "CREATE TABLE IF NOT EXISTS texts (topic TEXT PRIMARY KEY, key TEXT, at_s REAL, text TEXT)"
 
 
@@ -37,11 +37,11 @@ class KeptTexts:
         self._usable_from_s = float("-inf")
 
     def load(self) -> dict[str, tuple[str, str]]:
-        """Return topic -> (key, text) of all texts; empty if the file cannot be read."""
+        """Return topic -> (key, text) of all texts. Empty if the file cannot be read."""
         return self._with_database(_loaded) or {}
 
     def text(self, topic: str, key: str) -> str | None:
-        """Return the topic's text, None if none with this key is kept."""
+        """Return the topic's text with this key, or None."""
         return self._with_database(lambda database: _text(database, topic, key))
 
     def keep(self, topic: str, key: str, text: str) -> None:
@@ -53,7 +53,7 @@ class KeptTexts:
         self._with_database(_without_old)
 
     def _with_database(self, work: Callable[[sqlite3.Connection], T]) -> T | None:
-        """Return the result of `work`, run in one transaction; None if the database cannot be used."""
+        """Run `work` in one transaction and return its result. None if the database cannot be used."""
         with self._lock:
             if time.monotonic() < self._usable_from_s:
                 return None
@@ -78,9 +78,10 @@ class KeptTexts:
         return database
 
     def _rest_s(self, error: Exception) -> float:
-        """Return for how long not to use the file. A damaged file is deleted, and made again at once.
+        """Return the seconds for which the file rests after an error. A damaged file is deleted, and made again at
+        once.
 
-        After a long lock of another process the file rests, so that not every topic waits for the lock.
+    After a long lock of another process the file rests, so that not every topic waits for the lock.
         """
         logger.info("%s is not used: %s: %s", self._name, type(error).__name__, error)
         operational, message = isinstance(error, sqlite3.OperationalError), str(error)

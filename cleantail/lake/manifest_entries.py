@@ -1,7 +1,6 @@
-"""Adapter: facts about files in manifests, which PyIceberg 0.12 does not read.
+"""Adapter: facts in manifests that PyIceberg 0.12 does not read.
 
-These are delete files, each with its data file, and the row lineage of data files
-(cleantail.log.adopted_table).
+These facts are delete files, each with its data file, and the row lineage of data files (cleantail.log.adopted_table).
 
 A data file's first row id is in its manifest entry, or follows from the manifest's first row id in the manifest list.
 Manifests never change, and a manifest gets its first row id only once, so a process caches what it has read.
@@ -79,7 +78,7 @@ def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
 
 
 def content_of(file: ManifestFile | IcebergFile) -> int:
-    """Return DATA or DELETES. For a table in format version 1, PyIceberg gives the plain number."""
+    """Return DATA or DELETES. For a table in format version 1, PyIceberg returns the plain number."""
     return int(getattr(file.content, "value", file.content))
 
 
@@ -87,7 +86,7 @@ def content_of(file: ManifestFile | IcebergFile) -> int:
 class ForeignDelete:
     """A delete file that does not belong to a single data file.
 
-    `by_value`: it names values of columns (an equality delete).
+    `by_value`: whether it names values of columns (an equality delete).
     """
 
     path: str
@@ -97,9 +96,9 @@ class ForeignDelete:
 
 
 def deletes_of(table: Table, manifest: ManifestFile, *, pass_foreign: bool = False) -> Iterator[DeleteFile]:
-    """Yield the delete files of a manifest. Raises TableError for one that does not belong to a single data file.
+    """Yield the delete files of a manifest. Raises TableError for a delete file without a single data file.
 
-    With `pass_foreign` such a file is skipped, as if the records that it deletes were still there.
+    With `pass_foreign` such a file is skipped, as if its records were alive.
     """
     for delete in entries_of_deletes(table, manifest):
         if isinstance(delete, ForeignDelete):
@@ -175,7 +174,7 @@ def _makes_offsets(table: Table) -> bool:
 
 
 def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
-    """Return data file -> what its records inherit, for the files of a snapshot.
+    """Return data file -> the lineage that its records inherit, for the files of a snapshot.
 
     A file that is registered more than once has the lineage of its first registration.
     """
@@ -216,8 +215,8 @@ def _of_manifest(io: FileIO, manifest: Mapping[str, Any]) -> Lineages:
 def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lineage]]:
     """Yield each live data file of a manifest, with its lineage.
 
-    A file without a row id of its own gets the next one after the files before it (Iceberg's specification, First Row
-    ID Inheritance).
+    A file without a first row id gets the next id after the files before it (Iceberg's specification, First Row ID
+    Inheritance).
     """
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 

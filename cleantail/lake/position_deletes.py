@@ -1,17 +1,18 @@
 """Delete files of one data file: deletion vectors, and the position deletes of format version 2.
 
-Finds the data file of each, and the positions that it has lost. The owner of a table writes these files: 1 MB of them
-can name billions of positions. Therefore:
+The module finds the data file of each delete file, and the deleted positions. The owner of a table writes these files,
+and 1 MB of them can name billions of positions. Therefore:
 
 1. A delete file is refused before it is read if its footer or its pages declare more than `deletes.max.bytes`.
-2. It is read in batches. Of each batch only the positions of the data file in question are kept, as a compressed set.
+2. A delete file is read in batches. Of each batch only the positions of the requested data file are kept, as a
+   compressed set.
 3. A position at or behind the data file's end is an error. So is a vector whose number of positions differs from its
    metadata.
 4. PyIceberg also reads delete files through these functions (`bound_deletes`).
 
 pyarrow allocates the size in a page's header, up to 2 GiB, regardless of the column's size in the footer. A page of
-zeros is a few kilobytes in the file. So the headers themselves are read, which costs a few bytes of each page. Two
-encodings of texts store the length of each value and unpack in memory to any size: they are refused.
+zeros is a few kilobytes in the file. So this module reads the headers themselves, a few bytes of each page. It refuses
+two encodings of texts that store the length of each value, because they unpack in memory to any size.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 
 HEADER_BYTES = 1 << 16
-"""Maximum length of a page header in bytes: writers truncate the statistics in it."""
+"""Maximum length of a page header in bytes, because writers truncate the statistics in it."""
 _DICTIONARY, _DATA = 7, {5: 2, 8: 4}
 """Fields of a page's header: the dictionary, and both versions of data with the field of their encoding."""
 _BY_LENGTH = {6: "DELTA_LENGTH_BYTE_ARRAY", 7: "DELTA_BYTE_ARRAY"}
@@ -46,8 +47,8 @@ _TRUE, _FALSE, _BYTE, _DOUBLE, _BINARY, _STRUCT = 1, 2, 3, 7, 8, 12
 def unpacked_bytes(source: Any, footer: Any, columns: Sequence[int], limit: int) -> int:
     """Return the unpacked size of the pages of these columns in bytes, from their headers.
 
-    Beyond the limit the result is some number above it. Raises ValueError if a header cannot be read, or if a column
-    does not lie in the file.
+    Beyond the limit, returns some number above the limit. Raises ValueError if a header cannot be read, or if a column
+    is not inside the file.
     """
     size = 0
     for number in range(footer.num_row_groups):
@@ -141,7 +142,7 @@ POSITION_BYTES, NAME_BYTES = 8, 512
 SMALL_BYTES = 8 << 20
 """A delete file up to this size (bytes) is fetched in one piece."""
 PARQUET_FOOTER_BYTES, PUFFIN_FOOTER_BYTES = 1 << 20, 16 << 20
-"""Maximum size of a delete file's footer in bytes: parsed into objects it takes many times the memory."""
+"""Maximum size of a delete file's footer in bytes, because as objects it takes many times the memory."""
 
 
 MEND = (
@@ -154,8 +155,8 @@ MEND = (
 class DeleteFile:
     """A delete file of one data file.
 
-    `records`: number of positions in it. `sequence_number`: it does not apply to a data file with a higher one. `start`
-    and `length`: the bytes of a deletion vector in its Puffin file.
+    `records`: number of positions. `sequence_number`: the delete file does not apply to a data file with a higher
+    number. `start` and `length`: the bytes of a deletion vector in its Puffin file.
     """
 
     data_file: str
@@ -174,12 +175,12 @@ def only_data_file(lower: Mapping[int, bytes] | None, upper: Mapping[int, bytes]
 
 
 def lost_records(io: FileIO, deletes: Sequence[DeleteFile], records: int, sequence_number: int = 0) -> int:
-    """Return how many of the `records` of one data file its delete files hide.
+    """Return how many records of one data file its delete files hide. `records`: number of all its records.
 
     A deletion vector has all deleted positions. Several files of position deletes may share positions, if two engines
     wrote at the same time.
 
-    `sequence_number` is the data file's: older deletes belong to an earlier registration of it. Raises TableError for
+    `sequence_number`: of the data file, because older deletes belong to an earlier registration. Raises TableError for
     deletion vectors that make the table unreadable, or that have more positions than the data file.
     """
     if vectors := [d for d in deletes if d.format == VECTORS]:
@@ -231,7 +232,7 @@ def require_bytes(size: int, limit: int, name: str) -> None:
 
 
 def vector_name(path: str, start: int) -> str:
-    """Return how errors name a deletion vector."""
+    """Return the name of a deletion vector for errors."""
     return f"deletion vector in {path} at {start}"
 
 
@@ -278,7 +279,7 @@ def vectors_by_file(deletes: Iterable[DeleteFile]) -> dict[str, list[DeleteFile]
 
 
 def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> None:
-    """Raise TableError if a data file has two deletion vectors, or one that is older than the file.
+    """Raise TableError if a data file has two deletion vectors, or a vector that is older than the file.
 
     Engines that follow Iceberg's specification cannot read such a table.
     """
@@ -297,7 +298,7 @@ def require_readable(vectors: Sequence[DeleteFile], sequence_number: int) -> Non
 
 
 def puffin_problem(io: FileIO, path: str) -> str | None:
-    """Return why PyIceberg cannot read a file of deletion vectors. None if it can.
+    """Return why PyIceberg cannot read a file of deletion vectors, or None.
 
     Raises TableError if the file is larger than the limit.
     """
@@ -370,7 +371,7 @@ def shared_positions(source: Any, where: str, limit: int) -> dict[str, BitMap64]
 def _batches(source: Any, where: str, limit: int) -> Iterator[tuple[Any, Any]]:
     """Yield (file_path, pos) of position deletes in batches.
 
-    The names are dictionary-encoded: there is one for every position, and usually all name the same data file.
+    The names are dictionary-encoded, because every position has a name, and usually all names are equal.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

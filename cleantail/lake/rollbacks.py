@@ -49,7 +49,7 @@ class LogUndo:
 class LogWithout:
     """One log now and without an ingestion: its live records, its log end and whether it leaves quarantine.
 
-    The readers listed are past the first of the ingestion's offsets, so they may have read records that are removed.
+    `readers`: readers that are past the first of the ingestion's offsets, and so may have read removed records.
     """
 
     partition: int
@@ -121,9 +121,7 @@ def _logs_without(
 
 
 def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return how far the topic was read at its source, now and without the ingestion.
-
-    Empty if the topic was never read.
+    """Return the positions in the source, now and without the ingestion. Empty if the topic was never read.
     """
     name, read = ".".join(table.name()), plan.sources.read
     properties = properties_that_count(table)
@@ -176,9 +174,9 @@ class ChangedLogs:
 
 @dataclass(frozen=True, slots=True)
 class RollbackResult:
-    """The result of a rollback that was done now.
+    """The result of a rollback.
 
-    `undone`: the rounds that are taken back. `earlier`: rounds that stay and that a rollback could also undo.
+    `undone`: the undone rounds. `earlier`: rounds that stay and that a rollback could also undo.
     `appends_kept`: commits since then whose records stay. `rewrites_undone`: commits of reclaim that were undone with
     the rounds. `published` and `checkpoints`: as in ChangedLogs.
     """
@@ -214,7 +212,7 @@ class RollbackResult:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRollback:
-    """The result of a request whose rollback was already done, as snapshot `snapshot_id`. Nothing was undone again.
+    """The result of a request whose rollback was done before, as snapshot `snapshot_id`. No round was undone again.
 
     `undone`: the names of the rounds in that snapshot's summary.
     """
@@ -239,8 +237,8 @@ ROLLBACK_RESULT_JSON: Codec[RollbackResult | RepeatedRollback] = Codec(RollbackR
 def changed_logs(topic: Topic, undone: Iterable[int] | None = None) -> ChangedLogs:
     """Read the first dirty offsets from the table.
 
-    `undone`: the logs that the undone rounds touched. None if they are unknown because the rollback was done before:
-    then any log may have changed.
+    `undone`: the logs of the undone rounds. None if the rollback was done before. Then these logs are unknown, and any
+    log may have changed.
     """
     facts = read_facts(topic)
     states = facts.states if facts else {}

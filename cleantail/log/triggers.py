@@ -1,11 +1,11 @@
-"""When a log is compacted, and which first: Kafka's LogToClean and grabFilthiestCompactedLog. Pure.
+"""Decide which logs are compacted, and in which order: Kafka's LogToClean and grabFilthiestCompactedLog. Pure.
 
 A log is compacted by these reasons, evaluated in Kafka's order (semantics.md 1.3):
 
 1. `compact` is in cleanup.policy.
 2. The log is not in quarantine, or its pause is over. The pause is log.cleaner.backoff.ms, doubled with every failed
-   check, or cleantail.approval.pause.ms after a rejection. `force` and `retry_quarantined` skip it.
-3. It has a file that is registered more than once: readers see its records that often until a round has run.
+   check, or cleantail.approval.pause.ms after a rejection. `force` and `retry_quarantined` skip the pause.
+3. It has a file that is registered more than once. Readers see each record of such a file several times until a round.
 4. It has cleanable bytes: whole segments between first dirty and first uncleanable.
 5. Its oldest dirty record has passed max.compaction.lag.ms, or its dirty ratio is above min.cleanable.dirty.ratio. The
    comparison is strict, so that 1.0 switches the ratio off. `force` skips the ratio, never the bounds.
@@ -14,7 +14,7 @@ Overdue logs come first, by deadline, then the dirtiest (semantics.md 3.6). Kafk
 an overdue log with a low ratio may starve.
 
 Every decision has its reason and its numbers, for task logs, the UI and `cleantail plan`. The reason names the setting
-that makes a log wait, its value, and until when (UTC).
+that makes a log wait, its value, and the end of the wait (UTC).
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ RATIO = "min.cleanable.dirty.ratio"
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whether a log is compacted now, why, and with which numbers.
+    """Whether a log is compacted now, with the reason and the numbers.
 
-    `end_offset` is first uncleanable: the round ends there (exclusive), or earlier if the offset map is full.
-    `overdue_ms` is the time since the oldest dirty record passed max.compaction.lag.ms. `deadline_ms` is when it passes
-    that (Unix ms), or None if never.
+    `end_offset`: first uncleanable. The round ends there (exclusive), or earlier if the offset map is full.
+    `overdue_ms`: time since the oldest dirty record passed max.compaction.lag.ms. `deadline_ms`: the time (Unix ms) at
+    which it passes that limit, or None if never.
     """
 
     partition: int
@@ -76,7 +76,7 @@ def decide(
 def _compact_or_not(
     log: LogState, configs: KafkaConfigs, now_ms: int, overdue_by_ms: int, force: bool, retry_quarantined: bool
 ) -> tuple[bool, str]:
-    """Return whether the log is compacted, and the first rule that decides it, as text."""
+    """Return whether the log is compacted, and the text of the first rule that decides this."""
     ratio, limit = log.dirty_ratio, configs.min_cleanable_dirty_ratio
     paused = None if force or retry_quarantined else quarantine_pause(log, now_ms)
     # 1. the policy
@@ -104,14 +104,14 @@ def _compact_or_not(
 
 
 def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
-    """Return why no whole segment of a log can be cleaned, and when one can (semantics.md 1.2)."""
+    """Return why no whole segment of a log can be cleaned, and the time at which one can (semantics.md 1.2)."""
     if not log.segments:
         return "the log is empty"
     if log.first_dirty_offset >= log.log_end_offset:
         return f"the log is clean up to its end, offset {log.log_end_offset}"
     if log.active_base_offset is not None and log.first_uncleanable_offset >= log.active_base_offset:
         return _in_active_segment(log, configs)
-    # the age of the first uncleanable segment decides until when the rest waits
+    # the age of the first uncleanable segment decides the end of the wait
     young = [s for s in log.segments if s.end_offset_exclusive > log.first_uncleanable_offset]
     if not young or not configs.min_compaction_lag_ms:
         return f"nothing is cleanable below offset {log.first_uncleanable_offset}"
@@ -121,7 +121,7 @@ def nothing_cleanable(log: LogState, configs: KafkaConfigs) -> str:
 
 
 def _in_active_segment(log: LogState, configs: KafkaConfigs) -> str:
-    """Return when the active segment ends by its age, even if no record comes any more (semantics.md 3.1)."""
+    """Return when the active segment ends by its age, even without new records (semantics.md 3.1)."""
     fact = f"the dirty records are in the active segment, from offset {log.active_base_offset}"
     first_ms = log.segments[-1].first_timestamp_ms
     name = "segment.ms" if configs.segment_ms <= configs.max_compaction_lag_ms else "max.compaction.lag.ms"

@@ -1,9 +1,9 @@
-"""A topic's history for people: what happened to its table, newest first, and what of it can be undone. Pure.
+"""A topic's history for people: the events of its table, newest first, with their undo options. Pure.
 
 1. Each commit in `main`'s kept history is an event. Its snapshot can be read (`--as-of`) and gone back to (`--to`).
-2. A round that the evidence has and that history lacks is an event without a snapshot. It was not published, it was
+2. A round that is in the evidence but not in that history is an event without a snapshot. It was not published, it was
    undone, or its snapshot has expired.
-3. What undoes an event are options of `cleantail rollback`, decided as `rollback` decides.
+3. An event has the options of `cleantail rollback` that undo it, by the rules of `rollback`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, UNDID, W
 from cleantail.rounds.rollback_plan import published_rounds
 
 OUTCOMES = {HELD_BACK: "a check failed", CHECKED: "not published yet", WITHDRAWN: "not published"}
-"""Outcome of a round that is not on `main` -> the words for it, if these differ from the outcome."""
+"""Outcome of a round that is not on `main` -> its text, if it differs from the outcome."""
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryEvent:
-    """One thing that happened to a topic. `at_ms` is the time of its commit, or of its check (Unix ms).
+    """One event of a topic. `at_ms`: the time of its commit, or of its check (Unix ms).
 
     `kind`: compact, expire, reconcile, erase, ingest, reclaim, rollback, or another writer's operation. `undo`: the
-    options of `cleantail rollback` that undo it, with all rounds after it; empty if nothing does.
+    options of `cleantail rollback` that undo it and all rounds after it, empty if none does.
     """
 
     at_ms: int
@@ -66,14 +66,14 @@ def events_of(history: Sequence[Commit], rounds: Iterable[Round], topic: str) ->
         matched.add(name)
         what = _of_commit(commit, known.get(name))
         events.append(HistoryEvent(commit.at_ms, kind, what, commit.snapshot_id, undo=undo.get(commit.snapshot_id, ())))
-    # a round whose publisher died before it noted the outcome is open in the evidence
+    # a round is open in the evidence if its publisher died before it recorded the outcome
     gone = [r for r in rounds if _name_of(r) not in matched or not (r.published or r.open or r.kind == ROLLBACK)]
     events += [HistoryEvent(r.checked_at_ms, r.kind, _of_round(r), outcome=r.outcome) for r in gone]
     return sorted(events, key=lambda event: event.at_ms, reverse=True)
 
 
 def _name_of(round_: Round) -> tuple[str, str]:
-    """Return (name, kind) as the summary of its commit has them."""
+    """Return the round's name and kind as in the summary of its commit."""
     return round_.name.removeprefix(UNDID).replace(", ", ","), round_.kind
 
 
@@ -84,7 +84,7 @@ def _of_ingestion(commit: Commit, ingestion: Ingestion) -> HistoryEvent:
 
 
 def _of_commit(commit: Commit, round_: Round | None) -> str:
-    """Return what a commit did, by the evidence of its round, else by its summary alone."""
+    """Return a text about a commit, from the evidence of its round, else from its summary."""
     summary = commit.summary
     if summary.get(OPERATION) == ROLLBACK:
         return f"undid {summary.get(UNDONE, '?').replace(',', ', ')}, by {summary.get(BY) or 'an unknown user'}"
@@ -100,7 +100,7 @@ def _of_commit(commit: Commit, round_: Round | None) -> str:
 
 
 def _of_round(round_: Round) -> str:
-    """Return the round's name, what became of it, what it removed or would have removed, and who decided."""
+    """Return a text with the round's name, outcome, counts of removed records, and the user who decided."""
     if round_.kind == ROLLBACK:
         return round_.name
     if round_.published:

@@ -1,16 +1,17 @@
-"""Incidents of a topic: what is wrong, since when, and the last message that each channel got about it. Pure.
+"""Incidents of a topic: each problem, the time of its beginning, and the last message to each channel. Pure.
 
 1. A task reads the topic's state and updates the book of incidents (`observed`). It then compares the book with the
    last message of each channel and sends the differences (`due_notifications`), as a Kubernetes controller reconciles.
 2. An incident is an event about a subject: a partition, a task, a reader, a round that waits. A quarantine that begins
    again after a release is the same incident with another `occurrence`.
 3. A task ends an incident only if it could have found the condition (`Observation.is_known`). A task that could not
-   read the table ends nothing.
-4. A task of a run that began before the incident was last seen does not end it: tasks of old runs may be cleared later.
-5. Such a run does not open an incident either, once a later run has evaluated everything.
+   read the table ends no incident.
+4. A task of a run that began before the incident was last seen does not end it, because tasks of old runs may be
+   cleared later.
+5. After a later run has evaluated everything, such a run does not open an incident either.
 
 A channel is notified once of an incident, once of each new cause, and once of its end. Each cell
-of the table gives the message to send and the channel's last message after it:
+of the table has the message to send, and then the channel's last message:
 
 | last message | it begins or lasts | it begins again | its cause changes | it is over | no answer, or the task dies |
 |---|---|---|---|---|---|
@@ -24,14 +25,14 @@ of the table gives the message to send and the channel's last message after it:
    changes*: the incident is the same, and the message has the new reason.
 7. *It is over*: the check passed, or a person released the partition and no check has failed since. The incident is
    deleted once every channel with a last message has been notified of the end.
-8. *Unsure* is stored before a message is sent, and replaced when the channel answers. It stays if the channel does not
-   answer, if the task dies in between, or if two tasks send to the channel at once.
+8. *Unsure* is stored before a message is sent, and replaced when the channel answers. *Unsure* stays if the channel
+   does not answer, if the task dies in between, or if two tasks send to the channel at once.
 9. The next task that sends notifies an unsure channel again. So a message may arrive twice (three times after a
-   crash), but the last one is always true.
-10. A message covers all incidents of one event (`Notification`). It is open as long as one of them is. Pagers resolve
-    by topic and event, or by topic, event and partition.
-11. A failed check and the quarantine that follows are reported once. A channel that listens to both events gets the
-    check. A quarantine after a person's answer has no failed check.
+   crash), but the last message is always true.
+10. A message covers all incidents of one event (`Notification`). It is open as long as one of them is open. Pagers
+   resolve by topic and event, or by topic, event and partition.
+11. A failed check and the following quarantine are reported once. A channel that listens to both events gets the check.
+   A quarantine after a person's answer has no failed check.
 """
 
 from __future__ import annotations
@@ -50,12 +51,12 @@ Key = tuple[Event, str]
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """Something that is wrong now. `event` and `subject` identify the incident.
+    """A present problem. `event` and `subject` identify the incident.
 
-    `partition` is None if a task is meant. `mark` is the offset that a reader must have passed (HOLD_CAP only).
+    `partition` is None for a task. `mark` is the offset that a reader must have passed (HOLD_CAP only).
     `occurrence` changes if the incident begins again without having been over. `seen_ms` is the wall clock (Unix ms) at
     which the condition was seen, 0 if the present task sees it now. `run_id` is the run of the task that saw it.
-    `cause` (cause_of) changes if the same incident has another reason; it is empty if the task does not know it.
+    `cause` (cause_of) changes if the same incident has another reason. It is empty if unknown.
     """
 
     event: Event
@@ -75,13 +76,13 @@ class Condition:
 
 
 def cause_of(reason: str) -> str:
-    """Return a digest of the reason without its words that have a digit: offsets, counts and times change from run to
+    """Return a digest of the reason, without words with a digit, because offsets, counts and times change from run to
     run."""
     return digest_of(word for word in reason.split() if not any(map(str.isdigit, word)))
 
 
 class IncidentState(StrEnum):
-    """What a channel was last notified of. UNSURE if that is not known."""
+    """The last notification of a channel, as a state. UNSURE if unknown."""
 
     OPEN = "open"
     OVER = "over"
@@ -92,8 +93,8 @@ class IncidentState(StrEnum):
 class LastMessage:
     """The last notification that a channel got.
 
-    UNSURE only: `by` is the task that is sending to the channel now. `beside` is true if that task began while another
-    one was sending, whose message may arrive later.
+    Only for UNSURE: `by` is the task that is sending to the channel now. `beside` is true if that task began while
+    another task was sending, whose message may arrive later.
     """
 
     said: IncidentState
@@ -107,7 +108,7 @@ class LastMessage:
 class Incident:
     """A condition with its times (Unix ms, wall clock), and the last message of each channel that has one.
 
-    `outcome` is how it ended, if that is known: `approved by Anna`.
+    `outcome`: its end if known, such as `approved by Anna`.
     """
 
     condition: Condition
@@ -133,9 +134,9 @@ class Book:
 class Observation:
     """The findings of a task of a run.
 
-    `is_known` returns whether the task could have found that a condition is over. `now_ms` is the wall clock,
-    `began_ms` the time by it at which the run began. `whole` is true at the end of a run, when all
-    was evaluated. `outcome` is how the incidents that it ends have ended.
+    `is_known`: returns whether the task could have found the end of a condition. `now_ms` is the wall clock, `began_ms`
+    the beginning of the run by this clock. `whole` is true at the end of a run, when all was evaluated. `outcome`: the
+    outcome of the incidents that this task ends.
     """
 
     conditions: tuple[Condition, ...]
@@ -148,7 +149,7 @@ class Observation:
 
 
 def observed(book: Book, look: Observation) -> Book:
-    """Return the book after a task's look. Incidents that the task could not check stay as they are."""
+    """Return the book with a task's findings. Incidents that the task could not check do not change."""
     not_before_ms = max(look.began_ms, book.looked_ms)
     after = dict(book.incidents)
     for as_seen in look.conditions:
@@ -202,7 +203,7 @@ class Listener:
 
 @dataclass(frozen=True, slots=True)
 class Notification:
-    """One message about all incidents of an event: those that began (also again), ended, and last."""
+    """One message about all incidents of an event: incidents that began (or began again), ended, or last."""
 
     event: Event
     begun: tuple[Incident, ...]
@@ -233,7 +234,7 @@ def due_notifications(book: Book, listener: Listener) -> list[Notification]:
 
 
 def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | None:
-    """Return which message a channel needs about an incident, by the table of the module's docstring, or None."""
+    """Return the message that a channel needs about an incident, by the table of the module's docstring, or None."""
     message = incident.last_messages.get(listener.name)
     if not incident.is_open:
         return IncidentState.OVER if message and message.said is not IncidentState.OVER else None
@@ -245,7 +246,7 @@ def _due(book: Book, incident: Incident, listener: Listener) -> IncidentState | 
 
 
 def _message(incident: Incident) -> LastMessage:
-    """Return the last message of a channel that has just got the message about the incident as it is."""
+    """Return the last message of a channel that has just been notified of the present incident."""
     said = IncidentState.OPEN if incident.is_open else IncidentState.OVER
     return LastMessage(said, incident.condition.occurrence, cause=incident.condition.cause)
 
@@ -273,7 +274,7 @@ def before_sending(book: Book, listener: Listener, notification: Notification, b
 def without_answer(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
     """Return the book to store if the channel gave no answer, so that this task no longer counts as sending.
 
-    Not storing it is safe too: the next sender then assumes that this task is still sending.
+    Without storing, the next sender assumes that this task is still sending, which is also safe.
     """
     last_messages = {i.condition.key: _unsure(book, i, listener, by) for i in notification.incidents}
     return _with_last_messages(book, listener, notification, last_messages)
@@ -282,7 +283,7 @@ def without_answer(book: Book, listener: Listener, notification: Notification, b
 def after_sending(book: Book, listener: Listener, notification: Notification, by: str) -> Book:
     """Return the book to store when the channel has the message.
 
-    If another task has sent to it about the same event meanwhile, it is unknown which message came last.
+    If another task has sent a message about the same event meanwhile, the order of the two messages is unknown.
     """
     last_messages = {}
     for incident in notification.incidents:
@@ -369,7 +370,7 @@ def book_as_json(book: Book) -> str:
 
 
 def parse_book(text: str) -> Book:
-    """Parse what book_as_json wrote. Raises TableError for any other text: a person may have edited it."""
+    """Parse a text of book_as_json. Raises TableError for any other text, because a person may have edited it."""
     version = _VERSION_JSON.value(text, "the book").version
     if version != BOOK_VERSION:
         raise TableError(f"the book is of version {version}, not {BOOK_VERSION}")

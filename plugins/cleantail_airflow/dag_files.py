@@ -47,8 +47,8 @@ from cleantail_airflow.topic_dag import code_span, topic_dag
 def topic_dags(config: str | os.PathLike[str]) -> dict[str, DAG]:
     """Return the DAGs of the configuration: one for each topic, or for each group of topics.
 
-    The keys collide with no variable of a DAG file. Only YAML is read, and nothing is written. A task gets only its own
-    DAG. Raises ConfigError if `config` is not a directory.
+    The keys collide with no variable of a DAG file. The function only reads YAML. A task gets only its own DAG. Raises
+    ConfigError if `config` is not a directory.
     """
     return {f"dag of {dag.dag_id}": dag for dag in _dags(Path(config).absolute(), get_parsing_context().dag_id)}
 
@@ -58,7 +58,7 @@ def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
     groups = {g.group: g for _, g in usable_groups(config_dir) if isinstance(g, TopicGroup)}
     wanted = topic_of(only, dag_prefix(config_dir)) if only and groups else None
     if wanted in groups:
-        # only the docs of a group's DAG name its topics: a task does not read the YAML of a thousand topics
+        # only the docs of a group's DAG name its topics, so a task does not read the YAML of a thousand topics
         yield group_dag(groups[wanted], (), load_platform(config_dir))
         return
     topics = [topic for _, topic in usable_topics(config_dir) if isinstance(topic, Topic)]
@@ -75,7 +75,7 @@ def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
 
 
 def refuse_broken_topics(config: str | os.PathLike[str]) -> None:
-    """Raise CleantailError with file, line and key of each error in the configuration. Does nothing if there are none.
+    """Raise CleantailError with file, line and key of each error in the configuration, if any.
 
     Airflow shows import errors to users who may not read these DAGs, so the message contains no values.
     `cleantail check-config` and the topic's page show them.
@@ -86,7 +86,7 @@ def refuse_broken_topics(config: str | os.PathLike[str]) -> None:
 
 
 def _broken(config_dir: Path) -> list[str]:
-    """Return file, line and key of each error, without values. A broken defaults.yaml is listed once, not per topic."""
+    """Return file, line and key of each error, without values. A broken defaults.yaml is listed once, not by topic."""
     scanned = (*usable_topics(config_dir), *usable_groups(config_dir))
     errors = [error for _, error in scanned if isinstance(error, ConfigError)]
     return list(dict.fromkeys(line for error in errors for line in error.locations))
@@ -95,8 +95,8 @@ def _broken(config_dir: Path) -> list[str]:
 def doctor_dag(config: str | os.PathLike[str]) -> DAG:
     """Return the DAG that examines the installation on a worker, as `cleantail doctor` does. It has no schedule.
 
-    The DAG list shows the number of broken files in its name, and its docs have them. Raises ConfigError if `config` is
-    not a directory.
+    Its name in the DAG list has the number of broken files, and its docs list their errors. Raises ConfigError if
+    `config` is not a directory.
     """
     folder = Path(config).absolute()
     broken = [] if get_parsing_context().dag_id else _broken(folder)  # a task needs only the task
@@ -121,7 +121,7 @@ def doctor_dag(config: str | os.PathLike[str]) -> DAG:
 
 
 def erasure_dag(config: str | os.PathLike[str], schedule: str | None = None) -> DAG:
-    """Return the DAG that continues open requests to erase keys, when it is triggered or by the schedule.
+    """Return the DAG that continues open requests to erase keys. It runs by the schedule, or when triggered.
 
     Raises ConfigError if `config` is not a directory.
     """

@@ -4,12 +4,12 @@
         touched = keys.number(batches_of_the_dirty_part)
         for rows in keys.numbered(schema, batches_of_all_records): ...
 
-Keys are compared byte by byte, never by a hash alone (semantics.md 3.11). Numbering a few in memory takes less time
-than opening a database.
+Keys are compared byte by byte, never only by a hash (semantics.md 3.11). A few keys are numbered in memory, which takes
+less time than opening a database.
 
-The database of a task is DuckDB in a folder of its own. It opens no other files, and spills to disk if keys do not fit
-into its memory. It is closed with the task, because DuckDB returns memory to the system only then. The folder exists
-while the task runs, and other users cannot read it.
+The database of a task is DuckDB in a separate folder. It opens no other files, and spills to disk if keys do not fit
+into its memory. The task closes the database at its end, because DuckDB returns memory to the system only then. The
+folder exists while the task runs, and other users cannot read it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Rows = Mapping[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True, slots=True)
 class TouchedKeys:
-    """The number of numbered keys, and the lowest and highest of them, or None."""
+    """The number of touched keys, and the lowest and highest key, or None."""
 
     count: int
     low: bytes | None
@@ -50,7 +50,7 @@ class KeyNumbers(Protocol):
     """The numbers of touched keys, from 0 to their count (exclusive)."""
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
-        """Yield the records whose key is touched: their columns without the key, and `number`, that of their key.
+        """Yield the records whose key is touched: their columns without the key, and `number`, the number of their key.
 
         All batches are read, even if no key is touched, because reading counts the records. `schema`: of the batches,
         with `key`.
@@ -118,8 +118,8 @@ class KeysInMemory:
 
 
 CLOSED = ("autoinstall_known_extensions", "autoload_known_extensions", "enable_external_access")
-"""Set to false, in this order: the last one locks the others. Then the database opens no address, and no file outside
-its own folder."""
+"""Settings to set to false, in this order, because the last one locks the others. Then the database opens no address,
+and no file outside its own folder."""
 
 
 @contextmanager
@@ -133,7 +133,7 @@ def task_database(threads: int, memory_bytes: int) -> Iterator[Any]:
         with duckdb.connect(config=settings | {"temp_directory": str(folder)}) as connection:
             for name in CLOSED:
                 connection.execute(f"SET {name} = false")
-            # DuckDB would have to guess the length of a stream; the map is always the small side
+            # DuckDB cannot estimate the length of a stream; the map is always the small side
             connection.execute("SET disabled_optimizers = 'join_order,build_side_probe_side'")
             connection.execute("SET preserve_insertion_order = false")
             yield connection
@@ -166,8 +166,8 @@ class _Batches:
 def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[None]:
     """Make the batches a table that can be read once. An error of the batches is raised without DuckDB's wrapper.
 
-    The rest of them is read at the end, because reading counts the records. The database itself stops early if it has
-    its result, such as that of a join with an empty table.
+    The remaining batches are read at the end, because reading counts the records. The database itself stops early if it
+    has its result, for example of a join with an empty table.
     """
     import duckdb
 
@@ -186,7 +186,7 @@ def reading(database: Any, name: str, schema: pa.Schema, batches: Iterable[pa.Re
 
 
 class KeysInDatabase:
-    """The keys in the database's table `touched`. `column`: the one with a key's number."""
+    """The keys in the database's table `touched`. `column`: the column with a key's number."""
 
     def __init__(self, database: Any, column: Literal["rowid", "number"] = "rowid") -> None:
         self._database, self._column = database, column
@@ -242,7 +242,7 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
 HELD_BYTES = 32 << 20
 """Maximum size of a small task's keys in memory. The sizes in its files' metadata are compressed."""
 TIMES_HELD = 8
-"""Part of a task's memory for keys: numbering takes up to six times their size (measured with keys that all differ)."""
+"""Divisor of a task's memory for keys. Numbering takes up to six times their size (measured with different keys)."""
 
 
 class TaskKeys:

@@ -1,6 +1,6 @@
-"""The records of a task's files as columns: log, offset, key, position, and what else the round needs.
+"""The records of a task's files as columns: log, offset, key, position, and other columns that the round needs.
 
-The second half of a round, and of its check, decides with these which records of touched keys win.
+The second half of a round, and of its check, uses them to decide which records of touched keys win.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ VERSION_COLUMN = {"timestamp": (TIMESTAMP,), "header": (HEADERS,), "order": (ORD
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """Some records of one file. `log`: the place of each record's log among the task's works. `key`: None if it was
-    not read. If a task has several logs, each key begins with its log, so that equal keys of two logs differ.
+    """Some records of one file. `log`: the place of each record's log among the task's works. `key`: None if not
+    read. If a task has several logs, each key begins with its log, so that equal keys of two logs differ.
     """
 
     log: Numbers
@@ -113,8 +113,8 @@ def require_place(arrays: Mapping[str, pa.Array], file: LogFile) -> None:
 
 
 def _tombstone_columns(file: LogFile, tombstones: bool) -> Sequence[str]:
-    """Return the columns that identify tombstones: none if the file has none by its metadata, and not the value if
-    each record is marked."""
+    """Return the columns that identify tombstones. Empty if the file has no tombstones by its metadata. Without the
+    value if each record has a mark."""
     if not tombstones or file.null_values == 0:
         return ()
     return (TOMBSTONE,) if file.marked else (VALUE,)
@@ -141,7 +141,7 @@ def _records(
 
 
 def _logs(task: LogTask, file: LogFile, partitions: pa.Array | None, records: int) -> Any:
-    """Return the place of each record's log among the works; -1 for a log of another task."""
+    """Return the place of each record's log among the works, -1 for a log of another task."""
     known: Longs = np.array([work.partition for work in task.works], np.int64)
     if partitions is None:
         [place] = np.flatnonzero(known == file.log)
@@ -157,7 +157,7 @@ def _numbers(array: pa.Array) -> Longs:
 
 
 def with_log(log: Numbers, key: pa.Array) -> pa.Array:
-    """Return the keys, each with four bytes of its log in front; null stays null."""
+    """Return the keys, each with four bytes of its log in front. Null stays null."""
     prefixes = _prefixes(log)
     return pc.binary_join_element_wise(prefixes, key, pa.scalar(b"", pa.binary()))
 
@@ -170,8 +170,9 @@ def _prefixes(log: Numbers) -> pa.Array:
 
 
 def _tombstones(file: LogFile, arrays: dict[str, pa.Array], records: int) -> Booleans:
-    """Return which records are tombstones: by the column that marks them, else by null values. Without a value in an
-    adopted table's mapping, or if the metadata exclude tombstones, no record is one."""
+    """Return, for each record, whether it is a tombstone: by the column that marks them, else by null values.
+
+    False if an adopted table maps no value, or if the metadata exclude tombstones."""
     if file.null_values == 0:
         return np.zeros(records, np.bool_)
     if TOMBSTONE in arrays:
@@ -184,7 +185,7 @@ def _tombstones(file: LogFile, arrays: dict[str, pa.Array], records: int) -> Boo
 
 
 COMPETES, LIVE, PAST, DIRTY = 1, 2, 4, 8
-"""Bits of a record's flags: it may win; the branch has it; it is below the log start; it lies in the dirty part."""
+"""Bits of a record's flags: it may win; the branch has it; it is below the log start; the dirty part has it."""
 FIELDS = [
     ("key", pa.binary()),
     ("offset", pa.int64()),
@@ -197,8 +198,7 @@ REMEMBERED = pa.schema([FIELDS[0], FIELDS[1], *VERSION_FIELDS])
 
 
 def schema_of(task: LogTask) -> pa.Schema:
-    """Return the columns of records that are compared with the touched keys: without versions if the strategy has
-    none."""
+    """Return the columns for the comparison with the touched keys, without versions if the strategy has none."""
     return pa.schema(FIELDS + (VERSION_FIELDS if versioned(task) else []))
 
 
@@ -216,10 +216,10 @@ def batch_of(task: LogTask, file_number: int, records: Records, flags: Numbers, 
 
 
 def flags_of(task: LogTask, past: Booleans) -> Numbers:
-    """Return which records compete for their key.
+    """Return the flags of the records, with COMPETES for records that may win their key.
 
-    By offset all do, because dirty records have the highest offsets. By timestamp or header, records below the log
-    start do not.
+    By offset all records compete, because dirty records have the highest offsets. By timestamp or header, records below
+    the log start do not compete.
     """
     return np.where(past & versioned(task), 0, COMPETES)
 
@@ -228,8 +228,8 @@ def flags_of(task: LogTask, past: Booleans) -> Numbers:
 class TouchedRecords:
     """The records of touched keys, one entry for each.
 
-    number   of the key, among the touched ones
-    place    in which log and file the record is: number of the log x files of the task + number of the file
+    number   number of the key
+    place    log and file of the record: number of the log x files of the task + number of the file
     pos      row in that file
     flags    COMPETES, LIVE, PAST and DIRTY, as bits
     """
@@ -269,7 +269,7 @@ def collected(parts: Sequence[Rows]) -> TouchedRecords:
 @dataclass(frozen=True, slots=True)
 class TouchedVerdict:
     """For each touched record: whether its key has a winner, whether the record has the winner's rank, and whether a
-    remembered deletion beats that rank. If it does, the key keeps no record."""
+    deletion in the ledger beats that rank. In the last case the key keeps no record."""
 
     known: Booleans
     best: Booleans
@@ -285,8 +285,8 @@ def verdict_of(
 ) -> TouchedVerdict:
     """Return which of the records win (cleantail.log.winners).
 
-    `count`: of keys. `remembered`: rank by key, if any. `best`: the best rank of each key, if it is already known. Then
-    every key is touched.
+    `count`: number of keys. `remembered`: rank in the ledger by key, if any. `best`: the best rank of each key, if
+    already known. Then every key is touched.
     """
     touched = np.ones(count, np.bool_)
     if best is None:
@@ -300,7 +300,7 @@ def verdict_of(
 
 
 def remembered_ranks(task: LogTask, io: FileIO, keys: KeyNumbers, count: int) -> Ranks | None:
-    """Return the highest remembered rank of each touched key; None if nothing is remembered of these logs."""
+    """Return the highest rank in the ledger of each touched key. None if the ledger has no entry of these logs."""
     if not task.remembered.files or not count:
         return None
     parts = list(keys.numbered(REMEMBERED, remembered_batches(task, io)))
@@ -315,7 +315,7 @@ def ranks_of_parts(parts: Sequence[Rows], count: int) -> Ranks:
 
 
 def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
-    """Yield the remembered ranks of the task's logs that are in force (key, offset, has, version)."""
+    """Yield the ranks in the ledger of the task's logs that are in force (key, offset, has, version)."""
     columns = (PARTITION, KEY, "strategy", "has_version", "version", OFFSET, "forget_at_ms")
     known = {work.partition: place for place, work in enumerate(task.works)}
     units = remembered_units(task.configs)

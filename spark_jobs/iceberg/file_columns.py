@@ -1,7 +1,7 @@
 """The layout of a topic table's columns in the files of an Iceberg table, and their arrays in a topic table's types.
 
-cleantail.lake.records.projection finds a file's columns, and fills those that it lacks. An adopted table may have a
-column inside a struct, and other types than a topic table. Readers of whole records use Spark SQL for the same
+cleantail.lake.records.projection finds a file's columns, and fills missing columns. An adopted table may have a column
+inside a struct, and other types than a topic table. Readers of whole records use Spark SQL for the same purpose
 (cleantail.log.adopted_table).
 
 A kind of data files is a short digest of everything that decides how records become columns of a topic table:
@@ -57,7 +57,7 @@ from spark_jobs.iceberg.jvm.file_facts import FileFacts
 from spark_jobs.iceberg.jvm.java_collections import each
 
 EXAMPLES = 3
-"""Maximum number of files that stand for a kind: those with the most records."""
+"""Maximum number of files that represent a kind: the files with the most records."""
 REMEMBERED = 64
 R = TypeVar("R")
 
@@ -129,7 +129,8 @@ _recent: list[tuple[Any, str]] = []
 
 
 def _kind_of(parquet: Any, partition: tuple[Any, ...], layout: Mapping[str, Any]) -> str:
-    """Return the digest. Recent schemas are compared first: writing one as text takes longer than opening a file."""
+    """Return the digest. Compares recent schemas first, because writing a schema as text takes longer than opening a
+    file."""
     parts = (parquet.metadata.created_by, partition, parquet.schema, parquet.schema_arrow, layout)
     for known, kind in _recent:
         if _is_same(parts, known):
@@ -204,7 +205,7 @@ def adopted_layout(table: Any, columns: Columns) -> Layout:
 
 
 def has_offsets(layout: Layout) -> bool:
-    """Return whether a column holds the offset. If not, row lineage gives it."""
+    """Return whether a column has the offset. Otherwise it is made from row lineage."""
     return ROW_ID not in layout
 
 

@@ -1,4 +1,4 @@
-"""The Great Expectations suites: the rules of a round on its measures, and the topic's own on its records."""
+"""The Great Expectations suites: the rules of a round on its measures, and the topic's own checks on its records."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def _arguments(kwargs: Mapping[str, Any]) -> str:
 def expectation_class(check: Check, platform: Platform) -> type[Any]:
     """Return the class of a check. Only a module that platform.expectations names is imported.
 
-    Raises UnusableCheckError if an own expectation cannot be used here.
+    Raises UnusableCheckError if an expectation of the platform cannot be used here.
     """
     gx, name = imported(), check.expectation
     if not is_own(name):
@@ -107,7 +107,7 @@ def expectation_class(check: Check, platform: Platform) -> type[Any]:
     module, _, own = name.rpartition(".")
     try:
         found = getattr(import_module(module), own)
-    except Exception as e:  # whatever that code raises; its message may have anything
+    except Exception as e:  # any error of that code, whose message may contain data
         raise UnusableCheckError(f"{name} cannot be imported in the Spark driver: {type(e).__name__}") from None
     if not (isinstance(found, type) and issubclass(found, gx.expectations.Expectation)):
         raise UnusableCheckError(f"{name} is not an expectation of Great Expectations")
@@ -118,8 +118,8 @@ def expectation_class(check: Check, platform: Platform) -> type[Any]:
 def rule_expectation() -> type[Any]:
     """Return a subclass of Great Expectations' own that caches its configuration.
 
-    A validation reads the configuration some fifty times. Building it each time takes half of the time of checking a
-    round.
+    A validation reads the configuration about fifty times. Without the cache, building it takes half of the time of a
+    round's check.
     """
     highest: type[Any] = imported().expectations.ExpectColumnMaxToBeBetween
     from great_expectations.compatibility import pydantic
@@ -158,7 +158,7 @@ class Auditor:
         self.project = Project(home, topic.topic, store)
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
-        """Evaluate the rules of a round. Finds out which log breaks a rule only if one does.
+        """Evaluate the rules of a round. Searches for the failed logs only if a rule is broken.
 
         `measures`: for each log, `partition`, `records_in` and the number of violations (0 or more) of each rule."""
         import pandas as pd
@@ -184,14 +184,14 @@ class Auditor:
     def rules(self) -> list[Any]:
         """Return the rules as expectations that the maximum of each measure is 0.
 
-        That is faster than to expect 0 of each value, but the result does not have the failed logs."""
+        This is faster than an expectation of 0 for each value, but the result does not have the failed logs."""
         return [self._rule(name, rule_expectation()) for name in self._rules]
 
     def _rules_of_each_log(self) -> list[Any]:
         return [self._rule(name, getattr(imported().expectations, EACH)) for name in self._rules]
 
     def take_over(self, validation: Any, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
-        """Keep a passed validation of many rounds as that of this round, and return its results."""
+        """Store a passed validation of many rounds as the validation of this round, and return its results."""
         logs = [m[PARTITION] for m in measures]
         of_round = as_of(validation, round_id, self._kind, logs, _records_in(measures))
         return [finding for result in self.project.keep(of_round) for finding in rule_results(result, logs)]
@@ -227,8 +227,8 @@ class Auditor:
     ) -> list[CheckResult]:
         """Return the results of one log with the offsets of some failed records.
 
-        If Great Expectations fails at the offsets, the results stay unchanged. `before`: number of validations before
-        those of the results."""
+        If Great Expectations cannot return the offsets, the results stay unchanged. `before`: number of validations
+        before the validations of the results."""
         if all(f.passed or f.error for f in results):
             return results
         checks, logs = self._topic.checks, [results[0].partition]
@@ -248,8 +248,8 @@ class Auditor:
         limit: TimeLimit,
         result_format: Format = COUNTED,
     ) -> list[CheckResult]:
-        """Evaluate the checks on the logs together. If one raises, evaluate each check alone: it must not stop the
-        others."""
+        """Evaluate the checks on the logs together. If one raises, evaluate each check alone, so that it does not stop
+        the others."""
         try:
             platform = self._topic.platform
             suite = [expectation_class(c, platform)(**c.kwargs, severity=c.severity) for c in checks]
@@ -282,7 +282,7 @@ class Auditor:
 
 
 def _records_in(measures: Sequence[Mapping[str, int]]) -> int | None:
-    """Return how many records the logs had before the round, None if that was not measured."""
+    """Return the number of records of the logs before the round, None if it was not measured."""
     return sum(m[RECORDS_IN] for m in measures) if all(RECORDS_IN in m for m in measures) else None
 
 

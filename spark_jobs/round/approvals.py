@@ -3,7 +3,7 @@
 1. A waiting round shows its reasons and a sample of the records that it would remove.
 2. Logs whose check failed keep a branch for inspection, and enter quarantine.
 3. A topic's own checks read the records that the round would publish. Great Expectations runs several queries over
-   them; `read_once` keeps few records in memory so that each query does not read the table again.
+   these records. If they are few, `read_once` keeps them in memory, so that not every query reads the table.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ BRANCH_LETTERS = {COMPACT: "u", EXPIRE: "x", RECONCILE: "r", ERASE: "e"}
 
 
 def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
-    """Return partition -> the names of its failed expectations, without logs that are only blocked by others."""
+    """Return partition -> the names of its failed expectations, without logs that only wait for others."""
     return {v.partition: [_named(failure) for failure in v.failures] for v in checked.verdicts if v.failed}
 
 
 def _named(failure: CheckResult) -> str:
-    """Return the expectation's name, followed by the observed text only if Cleantail wrote that text: others may
+    """Return the expectation's name. The observed text follows only if Cleantail wrote it, because other texts may
     contain record data."""
     ours = failure.error or failure.expectation == KEYLESS_RULE
     return f"{failure.expectation} ({failure.observed})" if ours else failure.expectation
@@ -53,7 +53,8 @@ def _named(failure: CheckResult) -> str:
 def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
     """Keep the branches of units with a failed log under new names for inspection. Returns partition -> that name.
 
-    Omits logs that are blocked for records without a key or for a difference between readers: they are unchanged."""
+    Omits logs that are blocked for records without a key or for a difference between readers, because they are
+    unchanged."""
     if not table.topic.config.cleantail_failed_branch_retention_ms:
         return {}
     kept: dict[int, str] = {}
@@ -72,7 +73,7 @@ def keep_failed(table: TopicTable, checked: CheckedRound) -> dict[int, str]:
 def drop_unnamed(table: TopicTable, branches: Iterable[str]) -> None:
     """Drop the branches that keep_failed created before a failed commit.
 
-    Keeps those that a quarantine names: another attempt of the same round may have committed first."""
+    Keeps branches that a quarantine names, because another attempt of the same round may have committed first."""
     states = states_of_properties(texts(table.load().properties()), table.name)
     table.drop_branches(set(branches) - {s.quarantine.branch for s in states.values() if s.quarantine})
 
@@ -85,7 +86,8 @@ def quarantined(
 ) -> dict[int, PartitionState]:
     """Return the quarantined states of the logs whose check failed. `kept`: result of keep_failed.
 
-    Omits a log that an earlier attempt of this round quarantined, with the same branch name: no failure counts twice.
+    Omits a log that an earlier attempt of this round quarantined, with the same branch name, so that no failure counts
+    twice.
     """
     red, after = failed_logs(checked), {}
     judged = {verdict.partition: verdict.judged_ms for verdict in checked.verdicts}
@@ -122,7 +124,8 @@ def as_text(records: DataFrame) -> DataFrame:
 def read_once(records: DataFrame) -> Iterator[DataFrame]:
     """Keep few records (spark_jobs.iceberg.snapshot_files) in an executor's memory for the queries of the block.
 
-    One task reads them at the first query. If memory is short, each query reads them again; they never go to disk."""
+    One task reads them at the first query. If memory is short, each query reads them again. They are never written to
+    disk."""
     kept = records.coalesce(1).persist(StorageLevel.MEMORY_ONLY)
     try:
         yield kept
@@ -176,7 +179,7 @@ def _sampled(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], 
 def _removed(base: DataFrame, branch: DataFrame) -> DataFrame:
     """Return the first records of each log that the branch lacks: (partition, offset, file, position)."""
     of_base = with_position(base, PARTITION, OFFSET)
-    # distinct: a file that is registered twice shows each record twice
+    # distinct, because a file that is registered twice shows each record twice
     removed = of_base.join(with_position(branch), [FILE, POS], "left_anti").distinct()
     rank = F.row_number().over(Window.partitionBy(PARTITION).orderBy(OFFSET, FILE, POS))
     return removed.withColumn("rank", rank).where(F.col("rank") <= SAMPLE_PER_LOG).drop("rank")
@@ -195,8 +198,8 @@ def _same_key() -> Column:
 def set_aside(table: TopicTable, checked: CheckedRound, rejection: Rejection | None, why: str = "") -> RoundResult:
     """Drop the branches of a round that is not published. A repeated call changes nothing.
 
-    Quarantines its failed logs, and after a rejection the others too. Nothing else of any log's state changes. `why`
-    is recorded if there is no rejection.
+    Quarantines its failed logs, and after a rejection the others too. The states of logs do not change otherwise.
+    `why`: the note to record without a rejection.
     """
     before, releases = states_and_releases(table, table.load())
     kept = keep_failed(table, checked)

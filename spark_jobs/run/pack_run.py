@@ -7,11 +7,11 @@
    have nothing due, and the pack continues with the rest.
 3. An error of one topic (its YAML, its table, its records, another writer) is that topic's outcome, and the other
    topics continue. If the application itself is lost, the pack fails as a whole.
-4. The outcome of each topic is stored as it changes (cleantail.rounds.pack_results), and added to that of an earlier
-   try. Topics that were in progress when the try ended are retried last, one at a time.
+4. The outcome of each topic is stored at each change (cleantail.rounds.pack_results), and added to the outcome of an
+   earlier try. Topics that were in progress when the try ended are retried last, one at a time.
 5. A topic whose rounds may wait for a person is skipped, so that no other topic waits with it.
-6. A topic's own check that does not end is cancelled, but keeps its cores (evaluation). Then the pack publishes what
-   needs no core and ends the application with an error. The next try continues with the rest.
+6. If a topic's own check does not end, it is cancelled, but keeps its cores (evaluation). Then the pack publishes the
+   rounds that need no core, and ends the application with an error. The next try continues with the other topics.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def run_pack(
             record_publications(TopicTable.of(spark, topic), request.now_ms)
     most, silent = min(parallelism(platform.spark), SIDE_BY_SIDE), SilentBrokers()
     shared = _for_several(platform) if len(request.topics) > 1 else platform
-    # the same threads until the end: each creates its own Great Expectations context, and a thread in the JVM
+    # the same threads until the end, because each creates its own Great Expectations context, and a thread in the JVM
     with ThreadPoolExecutor(most, thread_name_prefix="topic", initializer=make_active, initargs=(spark,)) as pool:
         batches = outcomes.batches(request.topics, BATCH)
         for number, names in enumerate(batches):

@@ -1,8 +1,8 @@
 """The current state of a topic through PyIceberg and Arrow, and the positions from which to continue reading.
 
 Combines clean tail and head, applies the topic's strategy, and leaves out tombstoned keys (semantics.md 2, hazard 3).
-Records without a key do not belong to a state. State and positions are from one snapshot: a reader that loads the state
-and then follows from the positions misses nothing and sees nothing twice.
+Records without a key do not belong to a state. State and positions are from one snapshot, so a reader that loads the
+state and then follows from the positions misses no record and sees none twice.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = None) -> dict[int, int]:
     """Return partition -> the first offset that a reader may see, if retention has moved it (semantics.md 1.2).
 
-    A late record below it is in a file, but not in the log. The properties hold the current state, so an older snapshot
-    has no such offsets.
+    A late record below this offset is in a file, but not in the log. The properties have the current state, so an older
+    snapshot has no such offsets.
     """
     if snapshot_id not in (None, table.metadata.current_snapshot_id):
         return {}
@@ -46,8 +46,9 @@ def log_starts(table: Table, configs: KafkaConfigs, snapshot_id: int | None = No
 def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
     """Return partition -> next offset of every log at a snapshot, by default the current one.
 
-    Current ends include records that were removed since, and the position in the source: a partition that is empty
-    there ends at 0. The ends of an older snapshot come from its files. Raises TableError for an unknown snapshot.
+    Current ends include removed records, and the position in the source. A partition that is empty at the source ends
+    at
+    0. The ends of an older snapshot come from its files. Raises TableError for an unknown snapshot.
     """
     ends = [(file.partition, file.upper_offset + 1) for file in live_files(table, snapshot_id)]
     if snapshot_id is None:
@@ -57,7 +58,7 @@ def log_ends(table: Table, snapshot_id: int | None = None) -> dict[int, int]:
         states = with_source_ends(states_of_properties(properties, name), position)
         ends += [(partition, state.log_end_offset or 0) for partition, state in states.items()]
         ends += [(partition, 0) for partition in (position.next_offsets if position else ())]
-    return dict(sorted(ends))  # the highest end of each log comes last, and stays
+    return dict(sorted(ends))  # the last, highest end of each log stays
 
 
 Rank = tuple[bool, int, int]
@@ -106,7 +107,7 @@ class Latest:
 def load_latest(topic: Topic, now_ms: int, snapshot_id: int | None = None) -> Latest:
     """Load the current state, or the state at a snapshot. Raises TableError if the table or snapshot does not exist.
 
-    `now_ms`: the clock of remembered deletions and of the bound on future timestamps.
+    `now_ms`: the clock for deletions in the ledger and for the bound on future timestamps.
     """
     catalog = open_catalog(topic.platform)
     table = load_table(catalog, topic)
@@ -127,7 +128,7 @@ def _arrivals(table: Table, snapshot_id: int | None) -> dict[str, int]:
 
 
 def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, bytes], Rank]:
-    """Return the versions whose tombstones an expiry has removed, in force at `now_ms`: (partition, key) -> rank."""
+    """Return the ranks of expired tombstones that are in force at `now_ms`: (partition, key) -> rank."""
     from pyiceberg.expressions import And, GreaterThan, In
 
     if not topic.config.cleantail_tombstone_lateness_ms:
@@ -148,10 +149,11 @@ def _remembered(catalog: Catalog, topic: Topic, now_ms: int) -> dict[tuple[int, 
 
 
 def winners(records: pa.Table, configs: KafkaConfigs, now_ms: int, remembered: Mapping[bytes, Rank]) -> pa.Table:
-    """Return the winner of each key, in offset order, except tombstones and records older than a remembered deletion.
+    """Return the winner of each key, in offset order, except tombstones and records that a deletion in the ledger
+    beats.
 
-    `records`: the topic table's columns, and ORDER if it decides. They are of one log, without null keys, in the order
-    in which they came. Of several copies of a record the first is shown, as a round keeps the first (semantics.md 3.5).
+    `records`: records of one log, without null keys, in the order of their arrival, with the topic table's columns, and
+    ORDER if it decides. Of several copies the first is shown, because a round keeps the first (semantics.md 3.5).
     """
     import numpy as np
     import pyarrow as pa

@@ -1,10 +1,10 @@
-"""Why a task failed: a crashed job, a failed check, and the note that the task leaves for alerts.
+"""The reason of a task's failure: a crashed job or a failed check. The task writes it as a note for alerts.
 
-The output of a crashed job may quote the data that Spark or Python processed. It stays in the task's log. Only the exit
-code and the names of errors go into Airflow's database and into alerts.
+The output of a crashed job may quote the data that Spark or Python processed. So the output stays in the task's log.
+Only the exit code and the names of errors are written into Airflow's database and alerts.
 
-A task's exception is lost when the run ends, so the task leaves a note as an XCom. The note has the positions of
-records and no values. Tasks pull it inside `execute`, so Airflow never renders it.
+A task's exception is lost when the run ends, so the task writes a note as an XCom. The note has the positions of
+records and no values. Tasks pull the note inside `execute`, so Airflow never renders it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ _ERROR_CLASS = re.compile(r"\[([A-Z][A-Z0-9_]{2,}(?:\.[A-Z0-9_]+)*)\] ")
 """Matches the error class that Spark writes before a message: `[DIVIDE_BY_ZERO] Division by zero`."""
 MAX_NAMES = 5
 MAX_NAME_CHARS = 80
-"""Longer names are left out: they may be data."""
+"""Maximum length of a name. Longer names are left out, because they may be data."""
 
 
 def cause_of_crash(message: str) -> str:
     """Shorten the message of Airflow's Spark hook to `Error code is: 1, OutOfMemoryError; the task's log has more`.
 
     The hook's message has the command line, the exit code, and the last lines of the output. A message without an exit
-    code is returned unchanged: nothing was started, so it has no output.
+    code is returned unchanged, because no process was started, and so it has no output.
     """
     code = _EXIT_CODE.search(message)
     if code is None:
@@ -51,16 +51,16 @@ def cause_of_crash(message: str) -> str:
 
 
 _SHOWN_CHARS = 300
-"""Maximum length of what a failure shows of the observed value, and of the rule."""
+"""Maximum length of the observed value, and of the rule, in a failure."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
     """An expectation that a partition did not meet.
 
-    `observed` is what was counted, `detail` the rule. `offsets` are those of failed records in the checked snapshot
-    `snapshot_id` (0: unknown). `examples` shows these records, and only in a message to a channel with `values: true`.
-    `judged_ms` is that of the verdict.
+    `observed`: the count. `detail`: the rule. `offsets`: offsets of failed records in the checked snapshot
+    `snapshot_id` (0: unknown). `examples`: these records, only for a message to a channel with `values: true`.
+    `judged_ms`: time of the verdict.
     """
 
     topic: str
@@ -99,7 +99,7 @@ def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int
     snapshot that was checked.
     """
     red = (verdict for verdict in verdicts if verdict.failed)
-    # every blocked log is reported, also if its verdict names no expectation
+    # every blocked log is reported, even if its verdict names no expectation
     results = (
         (verdict, result)
         for verdict in red
@@ -139,7 +139,7 @@ def _short(text: str) -> str:
 NOTE = "failure"
 """Key of the XCom of a failed try."""
 LOST = "the task was killed or lost: by a person, for lack of memory, or with its worker"
-"""Why a task failed that left no note. Every task that may fail by itself leaves one."""
+"""The reason of a failed task without a note. Every task that may fail by itself writes a note."""
 UNREADABLE = "its note cannot be parsed; the task's log has the reason"
 _REASON_CHARS = 2000
 

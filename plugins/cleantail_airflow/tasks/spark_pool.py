@@ -1,6 +1,6 @@
-"""The pool of Spark tasks, and the listener that keeps it.
+"""The pool of Spark tasks, and the listener that makes it.
 
-Tasks wait forever for a pool that does not exist. So a listener makes the pool whenever a component with the database
+Tasks wait forever for a missing pool. So a listener makes the pool whenever a component with access to the database
 starts. Its slots are `log.cleaner.threads` of defaults.yaml: the number of Spark applications at once.
 """
 

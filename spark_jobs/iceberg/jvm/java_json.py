@@ -1,7 +1,7 @@
 """Convert objects of the JVM to JSON and back, in one or two calls.
 
-One call for each key of a map, or for each field of a file, would be thousands. Iceberg has no public parser for a
-single data or delete file. Workaround: wrap the file in a dummy `FileScanTask`, for which Iceberg has a parser.
+One call for each key of a map, or for each field of a file, would mean thousands of calls. Iceberg has no public parser
+for a single data or delete file. Workaround: wrap the file in a dummy `FileScanTask`, for which Iceberg has a parser.
 """
 
 from __future__ import annotations

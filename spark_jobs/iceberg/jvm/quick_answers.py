@@ -1,8 +1,8 @@
 """Acknowledge each answer of the JVM at once.
 
-The JVM writes an answer in portions of 8 KiB. Its socket delays a small one until the previous portion is
-acknowledged (Nagle's algorithm). Linux acknowledges 40 ms later, because it expects to do so with the next command.
-Answers of that length are the properties of a table with fifty rounds, or the descriptions of about ten files.
+The JVM writes an answer in portions of 8 KiB. Its socket delays a small portion until the previous one is acknowledged
+(Nagle's algorithm). Linux acknowledges 40 ms later, because it waits for the next command to do so. Examples of such
+long answers are the properties of a table with fifty rounds, or the descriptions of about ten files.
 
 So before each read the socket gets the option TCP_QUICKACK, which lasts until the next command is sent. On a system
 without this option, connections stay as Py4J creates them.
@@ -18,8 +18,8 @@ QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 def acknowledge_at_once(client: Any) -> None:
-    """Make every connection of a gateway's client acknowledge at once: this thread's present one, and all later
-    ones."""
+    """Make the connections of a gateway's client acknowledge at once: this thread's present connection, and all later
+    connections."""
     if "_create_new_connection" in vars(client):
         return  # done by an earlier call
     create = client._create_new_connection

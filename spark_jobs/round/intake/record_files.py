@@ -41,16 +41,16 @@ from spark_jobs.round.intake.denylist import Denylist, Erased, SentKeys, merged,
 logger = logging.getLogger("cleantail.ingest")
 T = TypeVar("T")
 DICTIONARIES = [PARTITION, "timestamp_type", TOMBSTONE, "headers.list.element.key"]
-"""Columns with few values. A dictionary does not help for others."""
+"""Columns with few values, which get a dictionary. For other columns a dictionary does not help."""
 LEVEL, FAST_LEVEL = "write.parquet.compression-level", 1
-"""Property, and zstd's level if the table does not set it. A higher level costs more than the rest of an ingestion,
-without smaller files. Long-lived records are compressed again when their file is rewritten."""
+"""Property, and zstd's level if the table does not set it. A higher level costs more than the rest of an ingestion, and
+does not give smaller files. Long-lived records are compressed again when their file is rewritten."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileTarget:
-    """How new files of a table are written. It can be pickled. `location`: any path in the table's store; selects its
-    file IO. `keys`: erased ones, whose records are left out."""
+    """Settings for new files of a table, for tasks. `location`: any path in the table's store, which selects its file
+    IO. `keys`: erased keys, whose records are left out."""
 
     schema: pa.Schema
     settings: WriteSettings
@@ -58,7 +58,7 @@ class FileTarget:
     keys: SentKeys | None
 
     def kept(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, Erased]:
-        """Return the batch without records of erased keys, and how many those were."""
+        """Return the batch without records of erased keys, and the number of these records."""
         return (batch, {}) if self.keys is None else without_erased(batch, self.keys)
 
 
@@ -80,7 +80,7 @@ class WrittenLog:
 
 
 def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
-    """Return how files of a topic's own table are written.
+    """Return the settings for files of a topic's own table.
 
     Raises UnwritableError if the table needs a feature that only Iceberg's writer has."""
     iceberg = table.load()
@@ -104,7 +104,8 @@ def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
 
 
 def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
-    """Return log -> path prefix of its new files. Each call returns others: a table may choose folders by them."""
+    """Return log -> path prefix of its new files. Each call returns new prefixes, because a table may choose folders by
+    them."""
     iceberg = table.load()
     name, locations = f"ingested-{uuid.uuid4()}", iceberg.locationProvider()
     return {log: str(locations.newDataLocation(iceberg.spec(), _partition(table, iceberg, log), name)) for log in logs}
@@ -146,7 +147,7 @@ class LogWriter:
         return self._new.pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add records in the columns of ARROW_SCHEMA. Raises UnwritableError, also if they are not in offset order."""
+        """Add records in the columns of ARROW_SCHEMA. Raises UnwritableError, for example for records out of order."""
         if not batch.num_rows:
             return
         self._follow(batch.column(OFFSET).to_numpy())
@@ -195,7 +196,7 @@ def _refusals() -> Iterator[None]:
 def run_writers(
     table: TopicTable, work: Callable[[Mapping[str, str], T], Sequence[WrittenLog]], tasks: Sequence[T], what: str
 ) -> list[WrittenLog]:
-    """Run the tasks on Spark, one per core at a time. Returns the written files.
+    """Run the tasks on Spark, one for each core at a time. Returns the written files.
 
     After an error no further task starts, and all files are deleted."""
     if not tasks:
@@ -221,7 +222,7 @@ def _logs(future: Future[list[Sequence[WrittenLog]]]) -> Sequence[WrittenLog]:
 
 
 def delete_written(table: TopicTable, logs: Iterable[WrittenLog]) -> None:
-    """Delete uncommitted files. Only logs a failure: the file is an orphan, which a later reclaim removes."""
+    """Delete uncommitted files. Only logs a failure, because a later reclaim removes the file as an orphan."""
     io = table.load().io()
     for file in (file for log in logs for file in log.files):
         try:
