@@ -2,11 +2,11 @@
 
     python -m cleantail_cli.class_archive [--jars DIRECTORY] [--within SECONDS]
 
-Small topics go through ingestion and two runs in a temporary folder. One topic has a check of its own, another has
-versions. A full proof and a rollback follow. The JVM then writes its loaded classes to DIRECTORY/classes.jsa. A JVM of
-another Java, or with other jars, ignores the archive.
+Small topics go through ingestion and two runs in a temporary folder. One topic has a check of its own, one has
+versions. Then they are proven and rolled back. The JVM that did this writes its loaded classes to
+DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, ignores the archive.
 
-Everything works without an archive. So a process that hangs is killed with its JVM after `--within`.
+Everything works without an archive, so a process that hangs is killed with its JVM after `--within`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ TOPICS: dict[str, dict[str, Any]] = {
     "plain": {"checks": [NUMBERS]},
     "versions": {"config": {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 86_400_000}},
 }
-"""Each topic runs code that the other does not: a check of its own reads records, and versions are stored."""
+"""Each runs code that the other does not: a topic's own check reads records, and versions are remembered."""
 RECORDS, KEYS = 300, 40
 DUMP_WITHIN_S = 180
 WITHIN_S = 600

@@ -79,9 +79,9 @@ class KeptTexts:
 
     def _rest_s(self, error: Exception) -> float:
         """Return the seconds for which the file rests after an error. A damaged file is deleted, and made again at
-        once.
+            once.
 
-    After a long lock of another process the file rests, so that not every topic waits for the lock.
+        After a long lock of another process the file rests, so that not every topic waits for the lock.
         """
         logger.info("%s is not used: %s: %s", self._name, type(error).__name__, error)
         operational, message = isinstance(error, sqlite3.OperationalError), str(error)

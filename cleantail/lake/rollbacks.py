@@ -121,8 +121,7 @@ def _logs_without(
 
 
 def _read_ends(table: Table, plan: IngestionUndo) -> tuple[Mapping[int, int], Mapping[int, int]]:
-    """Return the positions in the source, now and without the ingestion. Empty if the topic was never read.
-    """
+    """Return the positions in the source, now and without the ingestion. Empty if the topic was never read."""
     name, read = ".".join(table.name()), plan.sources.read
     properties = properties_that_count(table)
     without = dict(properties)
