@@ -64,6 +64,16 @@ def test_no_topic_is_suspected_after_an_end_that_was_none_of_a_crash(tmp_path):
     assert PackOutcomes(tmp_path, PATH).batches(TOPICS, 9) == [TOPICS]
 
 
+def test_a_line_that_was_cut_is_passed_over(tmp_path):
+    PackOutcomes(tmp_path, PATH).ended(TopicOutcome("a"))
+    with (tmp_path / PATH).open("a") as file:
+        file.write('{"topic": "b", "ok": tr')
+    second = PackOutcomes(tmp_path, PATH)
+    second.begun(TopicOutcome("c"), INGEST)
+    second.ended(TopicOutcome("c"))
+    assert {topic: outcome.ok for topic, outcome in read_outcomes(tmp_path, PATH).items()} == {"a": True, "c": True}
+
+
 def test_a_topic_that_is_named_twice_is_done_once(tmp_path):
     assert PackOutcomes(tmp_path, "").batches(["a", "b", "a"], 9) == [["a", "b"]]
 
