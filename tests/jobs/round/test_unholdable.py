@@ -252,7 +252,7 @@ def test_a_line_that_is_no_record_is_refused_beside_some_that_cannot_be_held(wor
     assert not table_of(topic).exists() or workshop.read(topic) == []
 
 
-@pytest.mark.parametrize("policy", ["quarantine", "drop"])
+@pytest.mark.parametrize("policy", ["quarantine", pytest.param("drop", marks=pytest.mark.deep)])
 def test_lines_that_kcat_could_not_decode_are_left_out_by_the_policy_and_counted(workshop, spark, table_of, policy):
     topic = workshop.topic(f"unheld-undecoded-{policy}", {"cleantail.unholdable.policy": policy})
     lines = [
