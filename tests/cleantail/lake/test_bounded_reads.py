@@ -72,7 +72,7 @@ def test_metadata_of_a_table_beyond_the_limit_are_its_error_and_take_no_more_mem
     project, orders_table, peak, packed
 ):
     platform = limited(project, metadata=2 * MIB)
-    bomb(orders_table.catalog, orders_table.table, 100 * MIB, packed)
+    bomb(orders_table.catalog, orders_table.table, 40 * MIB, packed)
     tracemalloc.reset_peak()
     with pytest.raises(TableError, match=r"00009-bomb.* more than 2097152 bytes; the limit is metadata\.max\.bytes"):
         load_table(open_catalog(platform), orders_table.topic.on(platform))
@@ -84,7 +84,7 @@ def test_a_bomb_beside_a_table_costs_the_table_nothing(project, orders_table, pe
     catalog = open_catalog(platform)
     catalog.create_namespace("sinks")
     other = catalog.create_table("sinks.other", SCHEMA, partition_spec=SPEC, properties=PROPERTIES)
-    bomb(catalog, other, 100 * MIB)
+    bomb(catalog, other, 40 * MIB)
     tracemalloc.reset_peak()
     assert require_separate_folder(catalog, platform, orders_table.table) == ""
     assert peak() < 24
@@ -133,7 +133,7 @@ def test_a_block_of_a_manifest_beyond_the_limit_is_the_tables_error(project, ord
     platform = limited(project, manifest=MIB)
     snapshot = orders_table.table.current_snapshot()
     path = snapshot.manifest_list if which == "list" else snapshot.manifests(orders_table.table.io)[0].manifest_path
-    avro_bomb(local(path), codec, 64 * MIB)
+    avro_bomb(local(path), codec, 32 * MIB)
     from pyiceberg.manifest import _manifests
 
     getattr(_manifests, "cache_clear", lambda: None)()
@@ -189,7 +189,7 @@ def test_the_answer_of_a_rest_catalog_beyond_the_limit_is_the_tables_error(proje
             if self.path.startswith("/v1/config"):
                 self.answer(200, {"defaults": {}, "overrides": {}})
                 return
-            body = b"{" + b" " * 50 * MIB + b"}"
+            body = b"{" + b" " * 30 * MIB + b"}"
             body = gzip.compress(body, 1) if packed else body
             self.send_response(200)
             if packed:

@@ -113,17 +113,17 @@ def peak_of(work):
         tracemalloc.stop()
 
 
-POSITIONS_AT_0 = pa.array(np.zeros(20_000_000, np.int64))
+POSITIONS_AT_0 = pa.array(np.zeros(4_000_000, np.int64))
 
 
 def test_a_small_file_of_many_positions_is_refused_before_it_is_read(tmp_path, limited):
     path = bomb(tmp_path / "d.parquet", POSITIONS_AT_0, column_encoding={"pos": "DELTA_BINARY_PACKED"})
     assert os.path.getsize(path) < 200_000
-    limited(100 * MIB)
-    delete = [DeleteFile("a.parquet", path, POSITIONS, 20_000_000, 5)]
+    limited(20 * MIB)
+    delete = [DeleteFile("a.parquet", path, POSITIONS, 4_000_000, 5)]
 
     def read():
-        with pytest.raises(TableError, match=r"d.parquet has, or unpacks to, more than 104857600.*deletes\.max\.bytes"):
+        with pytest.raises(TableError, match=r"d.parquet has, or unpacks to, more than 20971520.*deletes\.max\.bytes"):
             lost_positions(PyArrowFileIO(), delete, 10)
 
     assert peak_of(read) < 8 * MIB
@@ -131,8 +131,8 @@ def test_a_small_file_of_many_positions_is_refused_before_it_is_read(tmp_path, l
 
 def test_positions_within_the_limit_take_the_memory_of_a_batch(tmp_path, limited):
     path = bomb(tmp_path / "d.parquet", POSITIONS_AT_0, column_encoding={"pos": "DELTA_BINARY_PACKED"})
-    limited(400 * MIB)
-    delete = [DeleteFile("a.parquet", path, POSITIONS, 20_000_000, 5)]
+    limited(80 * MIB)
+    delete = [DeleteFile("a.parquet", path, POSITIONS, 4_000_000, 5)]
     found = []
     assert peak_of(lambda: found.extend(lost_positions(PyArrowFileIO(), delete, 10))) < 16 * MIB
     assert found == [0]
