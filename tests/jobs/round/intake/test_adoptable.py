@@ -118,19 +118,7 @@ NO_VARIANT = (
     "CALL cleantail.system.expire_snapshots(table => '{1}', older_than => now(), retain_last => 1, "
     "clean_expired_metadata => true)",
 )
-OFFSETS = f"0 to {LONG_MAX - 1} are allowed"
-OTHER_OFFSET = {"seq": ("bigint", "abs(o % 10)")}
-REFUSED = {
-    "one negative offset": Refused(  # the other bounds: tests/cleantail/adopt/test_adoption.py
-        Table(offsets=(-1, 0, 1, 2, 3, 4), columns={"seq": ("bigint", "o + 1")}),
-        (
-            "offset: partition 0 has offsets from -1 to 4",
-            OFFSETS,
-            "--column offset=COLUMN",
-            "--column order=COLUMN",
-        ),
-        arguments=("--column", "offset=seq"),
-    ),
+REFUSED = {  # partitions and offsets that Kafka cannot have: tests/cleantail/adopt/test_adoption.py
     "names with a dot, names that differ by case, headers that a person has mapped to a map": Refused(
         Table(
             without=("partition", "offset", "key"),
