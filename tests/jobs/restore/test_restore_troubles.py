@@ -43,7 +43,7 @@ def quiet(request, monkeypatch):
 @pytest.fixture
 def large(workshop, table_of, spark):
     """An archive that takes seconds to restore."""
-    topic = workshop.topic("restored-killed")
+    topic = workshop.topic("restored-large-archive")
     table = table_of(topic)
     if not table.exists():
         table.ensure()
@@ -86,19 +86,22 @@ def restored(workshop, topic, kafka, target):
         assert "Try again when it has ended" in err
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(KILLS, marks=pytest.mark.deep)])
-def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large, kills):
-    """The driver alone, whose workers then end by themselves, or, as every second kill, all of them at once."""
-    target, rng = f"restored-killed-by-{kills}", random.Random(7)
+@pytest.mark.deep
+def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large):
+    """The driver alone, whose workers then end by themselves, or, as every second kill, all of them at once.
+
+    test_a_record_beyond_what_the_topic_takes_is_told_and_the_restore_goes_on_once_it_takes_it holds the rule for a
+    restore that ends in the middle, test_what_was_begun_goes_on_whatever_came_into_the_archive_since at its end."""
+    target, rng = "restored-killed", random.Random(7)
     kafka.create(target, PARTITIONS)
     spark = {"master": "local[2]", "conf": SMALL_RUN}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": spark}}))
     command = [sys.executable, "-m", "cleantail_cli", "restore", large, "--bootstrap-server", kafka.address]
     command += ["--to", target, "--json", "--config", str(workshop.config)]
     killed, brokers = 0, brokers_of(kafka)  # one client: it is asked often
-    for number in range(kills):
+    for number in range(KILLS):
         run = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True)
-        goal = sum(ends(brokers, target).values()) + rng.randrange(1, RECORDS // (kills + 1))
+        goal = sum(ends(brokers, target).values()) + rng.randrange(1, RECORDS // (KILLS + 1))
         while run.poll() is None and sum(ends(brokers, target).values()) < goal:
             time.sleep(0.05)
         if run.poll() is None:
@@ -106,7 +109,7 @@ def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka,
         with contextlib.suppress(ProcessLookupError):
             (os.killpg if number % 2 else os.kill)(run.pid, signal.SIGKILL)
         run.wait()
-    assert killed == kills
+    assert killed == KILLS
     done = json.loads(restored(workshop, large, kafka, target))
     assert done["resumed"] and done["found"] > 0 and done["found"] + done["written"] == done["verified"] == RECORDS
     assert kafka.consumed(target, PARTITIONS, committed=False) == archived(workshop, large)
