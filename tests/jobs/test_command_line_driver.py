@@ -1,4 +1,5 @@
-"""A driver that the command line starts in Airflow's container has none of Airflow's secrets either."""
+"""A driver that the command line starts in Airflow's container has none of Airflow's secrets either, and its folders are
+its own and go with it."""
 
 import json
 import os
@@ -12,7 +13,9 @@ from tests.cleantail.home.test_driver_environment import NEEDED, SECRETS
 DRIVER = """
 import json, os, sys
 from pathlib import Path
+os.umask(0o002)
 from cleantail.config.loading import load_platform
+from cleantail.home.process import end_process
 from spark_jobs.iceberg.session import start_session
 before = dict(os.environ)
 spark = start_session(load_platform(Path(sys.argv[1])), "environment")
@@ -20,13 +23,20 @@ seen = {
     "jvm": sorted(str(name) for name in spark._jvm.java.lang.System.getenv().keySet()),
     "worker": spark.sparkContext.parallelize([0], 1).map(lambda _: sorted(os.environ)).first(),
 }
-print(json.dumps({"seen": seen, "lost": sorted(before.keys() - os.environ.keys())}))
+spark.sparkContext.parallelize([(1, "a"), (2, "b")], 2).groupByKey().count()
+conf = spark.sparkContext.getConf()
+folders = [conf.get("spark.local.dir"), conf.get("spark.python.unix.domain.socket.dir")]
+modes = [oct(os.stat(folder).st_mode & 0o777) for folder in folders]
+lost = sorted(before.keys() - os.environ.keys())
+print(json.dumps({"seen": seen, "lost": lost, "folders": folders, "modes": modes}))
 spark.stop()
+end_process(0)
 """
 
 
 @pytest.mark.integration
-def test_the_jvm_and_the_workers_of_the_command_line_have_no_name_of_a_secret_of_airflow(tmp_path):
+def test_the_jvm_and_the_workers_of_the_command_line_have_no_name_of_a_secret_of_airflow_and_private_folders(tmp_path):
+    """In a shell whose umask lets the group write the driver's folders are its own all the same."""
     (tmp_path / "topics").mkdir()
     (tmp_path / "defaults.yaml").write_text("platform: {}\n")
     needed = {name: value for name, value in NEEDED.items() if name not in ("AWS_PROFILE", "HADOOP_CONF_DIR")}
@@ -42,3 +52,6 @@ def test_the_jvm_and_the_workers_of_the_command_line_have_no_name_of_a_secret_of
         assert not {*names} & secrets, where
         assert {*needed, "CLEANTAIL_HOME", "PATH"} <= {*names}, where
     assert result["lost"] == []  # the process itself goes on with what it had
+    assert result["modes"] == ["0o700", "0o700"]
+    assert not any(os.path.exists(folder) for folder in result["folders"])
+    assert done.stderr == ""

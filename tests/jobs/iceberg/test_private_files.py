@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
-import subprocess
-import sys
 import time
 import uuid
 from contextlib import suppress
@@ -89,28 +86,3 @@ def test_a_folder_that_the_platform_names_for_sparks_files_has_private_ones_in_i
 def test_hosts_of_a_cluster_are_not_told_a_folder_of_sockets_that_only_the_drivers_host_has(tmp_path):
     settings = {"spark.local.dir": str(tmp_path), "spark.master": "spark://host:7077"}
     assert [*quiet_jvm.private_folders(settings)] == ["spark.local.dir"]
-
-
-def test_the_folders_go_with_the_process_that_has_made_them(tmp_path, home):
-    """A whole process, in a shell whose umask lets the group write: its files are its own all the same."""
-    text = (
-        "import os, sys, json; os.umask(0o002)\n"
-        "from pathlib import Path\n"
-        "from cleantail.config.loading import load_platform\n"
-        "from cleantail.home.process import end_process\n"
-        "from spark_jobs.iceberg.session import start_session\n"
-        "spark = start_session(load_platform(Path(sys.argv[1])), 'x')\n"
-        "spark.sparkContext.parallelize([(1, 'a'), (2, 'b')], 2).groupByKey().count()\n"
-        "conf = spark.sparkContext.getConf()\n"
-        "folders = [conf.get('spark.local.dir'), conf.get('spark.python.unix.domain.socket.dir')]\n"
-        "modes = [oct(os.stat(f).st_mode & 0o777) for f in folders]\n"
-        "print(json.dumps([folders, modes])); spark.stop(); end_process(0)\n"
-    )
-    (tmp_path / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[1]"}}}))
-    ended = subprocess.run(
-        [sys.executable, "-c", text, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False
-    )
-    assert ended.returncode == 0, ended.stderr
-    folders, modes = json.loads(ended.stdout)
-    assert modes == ["0o700", "0o700"] and not any(os.path.exists(folder) for folder in folders)
-    assert ended.stderr == ""
