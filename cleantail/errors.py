@@ -204,7 +204,7 @@ class RestoreMismatchError(CleantailError):
 
 
 class CertificateError(CleantailError):
-    """A certificate of an erasure is not what was signed."""
+    """A certificate of an erasure was changed after its signature."""
 
     exit_code = 1
 

@@ -1,4 +1,4 @@
-"""The number of the format of what Cleantail stores, and the one check of it.
+"""The number of the format of Cleantail's stored data, and its only check.
 
 Tables, states of logs, certificates, `defaults.yaml`, packs and documents of the exchange carry it. A number that this
 version does not read is refused with the same words everywhere, before anything is changed.
@@ -15,7 +15,7 @@ from cleantail.errors import TableError, shown
 from cleantail.human import one_line
 
 FORMAT = 1
-"""The format that this version reads and writes. What may lack the number is of format 1."""
+"""The format that this version reads and writes. Data without a number have format 1, if they may lack it."""
 ALLOWED = (
     f"this version of Cleantail reads format {FORMAT}; nothing was changed. Install the version that wrote it, or a "
     "later one"
@@ -43,4 +43,4 @@ FormatNumber = Annotated[
     BeforeValidator(_known),
     WithJsonSchema({"const": FORMAT, "x-allowed": f"the number {FORMAT}: {ALLOWED}"}),
 ]
-"""A field with the number. Its error names the value, the number that is allowed, and what to do."""
+"""A field with the number. Its error names the value, the allowed number, and the remedy."""

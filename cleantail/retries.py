@@ -121,7 +121,8 @@ _UNSURE = Retries(_UnsureError, tries=12, pause_s=(0.02, 0.1))
 
 
 def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T]:
-    """Run an action again after each of the pauses, while it leaves something undone. Return what the last try left."""
+    """Run an action again after each of the pauses, while it leaves work undone. Return the undone work of the last
+    try."""
     from tenacity import Retrying, retry_if_result, stop_after_attempt, wait_chain, wait_fixed
 
     return Retrying(

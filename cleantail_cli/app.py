@@ -138,7 +138,7 @@ INSTEAD_OF_DRY_RUN = {
     "reclaim": _PLAN,
     "ingest": "It appends everything or nothing, and `cleantail rollback TOPIC --ingestion last` undoes it.",
 }
-"""Command without --dry-run -> what a user gives instead."""
+"""Command without --dry-run -> its replacement."""
 
 
 def refusal(error: click.UsageError) -> str:

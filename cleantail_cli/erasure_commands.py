@@ -1,4 +1,4 @@
-"""`erasures` and `certificate`: list requests to erase keys, lift their denylist, and verify what was certified."""
+"""`erasures` and `certificate`: list requests to erase keys, lift their denylist, and show and verify certificates."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ class Progress(Protocol):
         """Begin a step, and reset the count."""
 
     def about(self, text: str) -> None:
-        """Show what the whole work covers, such as `3 partitions, 1200 records`."""
+        """Show the extent of the whole work, such as `3 partitions, 1200 records`."""
 
     def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
         """Return the items, and count them while they are read. The total of a sequence is shown too."""
@@ -167,7 +167,7 @@ def spark_session(platform: Platform, name: str, progress: Progress, records: in
 
 @contextmanager
 def table_in_spark(topic: Topic, command: str, progress: Progress, step: str) -> Iterator[TopicTable]:
-    """Start a Spark session for the block, and return the topic's table in it. `step`: what the block does."""
+    """Start a Spark session for the block, and return the topic's table in it. `step`: text about the block."""
     from spark_jobs.iceberg.tables import TopicTable
 
     with spark_session(topic.platform, f"cleantail {command} {topic.topic}", progress) as spark:

@@ -115,7 +115,7 @@ def _tail(home: Path) -> str:
 
 
 def running(home: Path) -> dict[str, Any] | None:
-    """Return what `up` noted. None if that process has ended, even if another one has its number now."""
+    """Return the note of `up`. None if its process has ended, even if another process has the number now."""
     try:
         noted: dict[str, Any] = json.loads((home / STATE).read_text(encoding="utf-8"))
         process = psutil.Process(noted["pid"])
@@ -126,7 +126,8 @@ def running(home: Path) -> dict[str, Any] | None:
 
 
 def down(home: Path) -> None:
-    """Stop what `up` started, with all of its children. Spark applications have process groups of their own."""
+    """Stop the processes that `up` started, with all of their children. Spark applications have process groups of their
+    own."""
     noted = running(home)
     if noted is None:
         print("Airflow is not up")

@@ -1,4 +1,4 @@
-"""What Spark alone can do: rewrite the table by a window, or delete and merge by Iceberg's own statements.
+"""Spark without Cleantail: rewrite the table by a window, or delete and merge by Iceberg's own statements.
 
 It has Spark's default settings and twice Cleantail's memory. The three have no checks, no checkpoint and no horizons.
 All leave the same records.

@@ -1,4 +1,5 @@
-"""What a topic's file may name: names in the catalog, sources, and what the platform allows. Pure except for one check.
+"""The names that a topic's file may use: in the catalog, of sources, and allowed by the platform. Pure except for one
+check.
 
 Names in the catalog. Every name has at most one owner.
 
@@ -27,7 +28,7 @@ Sources. A source belongs to one topic at most.
 8. A consumer group is claimed by its name.
 9. The better claim has the source, and only the other file is wrong. Equal claims are both wrong. A file that is broken
    elsewhere still claims, and always the sources that have its topic's name.
-10. Several topics may read what `platform.shared_sources` lists.
+10. Several topics may read the sources in `platform.shared_sources`.
 
 The platform also limits which folders, Airflow connections, brokers and tables a topic may use (`platform_problems`).
 """
@@ -68,7 +69,7 @@ _AS_A_TABLE = re.compile("[A-Za-z0-9_]+")
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What one topic file claims.
+    """The claims of one topic file.
 
     `reads`: the table in the same catalog that it reads. `strength`: EXPLICIT, MADE or OWN. A file that is broken
     elsewhere still claims, so that no other topic takes its table meanwhile.
@@ -91,14 +92,14 @@ class Claim:
         return self.file.stem
 
     def names(self) -> Mapping[str, str]:
-        """Return name in the catalog -> what the topic uses it for."""
+        """Return name in the catalog -> its use by the topic."""
         if self.table is None:
             return {}
         return {self.table: "its table", **{self.table + suffix: text for suffix, text in _SIDE_NAMES.items()}}
 
 
 def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
-    """Return what is wrong with a topic's name, or None.
+    """Return the problem of a topic's name, or None.
 
     1. A file has the name of its topic.
     2. A file that is a link leads to a file of the same name.
@@ -399,7 +400,7 @@ def in_its_sources(file: Path, topic: Topic | ConfigError) -> Topic | ConfigErro
 
 
 def platform_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yield what a topic names that its platform does not allow, each with its key path in the topic's file."""
+    """Yield the problems of names that the platform does not allow, each with its key path in the topic's file."""
     platform, path = topic.platform, topic.source.path
     if path and (allowed := written_problem(path, platform.home, platform.sources)):
         yield _refused(("source", "path"), path, allowed)
@@ -419,7 +420,7 @@ def _refused(key_path: KeyPath, value: object, allowed: str) -> tuple[KeyPath, P
 
 
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
-    """Return what is allowed if an alert uses a connection that is not for alerts, else None.
+    """Return the allowed values if an alert uses a connection that is not for alerts, else None.
 
     With the credentials of another connection a topic's YAML could send anything to wherever they give access.
     """
@@ -428,7 +429,7 @@ def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
 
 
 def _unlisted(conn_id: str, key: str, names: Sequence[str]) -> str | None:
-    """Return what is allowed if a connection is not in a list of the platform, else None."""
+    """Return the allowed values if a connection is not in a list of the platform, else None."""
     if is_listed(conn_id, names):
         return None
     return _listed_text("a connection", key, names)
@@ -439,7 +440,7 @@ def _listed_text(what: str, key: str, names: Sequence[str]) -> str:
 
 
 def _kafka_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yield what source.kafka names that the platform does not allow.
+    """Yield the problems of names in source.kafka that the platform does not allow.
 
     Through another connection a topic's YAML could show what that login may read. With another address it could make
     Cleantail connect to any host.
@@ -460,7 +461,7 @@ def _kafka_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
 
 
 def _access_problems(topic: Topic, conn_id: str) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yield what the connection may not read (platform.kafka_access)."""
+    """Yield the problems of names that the connection may not read (platform.kafka_access)."""
     group = topic.source.kafka.group_id if topic.source.kafka else None
     for name, access in topic.platform.kafka_access.items():
         if not is_listed(conn_id, (name,)):
@@ -476,7 +477,7 @@ def _access_problems(topic: Topic, conn_id: str) -> Iterator[tuple[KeyPath, Prob
 
 
 def _table_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
-    """Yield what source.table names that the platform does not allow.
+    """Yield the problems of a source.table that the platform does not allow.
 
     It could show any table that the platform may read.
     """

@@ -39,7 +39,7 @@ def authentication(master: str) -> dict[str, str]:
 
 
 def network_problem(master: str, conf: Mapping[str, str], insecure: bool) -> str | None:
-    """Return what a master needs to be safe, or None. With `insecure` it needs nothing.
+    """Return the settings that a master needs to be safe, or None. With `insecure` it needs none.
 
     A local master is safe unless the settings switch authentication off.
     """
@@ -114,7 +114,7 @@ KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or a pref
 
 
 class KafkaAccess(Model):
-    """What topics may read through one connection."""
+    """The topics and groups that topics may use through one connection."""
 
     topics: Annotated[tuple[KafkaPattern, ...], Field(strict=False)] = Field(
         default=("*",), description="Topics in Kafka: names, or prefixes with * at the end."

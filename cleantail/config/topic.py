@@ -199,8 +199,8 @@ def default_table(namespace: str, topic: str) -> str:
 DOCTOR_DAG = "cleantail_doctor"
 """Id of the DAG that examines the installation, behind `platform.dag_prefix`. No topic or group has this name."""
 ERASURE_DAG = "cleantail_erasures"
-"""Id of the DAG of erasures. A topic cannot have this name, because the table of erasures would have the topic's table
-name."""
+"""Id of the DAG of erasures. The default table of a topic of this name would be the table of erasures, so the topic is
+refused."""
 OWN_DAG = "another name: Cleantail has a DAG of this one"
 
 

@@ -1,4 +1,4 @@
-"""Older versions of objects, delete markers and unfinished uploads of an S3 bucket: they keep what was deleted.
+"""Older versions of objects, delete markers and unfinished uploads of an S3 bucket, which keep deleted data.
 
 No client that Cleantail has lists them, so the two requests are signed here (AWS Signature Version 4). A store without
 versions answers with the objects themselves, each as its newest version.
@@ -32,7 +32,8 @@ ANSWERS = {"versions": "ListVersionsResult", "uploads": "ListMultipartUploadsRes
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersions:
-    """What a bucket keeps below a table's location in addition to current objects. `unseen`: why that is unknown."""
+    """Numbers of entries that a bucket keeps below a table's location next to current objects. `unseen`: why they are
+    unknown."""
 
     older: int = 0
     delete_markers: int = 0
@@ -41,7 +42,7 @@ class ObjectVersions:
 
     @property
     def problem(self) -> str:
-        """Return what may still have erased keys; empty if nothing does."""
+        """Return a text about entries that may still have erased keys. Empty without such entries."""
         if self.unseen or not (self.older or self.uploads):
             return self.unseen
         return (
@@ -51,7 +52,7 @@ class ObjectVersions:
 
 
 def object_versions(table: Table) -> ObjectVersions | None:
-    """List what the bucket keeps below the table's location. None for local files, which have no older versions."""
+    """Count the bucket's entries below the table's location. None for local files, which have no older versions."""
     location = urlsplit(table.location())
     if location.scheme in ("", "file"):
         return None

@@ -1,4 +1,4 @@
-"""What a run of one topic would do now, and why: metadata in, EvaluatedTopic out. Starts no Spark, changes nothing.
+"""Evaluate one topic: the work of a run now, with reasons, from metadata. Starts no Spark, changes nothing.
 
 A decision uses the real clock, or `now_ms`, which a user may set for a run:
 

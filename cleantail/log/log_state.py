@@ -66,7 +66,7 @@ def keyless_between(files: Iterable[DataFile], start_offset: int, end_offset: in
 
 
 def keyless_note(below: KeylessRecords, above: KeylessRecords, configs: KafkaConfigs) -> str:
-    """Return what will happen to the records without a key, and which config decides it (semantics.md 3.7).
+    """Return a text about the records without a key, and the config that decides over them (semantics.md 3.7).
 
     `below` are in the part that can be cleaned now, `above` in the rest of the dirty part. Empty if there are none, or
     if nothing is compacted.
@@ -357,7 +357,7 @@ def _first_uncleanable(
 def late_warnings(
     lowest: Mapping[int, int], states: Mapping[int, PartitionState], configs: KafkaConfigs
 ) -> tuple[str, ...]:
-    """Return an ingestion's warning for each log that gets records below what rounds have cleaned.
+    """Return an ingestion's warning for each log that gets records below its first dirty offset.
 
     Such records may be a replay or a backfill (semantics.md 3.5). They may also belong to a recreated topic whose old
     files are gone, so that ingestion has nothing to compare them with (cleantail.log.rules.Contradiction). `lowest`

@@ -1,4 +1,4 @@
-"""The rules that every round must keep, and what a check counts in each log to prove them. Pure.
+"""The rules that every round must keep, and the measures of a check that prove them in each log. Pure.
 
 1. Each measure of RULES is 0 in a log whose round is right. Any other number blocks that log alone. A round is judged
    by the rules that its kind can break.
@@ -69,7 +69,7 @@ WARNINGS = {
     "malformed_versions": "version headers have 8 bytes; others count as missing",
     "future_timestamps": "no timestamp is beyond message.timestamp.after.max.ms; others count as no version",
 }
-"""Measure -> what new records should comply with (semantics.md 2)."""
+"""Measure -> the rule for new records (semantics.md 2)."""
 
 
 def rule_text(measure: str) -> str:
@@ -123,7 +123,7 @@ class LogMeasure:
     gone_at_source_left: int = 0
     erased_left: int = 0
     imbalance: int = 0
-    # 4. what is wrong with records that came in
+    # 4. problems of new records
     malformed_versions: int = 0
     future_timestamps: int = 0
     first_contradiction: str = ""
@@ -173,12 +173,12 @@ class Contradiction:
 
     @property
     def text(self) -> str:
-        """Return the finding: the number of offsets, and what is wrong at the first."""
+        """Return the finding: the number of offsets, and the problem at the first."""
         number = "1 offset has" if self.offsets == 1 else f"{self.offsets} offsets have"
         return f"{number} two different records, the lowest is {self.first_offset}: {self.difference}"
 
     def as_json(self) -> dict[str, JsonValue]:
-        """Return what `cleantail check` writes. It contains nothing of a record."""
+        """Return the finding for `cleantail check`. It contains no key or value of a record."""
         return {PARTITION: self.partition, "offsets": self.offsets, "text": self.text}
 
 

@@ -1,4 +1,4 @@
-"""When a round waits for a user's approval, where question and answer are stored, and what a rejection does.
+"""Approval of rounds by users: the conditions, the stored question and answer, and the effect of a rejection.
 
 1. `publish: approve` makes every round of a topic wait. `cleantail.max.drop.ratio` makes a round wait that would remove
    more than that share of one of its logs. Compactions, expiries and reconciliations all wait: no later round can
@@ -55,7 +55,7 @@ class Rejection:
 
 
 def approved_note(by: str | None) -> str:
-    """Return what the evidence says of a published round: `approved by Anna`, or "" if it needed no approval."""
+    """Return the note of a published round in the evidence: `approved by Anna`, or "" if it needed no approval."""
     return f"approved by {by}" if by else ""
 
 
@@ -144,7 +144,7 @@ def question(checked: CheckedRound, task: Sequence[str], now_ms: int) -> Answer:
 
 
 def shown_of(checked: CheckedRound) -> str:
-    """Return a digest of what an answer applies to: the heads of the branches, and the logs that passed there."""
+    """Return a digest of the subject of an answer: the heads of the branches, and the logs that passed there."""
     return digest_of(map(str, [*checked.heads, "passed", *checked.green]))
 
 
@@ -167,13 +167,14 @@ def answered(
 
 
 def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str | Rejection | None:
-    """Return what the answer means for a checked round: the approver's name, a rejection, or None if it does not wait.
+    """Return the effect of the answer on a checked round: the approver's name, a rejection, or None if it does not
+    wait.
 
     Raises HeldError if it waits and has no valid approval.
     """
     ours = answer is not None and (answer.kind, answer.round) == (checked.kind, checked.round)
     same = answer is not None and ours and answer.shown == shown_of(checked)
-    # 1. a rejection of what was shown counts, even if the round did not have to wait
+    # 1. a rejection of the shown round counts, even if the round did not have to wait
     if answer is not None and same and answer.approved is False:
         return Rejection(answer.by, answer.at_ms or answer.asked_at_ms)
     # 2. a round that does not wait is published without an answer

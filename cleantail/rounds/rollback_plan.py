@@ -47,7 +47,7 @@ class UndoneRound:
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a rollback does. `appends`: the snapshots whose files are appended again, oldest first. `states`: those of
+    """The plan of a rollback. `appends`: the snapshots whose files are appended again, oldest first. `states`: those of
     the touched logs before the undone rounds, None if a log had none. `freed_bytes`: what the undone reclaims had
     freed, which files take again. `earlier`: published rounds that stay and could be undone too."""
 
@@ -61,7 +61,7 @@ class RollbackPlan:
     earlier: tuple[UndoneRound, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the command line prints."""
+        """Return the plan for the command line."""
         return {
             "to_snapshot_id": self.to_snapshot_id,
             "to_at_ms": self.to_at_ms,
@@ -85,7 +85,7 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
     rounds = [c for c in since if c.is_round]
     if not rounds:
         raise CleantailError(f"{table}: no round was published after snapshot {target.snapshot_id}: nothing to undo")
-    # 2. none of them may be what a rollback cannot undo
+    # 2. a rollback must be able to undo each of them
     for commit in since:
         if reason := _refusal(commit):
             raise TableError(f"{table}: {reason}")

@@ -151,7 +151,7 @@ def parse_line(
     """Return the record of a line, None if `keep` leaves it out.
 
     If the line has a `topic`, it must equal `topic`; None accepts any. Adds to `ignored` the names of fields that kcat
-    does not write, up to IGNORED_MAX. Raises ValueError with the field, its kind, and what is allowed.
+    does not write, up to IGNORED_MAX. Raises ValueError with the field, its kind, and the allowed values.
     """
     if problem := line_problem(line, limits):
         raise ValueError(problem)
@@ -233,7 +233,7 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
 
 
 def _undecoded_problem(fields: dict[str, Any]) -> str:
-    """Return what is wrong with a line in which a null stands for decoded data, "" if nothing is.
+    """Return the problem of a line in which a null replaces undecoded data, "" without a problem.
 
     Read as a record, such a line would delete its key, or lose it. kcat's error may quote the record and is not shown.
     """

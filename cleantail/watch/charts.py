@@ -1,4 +1,4 @@
-"""Charts of a topic as coordinates: its size over time, what rounds dropped, how long they took, and each log as a bar.
+"""Charts of a topic as coordinates: its size over time, dropped records and durations of rounds, and each log as a bar.
 
 Pure. The markup is in the page's templates. Ticks of an axis are round numbers of the displayed unit, few enough that
 their labels do not touch.

@@ -80,7 +80,7 @@ def lag_samples(topic: str, lag: SourceLag | SnapshotLag, now_ms: int) -> Iterat
 
 
 def saved_samples(topic: str, saved: Saved) -> list[Sample]:
-    """Return what compaction has saved, over the kept snapshots."""
+    """Return samples of the savings of compaction, over the kept snapshots."""
     return [
         Sample(m.HIDDEN_BYTES, (topic,), saved.hidden_bytes),
         Sample(m.RECLAIMED_KEPT, (topic,), saved.reclaimed_bytes),
@@ -88,7 +88,7 @@ def saved_samples(topic: str, saved: Saved) -> list[Sample]:
 
 
 def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
-    """Return what the last compaction cost, or nothing before the first."""
+    """Return samples of the last compaction's cost. Empty before the first."""
     if last is None:
         return []
     return [
@@ -106,7 +106,7 @@ def compaction_samples(topic: str, last: LastCompaction | None) -> list[Sample]:
 
 
 def stored_samples(stored: Mapping[str, StoredBytes]) -> Iterator[Sample]:
-    """Yield what each topic takes, and what the evidence takes. `stored`: topic -> its last measurement."""
+    """Yield samples of the bytes of each topic and of the evidence. `stored`: topic -> its last measurement."""
     for topic, of_topic in stored.items():
         for part in ("data", "metadata", "data_docs"):
             yield Sample(m.STORED, (topic, part), getattr(of_topic, part))

@@ -1,4 +1,4 @@
-"""The page of all topics: one row for each topic, which rows are shown, and in what order. Pure."""
+"""The page of all topics: one row for each topic, with filters and order. Pure."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class TopicRow:
 
     @property
     def also(self) -> list[str]:
-        """Return what else applies, in addition to the state, in a word each."""
+        """Return other facts in addition to the state, a word for each."""
         dag = self.dag or DagState()
         notes = {
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),

@@ -1,4 +1,4 @@
-"""State of a topic: the most urgent one that applies, with its reason; and what `cleantail status` shows."""
+"""State of a topic: the most urgent state that applies, with its reason, for the page and `cleantail status`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def state_of(
 ) -> tuple[State, str]:
     """Return the most urgent state of a topic, with its reason: that of the DAG, or of the log in that state."""
     dag = dag or DagState()
-    # 1. what stops every run
+    # 1. states that stop every run
     if dag.import_error:
         return State.NO_DAG, "Airflow cannot import the file of its DAG (Import Errors): no run starts"
     if approval_task:
@@ -114,16 +114,16 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
     # 2. there is no log
     if not logs:
         return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
-    # 3. what is not proven to be right
+    # 3. states without proof of a right table
     if forgotten := next((log.forgotten for log in logs if log.forgotten), None):
         return State.RECONCILE, forgotten.text
-    # 4. what a run would do
+    # 4. the work of a run
     if late:
         worst = max(late, key=lambda d: d.overdue_ms)
         return State.OVERDUE, _of(worst.partition, worst.reason)
     if work.any_due:
         return State.DUE, _due_text(work)
-    # 5. what waits, and why
+    # 5. waiting work, with the reason
     if not topic.config.compacts:
         return State.RETAINED, MEANING[State.RETAINED]
     if waiting := slowest(work.holds):

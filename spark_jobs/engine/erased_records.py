@@ -1,4 +1,4 @@
-"""Find the records of erased keys in one task, and count afterwards what an erasure has removed.
+"""Find the records of erased keys in one task, and later count the records that an erasure has removed.
 
 Records are compared with marks, not with keys (cleantail.erasure.erased_keys). So no task, and no argument of one, has
 the keys to erase. Every file of the logs is read: an erasure has no bounds of offsets.

@@ -221,7 +221,7 @@ def map_size(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
 
 
 def with_footers(table: TopicTable, files: Sequence[LogFile], layout: Layout, logs: set[int]) -> list[LogFile]:
-    """Return the files of the logs. If an adopted table's metadata have no bounds, add what the footers have.
+    """Return the files of the logs. If an adopted table's metadata have no bounds, add the bounds in the footers.
     Spark tasks read each footer once: a file never changes."""
     place = repr(sorted(layout.items()))
     silent = {_of_footer(f, place) for f in files if f.lower_offset is None or f.upper_offset is None}
@@ -281,7 +281,7 @@ def log_groups(
 
 
 def run_tasks(table: TopicTable, work: Callable[[Mapping[str, str], T], R], tasks: Sequence[T], what: str) -> list[R]:
-    """Run the tasks on Spark's executors, and return what each of them returns, in their order. `what` names the
+    """Run the tasks on Spark's executors, and return their results, in their order. `what` names the
     Spark job for people."""
     return run_stored(table, with_store(table, work), tasks, what) if tasks else []
 

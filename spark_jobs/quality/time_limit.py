@@ -56,7 +56,7 @@ logger = logging.getLogger("cleantail.checks")
 ENDED_WITHIN_S = 5.0
 """Time that slow tasks get to end."""
 GRACE_S = 120.0
-"""Time that a process without other running tasks gets to publish what needs no core."""
+"""Seconds in which a process without other running tasks may publish rounds that need no core."""
 LOOKS_EVERY_S = 10.0
 _given_up: set[str] = set()
 """Spark job groups of the cancelled checks of this process."""

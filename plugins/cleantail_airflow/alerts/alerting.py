@@ -123,7 +123,7 @@ def notify_missed_deadlines(
 
 @dataclass(frozen=True, slots=True)
 class EarlyLook:
-    """What a task checks in the middle of a run.
+    """The checks of a task in the middle of a run.
 
     `conditions` is called after the book was locked, and returns what is wrong. `is_over` returns whether this task
     has ended an incident, and `outcome` is how that incident ended.
@@ -138,13 +138,13 @@ class EarlyLook:
 def notify_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
     """Notify now, before the run ends. Returns the channels that were not reached.
 
-    An error here never fails the task: the run's last task sends what could not be sent now.
+    An error here never fails the task, because the run's last task sends the missing messages.
     """
     if not topic.alerts:
         return []
     try:
         with locked_book(topic.topic, topic.platform.home) as book_store:
-            # 1. find what is wrong, under the lock
+            # 1. find the problems, under the lock
             conditions, run_id = tuple(early.conditions()), context["ti"].run_id
             look = Observation(conditions, early.is_over, _wall_ms(), began_ms(context), run_id, outcome=early.outcome)
             # 2. write the incidents that this begins or ends
@@ -192,7 +192,7 @@ def read_logs(topic: Topic, now_ms: int) -> tuple[tuple[LogState, ...] | None, t
 
 
 def notify_channels(topic: Topic, book_store: BookStore, failures: Iterable[Failure], context: Context) -> list[str]:
-    """Send every channel of the topic what it has not received. Returns the channels that were not reached."""
+    """Send missing messages to every channel of the topic. Returns the channels that were not reached."""
     place, red = origin_of(topic, context), list(failures)
 
     def message(alert: Alert, notification: Notification) -> Message:

@@ -165,7 +165,7 @@ class AlertGroupOperator(BaseOperator):
         results = results_of_packs(context, len(plan.packs))
         outcomes = {outcome.topic: outcome for result in results if result for outcome in result.topics}
         skipped = _not_begun(plan, results, context)
-        # 2. Store what is first in the next run.
+        # 2. Store the topics that come first in the next run.
         waiting, before = {*plan.left_over, *skipped}, left_since(self.group)
         # a run for one partition does not evaluate the other logs of a topic
         still = waiting if plan.partition is None else {*waiting, *before}

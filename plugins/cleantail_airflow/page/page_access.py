@@ -1,4 +1,4 @@
-"""Who may see and change what on the pages, by Airflow's login and its permissions on DAGs.
+"""The rights of users on the pages, from Airflow's login and its permissions on DAGs.
 
 Access to a topic needs a permission on the topic's own id (`platform.dag_prefix` and its name), or on the DAG that runs
 it. That DAG may be its group's. So a viewer of one topic of a group does not see the others.

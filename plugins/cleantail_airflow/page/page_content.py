@@ -1,4 +1,4 @@
-"""Compute what the pages show from YAML and table metadata, as values for the templates. Needs no Airflow."""
+"""Compute the content of the pages from YAML and table metadata, as values for the templates. Needs no Airflow."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ from cleantail_airflow.page.records_and_docs import pages_of
 logger = logging.getLogger(__name__)
 
 ALL_WITHIN_S, MANY_WITHIN_S, MANY = 0.7, 0.2, 100
-"""Maximum wait of the page of all topics for metadata. The next load shows what was not read by then.
+"""Maximum wait of the page of all topics for metadata. The next load shows metadata that were not read in this time.
 
 The wait is shorter for many topics, because most of them could not be read in the longer time either.
 """
@@ -293,5 +293,5 @@ def _totals(cache: MetadataCache, within_s: float) -> Totals | None:
 
 
 def _saved_bytes(cache: MetadataCache, configured: Configured) -> dict[str, SavedBytes]:
-    """Return topic -> what it has saved. Empty until the evidence is read."""
+    """Return topic -> its saved bytes. Empty until the evidence is read."""
     return saved_bytes(_totals(cache, FREED_WITHIN_S), configured.topics)

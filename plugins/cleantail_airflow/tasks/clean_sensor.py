@@ -47,7 +47,8 @@ class CleanUpToSensor(BaseSensorOperator):
         self.offsets = offsets
 
     def poke(self, context: Context) -> PokeReturnValue:
-        """Return whether all partitions are clean. Raises AirflowFailException for what waiting does not change."""
+        """Return whether all partitions are clean. Raises AirflowFailException for errors that waiting does not
+        change."""
         try:
             wanted = parsed_offsets(self.offsets)
             topic = find_topic(self.topic, Path(self.config).absolute())

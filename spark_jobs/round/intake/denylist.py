@@ -168,7 +168,7 @@ class SideRows:
 
 
 class _Counts(AccumulatorParam[dict[tuple[str, int], Erased]]):
-    """Collects what each task left out. A repeated task replaces its own."""
+    """Collects the counts of records that each task left out. A repeated task replaces its own counts."""
 
     def zero(self, value: dict[tuple[str, int], Erased]) -> dict[tuple[str, int], Erased]:
         return {}
