@@ -455,8 +455,10 @@ def append_files(
     present: Collection[str] | None = None,
     now_ms: int = 0,
     denylist: str | None = None,
+    branch: str = "",
 ) -> None:
-    """Append data files to `main`, with the properties, in one commit.
+    """Append data files to `main`, with the properties, in one commit. It also drops the branch on which they were
+    staged, if there is one.
 
     The properties mark that the files were appended. If the table already has one of them, raises ConflictError, with
     nothing appended. Another driver that counts as dead may still run on another machine, where no lock of this machine
@@ -476,6 +478,7 @@ def append_files(
         aged, gone = ({}, ()) if present is None else aged_marks(there, present, now_ms, retention_ms)
         left = with_left_out(there, table.topic.table, left_out)
         _set(transaction, {**aged, **properties, **left, **marks}, gone)
+        _drop(iceberg, transaction, [branch])
 
     send(table, stage)
 
@@ -494,7 +497,8 @@ class Advance:
     snapshot.
 
     `base_snapshot_id`: a first read continues after the table's files at this snapshot. `name`: the table property
-    that has the position. `left_out`: records that the commit skips. `denylist`: as in append_files.
+    that has the position. `left_out`: records that the commit skips. `denylist`: as in append_files. `branches`: those
+    that it drops, because the files were staged there.
     """
 
     before: str | None
@@ -504,6 +508,7 @@ class Advance:
     name: str = PROPERTY_POSITION
     left_out: tuple[LeftOut, ...] = ()
     denylist: str | None = None
+    branches: tuple[str, ...] = ()
 
 
 def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance) -> None:
@@ -530,6 +535,7 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
         left_out = with_left_out(properties, table.topic.table, advance.left_out)
         marks = marked(transaction, table.topic.table, ingested=True)
         _set(transaction, {advance.name: advance.after, **left_out, **marks})
+        _drop(iceberg, transaction, advance.branches)
 
     send(table, stage)
 
@@ -891,13 +897,20 @@ def replace_files(
     base_snapshot_id: int,
     summary: Mapping[str, str],
     load: Load | None = None,
+    branch: str = "",
 ) -> dict[str, str]:
-    """Replace data files. Returns the summary of the snapshot. `load`: of a side table.
+    """Replace data files, and drop the branch on which the new ones were staged, if there is one. Returns the summary
+    of the snapshot. `load`: of a side table.
 
     Raises ConflictError if an old file has changed since the base.
     """
     replacement.require_own_deletes(table.jvm)
-    done = send(load or table, lambda _, transaction: replacement.stage(transaction, base_snapshot_id, summary))
+
+    def stage(iceberg: Any, transaction: Any) -> None:
+        replacement.stage(transaction, base_snapshot_id, summary)
+        _drop(iceberg, transaction, [branch])
+
+    done = send(load or table, stage)
     return texts(done.currentSnapshot().summary())
 
 

@@ -240,13 +240,11 @@ def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     old = [(task.file(), list(each(task.deletes()))) for task in tasks]
     replacement = Replacement(kept_number(batch[0]), old, staged.new)
     try:
-        made = replace_files(table, replacement, staged.snapshot_id, {OPERATION: RECLAIM})
+        made = replace_files(table, replacement, staged.snapshot_id, {OPERATION: RECLAIM}, branch=staged.branch or "")
     except ConflictError:
         drop_staged(table, staged)
         raise
     # After any other error `main` may have the new files, so they stay.
-    if staged.branch is not None:
-        table.drop_branches([staged.branch])
     removed, added = (int(made.get(name) or 0) for name in ("removed-files-size", "added-files-size"))
     return RewrittenFiles(len(staged.old), len(staged.new), max(removed - added, 0))
 

@@ -12,8 +12,8 @@ After an error, the run appends nothing. The error has file and line number if p
 - a file that changes during the read, because its digest would identify other records
 
 kcat writes the records of a partition in offset order. In this order, each task writes its own files, one for each log,
-without a shuffle or sort. If records of a log are out of order, or two tasks overlap, UnwritableError is raised, the
-files are deleted, and Spark sorts the records.
+without a shuffle. It sorts a block of lines by itself. If a block belongs before an earlier one of its log, or two
+tasks overlap, UnwritableError is raised, the files are deleted, and Spark sorts the records.
 """
 
 from __future__ import annotations
@@ -258,7 +258,7 @@ def _append(
             require_unchanged(states)
         progress("committing")
         summary = {OPERATION: INGEST, SOURCES: sources.packed()}
-        append_files(table, records.files, marks, summary, left_out, present, mark_ms, denylist.version)
+        append_files(table, records.files, marks, summary, left_out, present, mark_ms, denylist.version, branch)
     finally:
         table.drop_branches([branch])
     record_left_out(table)

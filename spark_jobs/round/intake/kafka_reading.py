@@ -378,7 +378,13 @@ class TopicRead:
                 summary = {OPERATION: INGEST, SOURCES: sources.packed()}
             progress("committing")
             advance = Advance(
-                at.text, position.as_json(), summary, at.snapshot_id, left_out=left_out, denylist=denylist.version
+                at.text,
+                position.as_json(),
+                summary,
+                at.snapshot_id,
+                left_out=left_out,
+                denylist=denylist.version,
+                branches=(branch,),
             )
             append_and_advance(self.table, records.files, advance)
         finally:

@@ -147,10 +147,15 @@ class LogWriter:
         return self._new.pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add records in the columns of ARROW_SCHEMA. Raises UnwritableError, for example for records out of order."""
+        """Add records in the columns of ARROW_SCHEMA, in any order. Raises UnwritableError, also if one belongs before
+        those of an earlier batch."""
         if not batch.num_rows:
             return
-        self._follow(batch.column(OFFSET).to_numpy())
+        offsets = batch.column(OFFSET).to_numpy()
+        if np.any(offsets[1:] < offsets[:-1]):
+            order = np.argsort(offsets, kind="stable")
+            batch, offsets = batch.take(pa.array(order)), offsets[order]
+        self._follow(offsets)
         columns = dict(zip(batch.schema.names, batch.columns, strict=True))
         columns[TOMBSTONE] = pc.is_null(columns[VALUE])
         arrays = [columns[field.name].cast(field.type) for field in self._schema]

@@ -260,6 +260,7 @@ class SourceTableRead:
                 PROPERTY_SNAPSHOT_POSITION,
                 fresh.left_out,
                 denylist.version,
+                (branch, branch + AGAIN),
             )
             append_and_advance(self.table, fresh.records.files, advance)
         finally:

@@ -66,19 +66,13 @@ class FromFiles(FromSegments):
             record(base + n, key and key.decode(), value and value.decode(), ts=MS)
             for n, (key, value) in enumerate(records)
         ]
-        return ("--file", self.workshop.file(f"{base}.jsonl", self.ordered(lines)))
-
-    def ordered(self, lines):
-        return lines
+        return ("--file", self.workshop.file(f"{base}.jsonl", lines))
 
 
-class FromUnorderedFiles(FromFiles):
-    """Spark sorts and writes the records."""
+class FromFilesBySpark(FromFiles):
+    """Spark writes the records, because tasks may write no log."""
 
-    kind = "unordered"
-
-    def ordered(self, lines):
-        return lines[::-1]
+    kind = "files-by-spark"
 
 
 class FromTable:
@@ -97,17 +91,19 @@ class FromTable:
         return ()
 
 
-SOURCES = [FromKafka, FromSegments, FromFiles, FromUnorderedFiles, FromTable]
+SOURCES = [FromKafka, FromSegments, FromFiles, FromFilesBySpark, FromTable]
 
 
 @pytest.fixture(
     params=[
         # Spark leaves records of a table out by the same function
-        pytest.param(s, id=s.kind, marks=pytest.mark.deep if s is FromUnorderedFiles else ())
+        pytest.param(s, id=s.kind, marks=pytest.mark.deep if s is FromFilesBySpark else ())
         for s in SOURCES
     ]
 )
-def source(request, workshop, kafka, sink):
+def source(request, workshop, kafka, sink, monkeypatch):
+    if request.param is FromFilesBySpark:
+        monkeypatch.setattr(ingest, "LOGS_MAX", 0)
     return request.param(workshop, kafka, sink)
 
 

@@ -14,6 +14,7 @@ from cleantail.log.partition_state import PROPERTY_INGESTED
 from cleantail_cli import ingest_command
 from spark_jobs import run_station
 from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.round.intake import ingest
 from spark_jobs.round.intake.ingest import ingest_files
 from tests.jobs.round.test_rounds import NOW, offsets, record
 
@@ -92,28 +93,33 @@ def test_a_record_that_kcat_could_not_decode_deletes_no_key(workshop):
     assert offsets(workshop.read(topic)) == [0]
 
 
-@pytest.mark.parametrize(
-    "in_order", [pytest.param(True, id="written by tasks"), pytest.param(False, id="sorted by Spark")]
-)
-def test_fields_that_kcat_does_not_write_are_named_once_a_file(workshop, in_order):
-    topic = workshop.topic(f"further-fields-{in_order}")
-    lines = [record(n, "a", "x", Key="MARKER", **{"lag\x07": n}) for n in range(3)]
-    odd = workshop.file("odd.jsonl", lines if in_order else lines[::-1])
+@pytest.mark.parametrize("by_spark", [False, True])
+def test_fields_that_kcat_does_not_write_are_named_once_a_file(workshop, monkeypatch, by_spark):
+    if by_spark:
+        monkeypatch.setattr(ingest, "LOGS_MAX", 0)  # tasks may write no log
+    topic = workshop.topic(f"further-fields-{by_spark}")
+    odd = workshop.file("odd.jsonl", [record(n, "a", "x", Key="MARKER", **{"lag\x07": n}) for n in range(3)])
     plain = workshop.file("plain.jsonl", [record(3, "a", "x", broker=1)])
     result = workshop.json("ingest", topic, "--file", odd, "--file", plain)
     assert result["records"] == 4
     assert result["warnings"] == [f'{odd}: fields that kcat does not write, ignored: "Key", "lag\\u0007"']
 
 
+<<<<<<< HEAD
 def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names(workshop, spark):
     """As a property that a person has set, or a default of the catalog. If the format of a side table is unknown, a run
     changes nothing."""
+=======
+def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names(workshop, spark, monkeypatch):
+    """As a property that a person has set, or a default of the catalog."""
+    monkeypatch.setattr(ingest, "LOGS_MAX", 0)  # tasks would write Parquet in any case
+>>>>>>> ea71346d (A late record of a small file costs four commits of its table, not six: tasks put a block in order, and the commit to main drops the staging branch)
     config = {"cleantail.keyless.policy": "quarantine", "cleantail.tombstone.lateness.ms": 60_000}
     topic, now = workshop.topic("formats", config), 1_800_000_000_000
     tables = [f"cleantail.cleantail.formats{suffix}" for suffix in ("", "_keyless", "_deleted_versions")]
     for n, first in enumerate((0, 10)):
         lines = [record(first + i, f"k{i}" if i else None, "v" if i % 2 else None) for i in range(4)]
-        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines if n else lines[::-1]))
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}+.jsonl", [record(first + 5, "k1", "w")]))
         workshop.ok("compact", topic, "--now", now + 5_000 * n, "--force")
         workshop.ok("compact", topic, "--now", now + 5_000 * n + 2_000, "--force")
