@@ -26,9 +26,9 @@ EVERY_KAFKA = 3
 
 FIRST = ("create table", "view", "properties", "ingest")
 """Kinds of requests of a topic's first ingestion."""
-CHANGES_OF_RECLAIM = ("reclaim", "stage", "set branch", "drop branch", "expire snapshots", "properties", "evidence")
+CHANGES_OF_RECLAIM = ("reclaim", "stage", "set branch", "expire snapshots", "properties", "evidence")
 POINTS: dict[str, Mapping[str, int]] = {
-    "ingest": {"load": 20, "ingest": 1, "stage": 1, "drop branch": 1},
+    "ingest": {"load": 20, "ingest": 1, "stage": 1},
     "compact": {"load": 20, "stage": 1, "evidence": 2, "publish": 1},
     "reclaim": {"load": 20, **dict.fromkeys(CHANGES_OF_RECLAIM, 1)},
     "rollback": {"load": 5, "rollback": 1, "evidence": 1},
