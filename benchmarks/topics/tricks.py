@@ -23,7 +23,7 @@ from benchmarks.harness.shape import NOW_MS, Shape
 from benchmarks.rounds.standalone import WORKER_MEMORY
 from benchmarks.topics.commands import cleantail, saved
 from benchmarks.topics.startup import SMALL
-from cleantail.lake.spark_settings import JVM_OPTIONS, LOGGING
+from cleantail.lake.spark_settings import JVM_OPTIONS, LOGGING, SMALL_RECORDS
 from demo.home import free_port
 from differential.broker import ROOT
 from differential.spark_cluster import spark_cluster
@@ -39,13 +39,14 @@ class LeftOut:
 
 
 ALL = "all of them"
+FEW = "without the settings for few records"
 WITHOUT: Mapping[str, LeftOut] = {
     ALL: LeftOut(),
     "without the archive of classes": LeftOut(
         {"spark.driver.defaultJavaOptions": f'-Dlog4j2.configurationFile="{LOGGING.as_uri()}"'}
     ),
     "without workers that are forked with their imports": LeftOut({"spark.python.daemon.module": "pyspark.daemon"}),
-    "without the settings for few records": LeftOut(
+    FEW: LeftOut(
         {
             "spark.sql.adaptive.enabled": "true",
             "spark.sql.codegen.wholeStage": "true",
@@ -56,10 +57,6 @@ WITHOUT: Mapping[str, LeftOut] = {
     ),
     "without answers of the JVM that are acknowledged at once": LeftOut(
         before="from spark_jobs.iceberg.jvm import quick_answers; quick_answers.QUICK_ACK = None"
-    ),
-    "without metadata that PyIceberg's transaction keeps": LeftOut(
-        before="from cleantail.lake import own_tables; from pyiceberg.table import Transaction; "
-        "own_tables._remembering = lambda: Transaction"
     ),
 }
 """Name of the omitted trick -> how to omit it."""
@@ -79,8 +76,8 @@ COLUMNS = (
     Column("to all of them", "ratio"),
 )
 NOTES = (
-    "`cleantail compact` from the process's start to its end; *without* has one trick replaced by what Spark, Py4J or "
-    "PyIceberg does. The embedded Airflow: from its start with an empty home until its scheduler and its DAG processor "
+    "`cleantail compact` from the process's start to its end; *without* has one trick replaced by what Spark or Py4J "
+    "does. The embedded Airflow: from its start with an empty home until its scheduler and its DAG processor "
     "are healthy.",
     "20 % of the records are updates. Standalone: workers of one core, as many as the local master has threads.",
 )
@@ -104,10 +101,11 @@ def _rows(lake: Lake, shape: Shape, repetitions: int) -> Iterator[tuple[Value, .
     with tempfile.TemporaryDirectory() as folder, spark_cluster(Path(folder), lake.cores, WORKER_MEMORY) as master:
         for name, each in {f"local[{lake.cores}]": lake, "standalone": replace(lake, cluster=master)}.items():
             in_fresh_process(_write_config, each)
-            seconds: dict[str, list[float]] = {left_out: [] for left_out in WITHOUT}
+            tricks = {k: v for k, v in WITHOUT.items() if k != FEW or shape.total <= SMALL_RECORDS}
+            seconds: dict[str, list[float]] = {left_out: [] for left_out in tricks}
             for number in range(repetitions + 1):
                 say(f"{name}, {shape.total:,} records, {number} of {repetitions}")
-                for left_out, how in WITHOUT.items():
+                for left_out, how in tricks.items():
                     again()
                     command = ("compact", shape.topic, "--now", str(NOW_MS), "--force")
                     config = _config_with(each, how.conf)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from functools import cache
 from typing import TYPE_CHECKING, TypeVar
 
 from cleantail.config.platform import Platform
@@ -22,8 +21,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.manifest import DataFile
     from pyiceberg.table import Table, Transaction
-    from pyiceberg.table.metadata import TableMetadata
-    from pyiceberg.table.update import TableUpdate
 
 T = TypeVar("T")
 
@@ -170,12 +167,13 @@ def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
 
     Replaces PyIceberg's own retry, which finds only the last attempt's commit, and deletes the files of a refused
     commit."""
+    from pyiceberg.table import Transaction
     from pyiceberg.table.update import AssertTableUUID
 
     sent: list[tuple[int, T]] = []
 
     def change() -> T:
-        transaction = _remembering()(table)
+        transaction = Transaction(table)
         result = stage(transaction)
         sent.extend((producer._snapshot_id, result) for producer in transaction._snapshot_producers)
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
@@ -188,25 +186,3 @@ def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
         return next((result for number, result in sent if table.metadata.snapshot_by_id(number)), None)
 
     return settled(change, taken)
-
-
-@cache
-def _remembering() -> type[Transaction]:
-    """Return a class of transactions that compute the table's metadata only after a change.
-
-    PyIceberg's own transaction copies the metadata at each access: about twenty times for an append, and once for each
-    expired snapshot."""
-    from pyiceberg.table import Transaction
-
-    class Remembering(Transaction):
-        _basis: tuple[TableMetadata, tuple[TableUpdate, ...]] | None = None
-        _known: TableMetadata
-
-        @property
-        def table_metadata(self) -> TableMetadata:
-            basis = self._table.metadata, self._updates
-            if self._basis is None or any(before is not now for before, now in zip(self._basis, basis, strict=True)):
-                self._known, self._basis = super().table_metadata, basis
-            return self._known
-
-    return Remembering

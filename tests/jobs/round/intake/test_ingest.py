@@ -105,15 +105,10 @@ def test_fields_that_kcat_does_not_write_are_named_once_a_file(workshop, monkeyp
     assert result["warnings"] == [f'{odd}: fields that kcat does not write, ignored: "Key", "lag\\u0007"']
 
 
-<<<<<<< HEAD
-def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names(workshop, spark):
+def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names(workshop, spark, monkeypatch):
     """As a property that a person has set, or a default of the catalog. If the format of a side table is unknown, a run
     changes nothing."""
-=======
-def test_ingestions_and_side_tables_are_parquet_whatever_format_a_property_names(workshop, spark, monkeypatch):
-    """As a property that a person has set, or a default of the catalog."""
     monkeypatch.setattr(ingest, "LOGS_MAX", 0)  # tasks would write Parquet in any case
->>>>>>> ea71346d (A late record of a small file costs four commits of its table, not six: tasks put a block in order, and the commit to main drops the staging branch)
     config = {"cleantail.keyless.policy": "quarantine", "cleantail.tombstone.lateness.ms": 60_000}
     topic, now = workshop.topic("formats", config), 1_800_000_000_000
     tables = [f"cleantail.cleantail.formats{suffix}" for suffix in ("", "_keyless", "_deleted_versions")]
