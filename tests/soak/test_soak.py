@@ -115,11 +115,9 @@ def test_a_shorter_history_must_find_the_same():
     assert finding_kind("") == ""
 
 
-@pytest.mark.deep
 @pytest.mark.integration
 @pytest.mark.spark
 def test_a_short_history_of_real_faults_has_no_finding(tmp_path):
-    """In make test a REST catalog answers so to commands of one process: tests/jobs/iceberg/test_answers_of_rest.py."""
     records = [A0, A1, B2]
     acts = (
         Act("ingest", fault=Fault("ingest", "409 after"), records=tuple(records)),
