@@ -1,6 +1,6 @@
 """Start and stop the embedded Airflow, or print its environment.
 
-    bin/cleantail-airflow up --port 8080     # start, wait until healthy, print where the UI is
+    bin/cleantail-airflow up --port 8080     # start, wait until healthy, print the UI's address
     bin/cleantail-airflow down               # stop it and everything it started
     eval "$(bin/cleantail-airflow env)"      # for airflow's own commands in this shell
     bin/cleantail-airflow run                # in the foreground
@@ -59,7 +59,7 @@ def up(home: Path, port: int) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     env = {**os.environ, **environment(port, os.environ)}
     (home / "airflow.log").unlink(missing_ok=True)
-    with (home / "airflow.log").open("a", encoding="utf-8") as log:  # so that it can be emptied
+    with (home / "airflow.log").open("a", encoding="utf-8") as log:  # appended to, so that a user can empty it
         command = [sys.executable, str(ROOT / "bin" / "cleantail-airflow"), "run", "--port", str(port)]
         process = subprocess.Popen(command, env=env, stdout=log, stderr=log, start_new_session=True)
     note = {"pid": process.pid, "port": port, "started": psutil.Process(process.pid).create_time()}
@@ -183,7 +183,7 @@ def _prepare_database() -> bool:
 
 
 def _wait_for_api(server: psutil.Process, port: int) -> None:
-    """Wait for the API server: a task that starts before it fails, because it reports to it."""
+    """Wait for the API server. Every task reports to it, so a task that starts earlier fails."""
     holds_within(lambda: components.has_ended(server) or bool(_health(port)), every_s=0.2, within_s=inf)
 
 

@@ -5,7 +5,7 @@
 
 The first argument names the station (ENTRIES). Each has the arguments --config, --now, --began and --result.
 A station writes its result as one JSON object to --result, also if it fails. Exit codes: 0 ok; 1 a check failed or a
-topic of the pack failed; 2 bad input or configuration; 3 another writer was in the way; 4 a system that Cleantail uses
+topic of the pack failed; 2 bad input or configuration; 3 conflict with another writer; 4 a system that Cleantail uses
 failed; 5 a person has to decide.
 """
 
@@ -101,7 +101,7 @@ class Job:
 
 
 def _with_ok(codec: Codec[Any], result: Any) -> Document:
-    """Return the result's document with its `ok`, which the codec does not write."""
+    """Return the result's document and add `ok`, which the codec does not write."""
     return {"ok": result.ok, **codec.plain(result)}
 
 
@@ -319,7 +319,7 @@ def _compact(job: Job) -> Document:
 def _check_quality(job: Job) -> Document:
     """Check a round on its branches before any reader sees it.
 
-    With --publish, also publish what passed, unless the round waits for a person.
+    With --publish, also publish the partitions that passed, unless the round waits for a person.
     """
     request = CHECK_REQUEST_JSON.value(job.arguments.round, "--round")
     session = job.session("check_quality")
@@ -393,7 +393,8 @@ def _target(text: str) -> int | None:
 def _run_pack(arguments: argparse.Namespace) -> Document:
     """Do all due work of a pack of topics in one application.
 
-    If one topic fails, the others continue, and the exit code is 1. The same command again does what is still due.
+    If one topic fails, the others continue, and the exit code is 1. The same command, run again, does the remaining due
+    work.
     """
     platform = load_platform(arguments.config)
     request = PACK_REQUEST_JSON.value(arguments.request, "--request")
@@ -469,8 +470,8 @@ ENTRIES: Mapping[str, StationEntry] = {
         },
     ),
 }
-"""The stations in the order of a run (cleantail.rounds.stations), then what a user or a group starts: a rollback, a
-pack of topics through all stations."""
+"""The stations in the order of a run (cleantail.rounds.stations), then the entries that a user or a group starts: a
+rollback, and a pack of topics through all stations."""
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ If the offset map fits into each task, it is merged and shipped:
 
 1. Each share reads its dirty records, and returns their keys, each with its highest offset.
 2. The driver merges these, and Spark ships the map to every share: a key's number is its place in the map.
-3. Each share reads its files. By `offset` it decides alone, because the map has the winner of each key.
+3. Each share reads its files. By `offset` the share decides alone, because the map has the winner of each key.
 4. By `timestamp` or `header` records of one key in two shares must be compared. They are shuffled by the number of
    their key, without the key, and each bucket of numbers decides.
 
@@ -213,8 +213,8 @@ def of_numbers(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks 
 
 R = TypeVar("R")
 MOST_LOGS = 8
-"""Maximum number of multi-task logs that run at the same time. Several keep the cores busy while the last tasks of one
-log run."""
+"""Maximum number of multi-task logs that run at the same time. Several logs keep the cores busy while the last tasks of
+one log run."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -260,9 +260,9 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
 
     1. The side tables are reclaimed, also if no work is due in the table itself.
     2. Unneeded branches are dropped: those of killed runs, and of failed rounds past their retention.
-    3. Groups of files are rewritten. The freed bytes get a row of evidence, also if a later group fails.
+    3. Groups of files are rewritten. A row of evidence records the freed bytes, also if a later group fails.
     4. Small files of the evidence are merged if there are many.
-    5. Snapshots past their retention expire. Only in that case orphans are searched and removed, because listing files
+    5. Snapshots past their retention expire. Only then Cleantail searches and removes orphans, because listing files
        each time would cost more than a round of a small topic. For the same reason rows of evidence, results and Data
        Docs past cleantail.evidence.retention.ms go only then.
     """
@@ -275,7 +275,7 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     if facts is None:
         return result
     oldest_ms = until_ms - table.topic.config.cleantail_snapshot_retention_ms
-    # The file system dates files by the real clock: a later one would make files of an open commit old.
+    # The file system dates files by the real clock: a later clock would make files of an open commit old.
     orphan_age_ms = max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
     orphans_before_ms = min(now_ms, clock_ms) - orphan_age_ms
     snapshots, orphans = reclaim_side_tables(table, oldest_ms, orphans_before_ms)

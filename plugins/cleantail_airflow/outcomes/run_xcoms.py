@@ -1,6 +1,7 @@
 """Parse the XComs of a run: the plan of `evaluate`, and the reports of jobs.
 
-Every editor of a DAG can write its XComs. A report only names the round: nothing is published because of it.
+Every editor of a DAG can write its XComs. A report only names the round: no job publishes data because a report says
+so.
 """
 
 from __future__ import annotations
@@ -67,7 +68,7 @@ def readable_report_from(context: Context, source: str) -> JobReport | None:
 def checked_by(context: Context, source: str) -> JobReport | None:
     """Return the check of a round that another task decides on. Returns None if there is none or nothing waits.
 
-    An expiry or a reconciliation itself publishes what need not wait.
+    An expiry or a reconciliation itself publishes the partitions that need not wait.
     """
     report = report_from(context, source)
     if report is None or source == CHECK_QUALITY:
