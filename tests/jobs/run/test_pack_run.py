@@ -322,7 +322,7 @@ def test_a_run_of_a_small_topic_makes_few_commits(workshop, table_of, landed, ru
     topic = landed("pack-commits", config={"cleantail.reclaim.deleted.ratio": 1.0})  # no file is rewritten
     names = f"{workshop.platform().catalog.namespace}.{EVIDENCE}", table_of(topic).topic.table
     run(topic, outcomes="packs/commits-0.jsonl")
-    for number, late in (1, []), (2, [record(12, "k", "late")]):
+    for number, late in (1, []), (2, [record(5, "k", "late")]):
         lines = [*(record(10 * number + n, "k", f"w{n}") for n in range(2)), *late]
         file = workshop.platform().home / "landing" / topic / f"{number}.jsonl"
         file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
