@@ -166,30 +166,33 @@ def test_branches_and_tags_that_are_needed_are_refused_by_name_or_excluded_and_t
     assert len([r for r in workshop.read(topic, "--as-of", "audit") if r["key"] == f"{GONE}-0"]) == 3
 
 
-def test_keys_leave_a_side_table_too_and_the_evidence_says_so_once(workshop, monkeypatch, spark, table_of):
-    """test_a_side_table_that_an_ingestion_... in test_erasure_beside_rounds.py has the other side table with keys."""
-    topic = workshop.topic(
-        "erased-beside", {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 10**12}
-    )
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+def test_keys_leave_the_side_tables_too_and_the_evidence_says_so_once(workshop, monkeypatch, spark, table_of):
+    config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 10**12}
+    topic = workshop.topic("erased-beside", {**config, "cleantail.unholdable.policy": "quarantine"})
+    beyond = 1_700_000_000_000_000_000
+    more = [record(6, f"{GONE}-0", f"{VALUE}-c", ts=beyond), record(7, KEPT, "z", ts=beyond)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [*lines(topic), *more]))
     workshop.ok("compact", topic, "--now", NOW)
     workshop.ok("compact", topic, "--now", NOW + 10_000)  # the tombstone expires, and is remembered
-    name = f"{table_of(topic).name[:-1]}_deleted_versions`"
-    assert spark.table(name).count() == 2
+    name, unholdable = (f"{table_of(topic).name[:-1]}{suffix}`" for suffix in ("_deleted_versions", "_unholdable"))
+    assert (spark.table(name).count(), spark.table(unholdable).count()) == (2, 2)
     with monkeypatch.context() as patch, pytest.raises(Killed):  # after the commit, before its evidence
         patch.setattr(erasing, "append_erased_beside", die)
         erase(workshop, monkeypatch, topic, f"{GONE}-0")
     out = workshop.ok("erase", topic, "--json")
-    table = f"{workshop.find(topic).table}_deleted_versions"
-    [row] = [row for row in workshop.evidence(topic) if row["kind"] == "erased_beside"]
-    assert (row["note"], row["partition"], row["records_in"], row["records_out"]) == (f"table {table}", None, 2, 1)
-    assert row["deleted"] == '{"erased":1}'
+    found = [row for row in workshop.evidence(topic) if row["kind"] == "erased_beside"]
+    tables = [f"{workshop.find(topic).table}{suffix}" for suffix in ("_deleted_versions", "_unholdable")]
+    assert sorted(row["note"] for row in found) == [f"table {table}" for table in tables]
+    for row in found:
+        counts = (row["partition"], row["records_in"], row["records_out"], row["deleted"])
+        assert counts == (None, 2, 1, '{"erased":1}'), row["note"]
     steps = json.loads(json.loads(out)["requests"][0]["certificate"])["certificate"]["steps"]
-    assert steps["hidden"]["inventory"][table]["records"] == 1
-    assert steps["removed"]["files"][table] and steps["removed"]["snapshots"][table]
+    assert [steps["hidden"]["inventory"][table]["records"] for table in tables] == [1, 1]
+    assert all(steps["removed"]["files"][table] and steps["removed"]["snapshots"][table] for table in tables)
     workshop.ok("history", topic)  # which reads the evidence
-    assert [bytes(row.key).decode() for row in spark.table(name).collect()] == [f"{GONE}-1"]
-    assert holding(workshop, topic, f"{GONE}-0", full=True) == {}
+    left = {table: [bytes(row.key).decode() for row in spark.table(table).collect()] for table in (name, unholdable)}
+    assert left == {name: [f"{GONE}-1"], unholdable: [KEPT]}
+    assert holding(workshop, topic, f"{GONE}-0", f"{VALUE}-c", full=True) == {}
 
 
 def test_an_unknown_object_and_a_young_file_of_no_snapshot_prevent_a_proof_and_an_old_one_goes(
