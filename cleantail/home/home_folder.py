@@ -28,7 +28,7 @@ OWNER_FILE_MODE = 0o600
 GROUP_AND_OTHERS = 0o077
 """Permission bits of group and others."""
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_APPEND = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
 FOLDER = "data_docs"
 """Folder with a project of Great Expectations for each topic."""
@@ -70,7 +70,8 @@ def open_to_others(home: Path) -> str | None:
 
 
 def append_line(home: Path, path: str, line: str) -> None:
-    """Append a line to a private file in the home, by one write: lines of parallel tasks do not mix.
+    """Append a line to a private file in the home, by one write: lines of parallel tasks do not mix. A last line that a
+    killed process or a full disk has cut is ended first.
 
     Below the home no link is followed, because it could lead to a file that must not be written. Raises CleantailError
     for a link, and for a file that is not regular or has a second name.
@@ -85,7 +86,8 @@ def append_line(home: Path, path: str, line: str) -> None:
         status = os.fstat(opened[-1])
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
             raise CleantailError(f"{home / path} is not a regular file, or has a second name; nothing was written")
-        os.write(opened[-1], f"{line}\n".encode())
+        is_cut = status.st_size > 0 and os.pread(opened[-1], 1, status.st_size - 1) != b"\n"
+        os.write(opened[-1], ("\n" * is_cut + f"{line}\n").encode())
     except OSError as e:
         raise CleantailError(f"{home / path} cannot be written without following links: {e.strerror}") from None
     finally:
