@@ -8,7 +8,7 @@ is the reference (docs/architecture.md, decision 10). Before a round stages its 
 2. Both readers read up to three files of each other kind, up to 10,000 live records of each. Spark computes a digest of
    each column by its own plan (cleantail.log.adopted_table). Tasks compute it from the rounds' columns (records_of).
    The digest includes a record's number among the live ones of its file, so two exchanged values count as a difference.
-3. If the digests differ, nothing is removed from the logs that have such files. Their check is red, with file and
+3. If the digests differ, nothing is removed from the logs that have such files. Their check is red, and names file and
    columns.
 4. If they are equal, the round's commit adds the kind to a property of the table. Another version of Cleantail's
    reader, Spark, Iceberg or PyArrow, another schema, mapping or strategy voids the property.

@@ -1,6 +1,6 @@
 """Arguments and results of one task of the engine. A task has the files of one log, or of logs that share files.
 
-All of it can be pickled, and contains only positions and counts of records.
+Both can be pickled. They contain only positions and counts of records.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ class LogRemovals:
 
 @dataclass(frozen=True, slots=True)
 class EntryCounts:
-    """Numbers of tombstones of one entry of the ledger: `before` in the base, `after` on the branch. `guards`: due ones
-    that guard a key, the first of them at offset `guard_from`."""
+    """Numbers of tombstones of one entry of the ledger: `before` in the base, `after` on the branch. `guards`: due
+    tombstones that guard a key, the first at offset `guard_from`."""
 
     before: int = 0
     after: int = 0

@@ -8,9 +8,9 @@ If the offset map fits into each task, it is merged and shipped:
 
 1. Each share reads its dirty records, and returns their keys, each with its highest offset.
 2. The driver merges these, and Spark ships the map to every share: a key's number is its place in the map.
-3. Each share reads its files. By `offset` the share decides alone, because the map has the winner of each key.
-4. By `timestamp` or `header` records of one key in two shares must be compared. They are shuffled by the number of
-   their key, without the key, and each bucket of numbers decides.
+3. Each share reads its files. With strategy `offset` a share decides alone, because the map has the winner of each key.
+4. With `timestamp` or `header`, records of one key in two shares must be compared. Spark shuffles them by the number of
+   their key, without the key. Each bucket of numbers decides about its records.
 
 The list of files is broadcast once. Otherwise Spark would send it with every task.
 """
@@ -69,7 +69,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class MapShare:
-    """The dirty part of shares: their keys with their highest offsets, as one Arrow stream for each."""
+    """The dirty part of shares. One Arrow stream for each share has its keys with their highest offsets."""
 
     keys: tuple[bytes, ...]
     offsets: DirtyOffsets
@@ -130,7 +130,7 @@ def _highest(streams: Sequence[bytes], memory_bytes: int) -> pa.Table:
 
 
 def put_into(database: Any, keys: pa.Table) -> TouchedKeys:
-    """Make the shipped keys the database's table `touched`, each with its number."""
+    """Register the shipped keys, each with its number, as the database's table `touched`."""
     database.register("touched", keys.select(["key"]).append_column("number", pa.array(np.arange(len(keys)))))
     ends = pc.min_max(keys["key"]).as_py()
     return TouchedKeys(len(keys), ends["min"], ends["max"])
@@ -219,8 +219,9 @@ one log run."""
 
 @dataclass(frozen=True, slots=True)
 class LogWork(Generic[R]):
-    """A kind of work on logs. `whole` does it in one task. For a log of several shares, `read_share` reads a share, and
-    `decide_bucket` gets the records of its keys. `merge` makes one result of the parts. `name` is for people."""
+    """A kind of work on logs. `whole` does the work in one task. For a log of several shares, `read_share` reads a
+    share, and `decide_bucket` gets the records of a bucket's keys. `merge` makes one result of the parts. `name` is for
+    people."""
 
     name: str
     whole: Callable[[Mapping[str, str], LogTask], R]
@@ -274,7 +275,7 @@ def _merged_dirty_part(
 ) -> Any:
     """Return the dirty part of all shares, by merged_map or key_buckets.merged.
 
-    Spark merges groups of shares, and then the groups: the driver gets one part, regardless of the number of shares.
+    Spark merges groups of shares, and then the groups. So the driver gets one part, regardless of the number of shares.
     """
     task: LogTask = shipped.value
     spans = [(work.first_dirty_offset, work.end_offset) for work in task.works]

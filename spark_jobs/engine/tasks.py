@@ -160,7 +160,7 @@ def _with_bounds(file: LogFile, statistics: Statistics, layout: Layout) -> LogFi
 
 
 def _null_keys(statistics: Statistics, layout: Layout) -> int | None:
-    """Return the number of records without a key; None if unknown. If one part of a key is never null, it is 0."""
+    """Return the number of records without a key: 0 if one part of the key is never null, None if unknown."""
     if parts := [statistics.nulls(name) for name in parts_in(layout, KEY)]:
         return 0 if 0 in parts else None
     return statistics.nulls(KEY)
@@ -304,7 +304,7 @@ def stored_work(
     work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], met: KindsMet | None = None
 ) -> StoredWork[T, R]:
     """Return the work with the properties by which its tasks open files."""
-    # in the function, not in the data: Spark may spill a task's data to a file
+    # the store's secrets are in the function, not in the data: Spark may spill a task's data to a file
     return StoredWork(partial(_done_or_failed, work, store, met))
 
 
@@ -353,7 +353,7 @@ def require_done(results: Iterable[R | Failed]) -> list[R]:
 
 @contextmanager
 def described(context: SparkContext, description: str) -> Iterator[None]:
-    """Name the jobs that are run inside, for Spark's own pages."""
+    """Name the jobs of this context on Spark's own pages."""
     context.setJobDescription(description)
     try:
         yield

@@ -51,8 +51,8 @@ def expire_snapshots(
     table's location when it was checked: another user may have moved it since. `noted`: properties that the commit
     sets, if any snapshot expires.
 
-    The commit is ours (spark_jobs.iceberg.commits). Iceberg's action then compares the table as loaded before with
-    the current table, and returns the files that only expired snapshots have.
+    Cleantail makes the commit (spark_jobs.iceberg.commits). Iceberg's action then compares the table as loaded before
+    with the current table, and returns the files that only expired snapshots have.
     """
     load = to if callable(to) else to.load
     before = [load() for _ in range(ACTION_TRIES)]
@@ -104,7 +104,7 @@ def forget_snapshots(load: Load, snapshots: Iterable[int], refs: Mapping[str, in
 
 
 def delete_unreached(spark: SparkSession, table: Any, paths: Iterable[str], location: str) -> None:
-    """Delete files that the caller has seen in the table, and that its metadata reach no more."""
+    """Delete files that the caller has seen in the table, and that its metadata no longer reach."""
     _delete(spark, table, ((path, "erased") for path in paths), location)
 
 
@@ -188,9 +188,8 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
     """Remove files that no snapshot refers to from the table's own folders, and return their number.
 
     Killed runs leave such files in `data` and `metadata`. `location` is as in expire_snapshots. Files from before
-    `since_ms`, when the table was created, are not its own. It removes none if that is None, or if `gc.enabled` is
-    false. A first metadata file stays: it could be of a table that another catalog knows
-    (cleantail.lake.storage_locations).
+    `since_ms`, when the table was created, are not its own. No file is removed if `since_ms` is None or `gc.enabled` is
+    false. A first metadata file stays: another catalog may have its table (cleantail.lake.storage_locations).
     """
     properties = texts(table.properties())
     if since_ms is None or not may_delete_files(properties):

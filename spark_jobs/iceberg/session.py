@@ -25,8 +25,8 @@ from spark_jobs.iceberg.jvm.quiet_jvm import SUBMITTED
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
     """Return the running session, or start one. Settings of spark-submit win over the platform's.
 
-    `records`: the number of records that it will read, if known (spark_settings.SMALL_RECORDS). Raises CleantailError
-    if the jars are missing.
+    `records`: the number of records that the session will read, if known (spark_settings.SMALL_RECORDS). Raises
+    CleantailError if the jars are missing.
     """
     jar_files = platform.spark.jars_of_cluster or jars(platform)
     if not jar_files and SUBMITTED not in os.environ:

@@ -94,7 +94,7 @@ def with_position(records: DataFrame, *columns: str) -> DataFrame:
 
 
 BRANCH_PREFIXES = (ROUND_BRANCH, "in_", "rw_", "re_")
-"""Branches of ours: a round, an ingestion, a rewrite, a restore."""
+"""Cleantail's branches: a round, an ingestion, a rewrite, a restore."""
 RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
 """A restore's branch becomes stale these seconds later than others: a user has a week to finish a restore."""
 
@@ -110,7 +110,7 @@ def branch_name(stem: str) -> str:
 def created_at_s(branch: str) -> float:
     """Return the start of the branch's age in Unix seconds: its creation, plus RESTORE_S for a restore.
 
-    A branch that is not ours is never stale: it gets infinity. So does a user's `in_20240101`, which has no time in ns.
+    Other branches are never stale: the result is infinity, also for a user's `in_20240101`, which has no time in ns.
     """
     created = whole_number(branch.rpartition("_")[2]) or 0
     if created < 10**18 or not branch.startswith(BRANCH_PREFIXES):
@@ -365,7 +365,7 @@ class TopicTable:
                 logger.warning("branches of %s are left for a later run: %s", self.topic.table, e)
 
     def is_stale(self, branch: str) -> bool:
-        """Return whether a branch is ours and no run can need it any more, by the real clock: a killed one left it."""
+        """Return whether a killed run left this branch of Cleantail: by the real clock no run can need it any more."""
         waits_s = self.topic.config.cleantail_approval_timeout_ms / 1000 if self.topic.waits_for_people else 0
         return created_at_s(branch) < time.time() - STALE_BRANCH_S - waits_s
 
@@ -376,8 +376,8 @@ class TopicTable:
         return stale
 
     def head_of(self, branch: str, iceberg: Any = None) -> int:
-        """Return the branch's head: the current one, or that of the loaded table `iceberg`. Raises ConflictError if it
-        was dropped."""
+        """Return the branch's head: the current one, or that of the loaded table `iceberg`. Raises ConflictError if the
+        branch was dropped."""
         snapshot = (iceberg or self.as_staged()).snapshot(branch)
         if snapshot is None:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
@@ -416,7 +416,7 @@ class TopicTable:
     def append_beside(
         self, name: str, frame: DataFrame, check: Callable[[Mapping[str, str]], None] | None = None
     ) -> None:
-        """Append to the side table with that quoted name. Spark writes only to a branch: if the catalog's answer is
+        """Append to the side table with this quoted name. Spark writes only to a branch: if the catalog's answer is
         wrong, Spark may commit twice or delete its files. `check`: as in publish_branch."""
         load, branch = partial(iceberg_table, self.spark, name), branch_name("in_beside")
         create_branch(load, branch, None)

@@ -1,7 +1,7 @@
 """Store a topic's validations: result files and Data Docs pages, in a local folder and in an optional store.
 
-They never contain a key or value of a record. A result is stripped as soon as it exists, and findings and Data Docs
-read the stripped object. The files have the format of Great Expectations' own store: JSON at
+The files never contain a key or value of a record. A result is stripped as soon as it exists, and findings and Data
+Docs read the stripped object. The files have the format of Great Expectations' own store: JSON at
 SUITE/ROUND/TIME/BATCH.json.
 
 The pages replace Great Expectations' own, which load styles and scripts from the internet, show "Data asset: None",
@@ -56,7 +56,7 @@ def strip(validation: Any) -> None:
 
 
 def place_of(validation: Any, suffix: str) -> Path:
-    """Return the path of a file of the validation, relative to the folder of all."""
+    """Return the path of a file of the validation, relative to the folder of all validations."""
     suite, run = validation.suite_name, validation.meta["run_id"]
     return Path(suite, *run.to_tuple(), f"{suite}-{suite}{suffix}")  # data source and asset are named like the suite
 
@@ -160,7 +160,8 @@ def batch_name(partitions: Sequence[int]) -> str:
 
 
 def apart(red: Sequence[int], logs: Sequence[int]) -> list[list[int]]:
-    """Group the logs by validation: one for each of the first ALONE failed logs, one for the others, one for passed."""
+    """Group the logs by validation: one for each of the first ALONE failed logs, one for other failed logs, one for
+    passed logs."""
     green = [p for p in logs if p not in red]
     return [group for group in [*([p] for p in red[:ALONE]), list(red[ALONE:]), green] if group]
 
@@ -241,14 +242,14 @@ def title_in(page: Path) -> tuple[str, ...] | None:
 
 
 def _subject_of(validation: Any) -> tuple[str, str]:
-    """Return the kind of the round and a text of its partitions. A validation without them has texts that say so."""
+    """Return the kind of the round and a text of its partitions. If the validation lacks them, the texts state that."""
     metas = [result.expectation_config.meta or {} for result in validation.results]
     found = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
     return (found["kind"], batch_name(found["partitions"])) if found else ("kind not recorded", PARTITION_UNKNOWN)
 
 
 def _on_each(partitions: str) -> str:
-    """Return on what each expectation was checked, if that is several partitions: pages and logs count each of them."""
+    """Return a text that each expectation was checked on several partitions: pages and logs count each of them."""
     is_one = partitions == PARTITION_UNKNOWN or partitions.startswith("partition ")
     return "" if is_one else f", each on {partitions}"
 
@@ -330,7 +331,7 @@ def remove_results(topic: Topic, until_ms: int) -> int:
                 removed += sum(file.is_file() for file in folder.rglob("*"))
                 shutil.rmtree(folder)
     if removed:
-        for thread in list(_WRITING.values()):  # it may be writing the same index
+        for thread in list(_WRITING.values()):  # a thread may be writing the same index
             thread.join()
         write_pages(site, topic.topic, ())
     return removed
@@ -341,7 +342,7 @@ def stored_results_bytes(topic: Topic) -> int:
     total = 0
     for folder, _, names in os.walk(results_of(topic.platform.home, topic.topic).parent):
         for name in names:
-            with contextlib.suppress(FileNotFoundError):  # a page that is written now gets its name at its end
+            with contextlib.suppress(FileNotFoundError):  # a page gets its final name when it is complete
                 total += os.lstat(os.path.join(folder, name)).st_size
     return total
 
@@ -389,7 +390,7 @@ class DocsStore:
         text = read_document(self.topic.platform, self._address(LIST))
         try:
             return _LIST_JSON.value(text or "[]", LIST)
-        except TableError:  # incomplete, from a killed driver
+        except TableError:  # a killed driver left it incomplete
             return ()
 
     def _write(self, name: str, text: str) -> None:

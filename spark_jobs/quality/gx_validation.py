@@ -32,7 +32,7 @@ def imported() -> Any:
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     import great_expectations
 
-    # Its log quotes Spark's messages, which quote values of records. The results have what matters.
+    # its log quotes Spark's messages, which quote values of records
     logging.getLogger("great_expectations").setLevel(logging.CRITICAL)
     return great_expectations
 
@@ -48,7 +48,7 @@ def validate(name: str, expectations: list[Any], frame: Any, result_format: Form
 
 
 def as_of(validation: Any, round_id: str, kind: str, logs: Sequence[int], records: int | None) -> Any:
-    """Return a passed validation of many rounds as that of one of them: its logs are `logs`, with so many records."""
+    """Return a passed validation of many rounds as that of one round, which has these logs and this many records."""
     of_round = copy(validation)
     of_round.meta = {**validation.meta, "run_id": imported().RunIdentifier(run_name=round_id)}
     of_round.results = [_of_logs(result, subject(kind, logs, records)) for result in validation.results]

@@ -93,7 +93,7 @@ def running_tasks(spark: SparkSession) -> int:
 
 
 def _watch(spark: SparkSession) -> None:
-    """End the process with an error once only tasks of cancelled checks have run for GRACE_S."""
+    """End the process with an error if only tasks of cancelled checks have run for GRACE_S."""
     since_s: float | None = None
     while True:
         time.sleep(LOOKS_EVERY_S)
@@ -124,11 +124,11 @@ class TooLongError(Exception):
 
 
 class UnusableCheckError(Exception):
-    """The class of an own expectation cannot be used. The message has no text of that code."""
+    """The class of a user's own expectation cannot be used. The message has no text of that code."""
 
 
 class TimeLimit:
-    """The time limit of all own checks of one check of a round. It starts with the first."""
+    """The time limit of all of a topic's own checks in one check of a round. The time starts with the first of them."""
 
     def __init__(self, limit_ms: int) -> None:
         self._limit_ms = limit_ms
@@ -197,7 +197,7 @@ def error_in(result: Any) -> str:
 
 
 def error_info(result: Any) -> dict[str, Any]:
-    """Return the reason as an exception info. It replaces the one with messages and stacks, which quote record data."""
+    """Return the reason as an exception info, in place of Great Expectations' own, which quotes record data."""
     error = error_in(result)
     return {"raised_exception": bool(error), "exception_message": error, "exception_traceback": None, "by": OURS}
 

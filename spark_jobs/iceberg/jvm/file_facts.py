@@ -16,8 +16,8 @@ Partition = Mapping[str, PartitionValue] | Sequence[PartitionValue]
 class DeletedPositions:
     """Where the deleted positions of a data file are stored.
 
-    Either a deletion vector inside a Puffin file (format version 3), or a Parquet file of position deletes, whose
-    `start` is None. `count`: their number in the metadata.
+    The place is a deletion vector inside a Puffin file (format version 3), or a Parquet file of position deletes, whose
+    `start` is None. `count`: number of positions in the metadata.
     """
 
     path: str
@@ -110,7 +110,7 @@ def facts_of_file(text: str) -> FileFacts:
 def facts_of_task(text: str) -> tuple[FileFacts, tuple[DeletedPositions, ...]]:
     """Return the facts of a scan task's data file, and where its deleted positions are stored, from Iceberg's JSON.
 
-    Of a delete file it reads only the place, because a task may have many.
+    Only the place of a delete file is read, because a task may have many.
     """
     described = json.loads(text)
     return _facts(described["data-file"]), tuple(map(_deleted, described.get("delete-files", ())))

@@ -1,6 +1,6 @@
 """Start the JVM of a session quietly, without secrets in its arguments, and with folders that only its owner can open.
 
-PySpark would start it with all settings of the session as arguments, which any user of the machine can list. Here
+PySpark would start the JVM with all settings of the session as arguments, which any user of the machine can list. Here
 only the settings without secrets are arguments; the others are set inside the JVM. The JVM and its workers do not
 inherit the Airflow variables that a shell in Airflow's container has (cleantail.home.driver_process). The JVM's
 stderr is passed on without the lines of NOISE, which every JVM of Spark prints.
@@ -62,7 +62,7 @@ def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
         folders["spark.python.unix.domain.socket.dir"] = made[-1]
     for folder in made:
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    if LOCAL_DIRS in os.environ:  # Spark prefers it to the setting
+    if LOCAL_DIRS in os.environ:  # Spark prefers the variable to the setting
         os.environ[LOCAL_DIRS] = folders["spark.local.dir"]
     return folders
 
@@ -109,7 +109,8 @@ def not_started(lines: Sequence[bytes]) -> str:
 @contextmanager
 def _environment_of_driver() -> Iterator[None]:
     """Remove variables that the JVM must not inherit from the environment while it starts. PySpark passes it a copy of
-    the whole environment, which the Python workers of this machine inherit from it. Marks are made in this process."""
+    the whole environment, and the Python workers of this machine inherit that copy. ERASURE_KEY is removed too, because
+    only this process marks keys."""
     passed = of_driver(os.environ).keys() - {ERASURE_KEY}
     withheld = {name: text for name, text in os.environ.items() if name not in passed}
     for name in withheld:
