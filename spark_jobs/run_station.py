@@ -83,7 +83,7 @@ RED = 1
 NOT_LOGGED = ("units", "verdicts", "checked", "sample", "error", "topics", "format")
 """Keys of a result that are not logged at the end: they are long or constant, hold data, or were logged before."""
 SHORT_LIST, SHORT_CHARS = 20, 200
-"""Maximum sizes in the line that a job ends with: longer lists and texts are left out."""
+"""Maximum sizes in the last line of a job's log: longer lists and texts are left out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ class Job:
 
 
 def _with_ok(codec: Codec[Any], result: Any) -> Document:
-    """Return the result's document and add `ok`, which the codec does not write."""
+    """Return the result's document with `ok`, which the codec does not write."""
     return {"ok": result.ok, **codec.plain(result)}
 
 
@@ -129,7 +129,7 @@ def _argument(platform: Platform, argument: str) -> str:
 def parse_args(argv: Sequence[str]) -> argparse.Namespace:
     """Parse the command line. argparse ends the process with exit code 2 if it is wrong."""
     plain = argparse.RawDescriptionHelpFormatter
-    # @FILE stands for an argument that is longer than the operating system allows
+    # @FILE passes arguments that are longer than the operating system allows
     arguments = _Parser(description=__doc__, formatter_class=plain, fromfile_prefix_chars="@")
     stations = arguments.add_subparsers(dest="station", required=True, metavar="STATION")
     for name, station in ENTRIES.items():

@@ -3,13 +3,14 @@
 1. A scan by another engine (cleantail.erasure.proof) finds the files that hold the keys, in every snapshot, branch and
    tag, and below the table's location. If another owner's branch or tag reaches such a file, the erasure ends with an
    error, unless a person has excluded the branch or tag by name.
-2. A round removes every record of the keys: made on a branch, checked, approved if the topic's rounds are, published.
+2. A round removes every record of the keys. Like the topic's other rounds, it is checked, approved if necessary, and
+   published.
 3. The files with such records are rewritten without them. The same commit removes their bounds from manifests. No
-   round reads side tables, so this commit also removes the records from them. A row of evidence has their number.
+   round reads side tables, so this commit also removes the records from them. A row of evidence counts these records.
 4. The names of all files to remove are recorded, with their snapshots, and Cleantail's own branches that reach them.
    Then the snapshots expire with the branches, and the files are deleted.
-5. Another scan finds which of them are gone, and records these as removed, also those that a killed run removed. It
-   proves that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
+5. Another scan finds which of these files are gone. They are recorded as removed, also those that a killed run removed.
+   The scan proves that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
 
 Every step reads the table again, and does only what is left. So the same command continues after a kill at any point.
 A file that no snapshot reaches is deleted only if this erasure has recorded its name before, or if it is older than a
@@ -94,7 +95,7 @@ class Place:
 
 Scans = Mapping[Place, TableScan]
 Left = dict[Place, list[str]]
-"""Table -> the files that must still go."""
+"""Table -> the files that still have to be removed."""
 
 
 @dataclass(slots=True)
@@ -147,7 +148,7 @@ class Done:
         return {"to_remove": self.files, "snapshots": self.snapshots, "branches": self.branches}
 
     def gone(self, scans: Scans) -> dict[str, Any]:
-        """Return what of that is gone by these scans."""
+        """Return the files, snapshots and branches to remove that are gone by these scans."""
         gone: dict[str, dict[str, list[Any]]] = {"files": {}, "snapshots": {}, "branches": {}}
         for name, scan in ((place.name, scan) for place, scan in scans.items() if place.name in self.files):
             gone["files"][name] = [file for file in self.files[name] if scan.is_gone(file)]
@@ -220,7 +221,7 @@ def erase_keys(
 
 @dataclass(frozen=True, slots=True)
 class _Erasure:
-    """The passes of one run. `since_ms`: the topic's tables so far -> the time of each one's oldest own file."""
+    """The passes of one run. `since_ms`: table of the topic -> the time of its oldest own file."""
 
     run: Run
     keys: ErasedKeys
@@ -230,8 +231,8 @@ class _Erasure:
     since_ms: dict[Place, int | None] = field(default_factory=dict)
 
     def scanned(self, step: str) -> Scans:
-        """Scan all tables, and record what is gone of that which was to be removed. An ingestion that began with
-        another denylist may have made a side table meanwhile."""
+        """Scan all tables, and record which things to remove are gone. An ingestion that began with another denylist
+        may have made a side table meanwhile."""
         known = {place.name for place in self.since_ms}
         new = [place for place in places_of(self.run.table) if place.name not in known]
         self.since_ms.update({place: _require_own(self.run.table, place) for place in new})
@@ -251,7 +252,7 @@ class _Erasure:
         self.run.progress("rewriting files")
         for place, scan in scans.items():
             _rewrite(self.run.table, place, scan, None if place.is_topic else self.keys)
-            if not place.is_topic:  # before any of its snapshots goes
+            if not place.is_topic:  # before any of its snapshots expires
                 made = [c for c in history(place.load()) if c.summary.get(OPERATION) == ERASE_FILES]
                 append_erased_beside(self.run.table, place.name, made)
         self._remove(scans)
@@ -321,7 +322,7 @@ def _require_free(table: TopicTable, place: Place, scan: TableScan, excluded: Co
 
 
 def own_branches(table: Table) -> set[str]:
-    """Return the branches whose whole names are Cleantail's. A tag never is, nor a user's branch `in_20240101`."""
+    """Return the branches whose whole names are Cleantail's: no tag, and not a user's branch `in_20240101`."""
     return {
         name
         for name, ref in table.metadata.refs.items()
@@ -331,13 +332,13 @@ def own_branches(table: Table) -> set[str]:
 
 
 def droppable(table: TopicTable, seen: Table) -> set[str]:
-    """Return Cleantail's branches without those that a restore, or a round of another kind, may still need. Processes
-    of the others start over if their branch is gone. `seen`: the table, or a side table."""
+    """Return Cleantail's branches without those that a restore, or a round of another kind, may still need. A process
+    whose branch was dropped starts over. `seen`: the table, or a side table."""
     return {name for name in own_branches(seen) if table.is_stale(name) or not _user_of(name)}
 
 
 def _user_of(branch: str) -> str:
-    """Return who needs a branch of ours while it is not stale. Empty for one that can always be dropped."""
+    """Return who needs a branch of Cleantail while it is not stale. Empty if the branch can always be dropped."""
     if branch.startswith(RESTORE_PREFIX):
         return "a restore that is not finished"
     is_erasure = re.fullmatch(rf"{ROUND_BRANCH}.+_{BRANCH_LETTERS[ERASE]}\d+_\d+", branch)
@@ -345,7 +346,7 @@ def _user_of(branch: str) -> str:
 
 
 def _take_inventory(done: Done, place: Place, scan: TableScan) -> None:
-    """Count the files that hold the keys before they are changed. A later pass adds those that arrived since."""
+    """Count the files that hold the keys before they are changed. A later pass adds files that arrived since."""
     counts = done.inventory.setdefault(place.name, {})
     added = {
         "files": len(scan.holding),
@@ -383,7 +384,7 @@ def _to_hide(name: str, made: CheckedRound | RoundResult) -> dict[str, Any]:
 
 
 def _count_killed(table: TopicTable, done: Done, hidden: Mapping[str, Any] | None) -> None:
-    """Count the round that an earlier run published if it was killed before it recorded that."""
+    """Count the round that an earlier run published if that run was killed before it recorded the round."""
     if hidden is None or hidden["round"] in done.rounds:
         return
     if any(c.is_round and c.summary.get(ROUND) == hidden["round"] for c in history(table.load())):
@@ -511,8 +512,8 @@ def _to_forget(
     snapshots = tuple(sorted(tainted - heads))
     tainted_files, reached = scan.tainted | now.tainted, scan.reached() | now.reached()
     known = {*done.files.get(place.name, ()), *(tainted_files & reached)}
-    # left by a commit that was never sent: no other commit can need a manifest that names files which are gone. It was
-    # there at an earlier listing, and so were its files, unless they were deleted before
+    # also manifests of a commit that was never sent: an earlier listing had them, and the files that they name are
+    # recorded or gone, so no other commit can need them
     known |= {
         name
         for name in (now.tainted & scan.entries.keys()) - reached

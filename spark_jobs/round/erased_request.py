@@ -1,9 +1,10 @@
-"""Take one request to erase keys from its approval to its certificate. Each step is recorded as an event of it.
+"""Take one request to erase keys from its approval to its certificate. Each step is recorded as an event.
 
 1. The request is approved, which puts its keys on the topic's denylist. Ingestions that began before are refused.
 2. The source is read. If it has the keys, the run ends, unless a person chose to write tombstones or to exclude it.
 3. The keys are erased from the tables, and their absence is proven (spark_jobs.round.erase).
-4. What the source got since is read, with the tombstones of step 2. So the certificate has its state at the proof.
+4. New records of the source are read, with the tombstones of step 2. So the certificate has the source's state at the
+   proof.
 5. The certificate is signed.
 
 An earlier run may have done some of the steps. Recorded steps are not repeated, but the tables are read again. If a
@@ -72,7 +73,7 @@ class RequestRun:
     progress: Progress
 
     def run(self) -> RequestEnd:
-        """Take the request to its end. An error that a person can mend ends this request only, and is recorded as the
+        """Take the request to its end. An error that a person can fix ends this request only, and is recorded as the
         reason. Raises OutsideError."""
         request = self._request()
         if not request.is_open:  # another process was faster
@@ -156,7 +157,7 @@ class RequestRun:
         state = source_state(context, topic, settings, keys, before)
         if before is None and settings is not None and state.alive and self._writes_tombstones(request):
             partitions = sorted({partition for partition, _ in state.alive})
-            self._note(TOMBSTONING, {"alive": len(state.alive), "partitions": partitions})  # a kill loses none
+            self._note(TOMBSTONING, {"alive": len(state.alive), "partitions": partitions})  # before the writes
             write_tombstones(topic, settings, state.alive)
         return state
 

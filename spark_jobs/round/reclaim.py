@@ -7,11 +7,11 @@ deleted records.
    task refuses a group, Spark rewrites it on a branch (staged_rewrites).
 2. If another writer changed a file of a batch, its groups are rewritten and swapped one by one. Only the changed group
    waits for the next run.
-3. A killed run leaves finished batches done, the rest unchanged, and orphan files.
+3. After a killed run, finished batches stay done and the others are unchanged. Orphan files remain.
 
-Deleted rows of a topic's side tables leave the disk by the same rules. Small files of these and of the evidence are
-merged, because a run may append one or two, and a page opens all files of its topic. Files of other topics stay; rounds
-may append meanwhile.
+Deleted rows of a topic's side tables leave the disk by the same rules. Small files of side tables and of the evidence
+are merged: a run may append one or two, and a page opens all files of its topic. Files of other topics stay, and their
+rounds may append meanwhile.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ UNUSED_AFTER_MS = 86_400_000
 
 def merge_rows(table: TopicTable, of: str) -> int:
     """Merge the topic's files in a table of Cleantail's own, such as the evidence, if there are many, and remove unused
-    files. `of`: its name without the namespace.
+    files. `of`: the table's name without the namespace.
 
     Returns the number of merged files; 0 if another writer was faster. Reads no file list if the table has few files.
     """
@@ -113,7 +113,7 @@ def merge_rows(table: TopicTable, of: str) -> int:
 def _remove_unused(table: TopicTable, of: str, name: str) -> None:
     """Remove the files that no snapshot uses, including those that PyIceberg's expiry leaves.
 
-    Raises TableError, and removes none, if some could belong to another table."""
+    Raises TableError, and removes no file, if a file could belong to another table."""
     catalog = open_catalog(table.platform)
     seen = catalog.load_table(f"{table.platform.catalog.namespace}.{of}")
     require_separate_folder(catalog, table.platform, seen)
@@ -130,7 +130,7 @@ def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: in
     """Rewrite files with deleted rows, merge small files, expire snapshots older than `oldest_ms`, remove orphans older
     than `orphans_before_ms`. Returns the numbers of expired snapshots and of removed files.
 
-    Only warns if a side table shares its folder with another table: the topic's own table must not wait for it."""
+    Only warns if a side table shares its folder with another table: the topic's own table is reclaimed anyway."""
     snapshots = orphans = 0
     for suffix, seen in side_tables(table.topic).items():
         name = f"{table.name[:-1]}{suffix}`"
@@ -262,9 +262,9 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     2. Unneeded branches are dropped: those of killed runs, and of failed rounds past their retention.
     3. Groups of files are rewritten. A row of evidence records the freed bytes, also if a later group fails.
     4. Small files of the evidence are merged if there are many.
-    5. Snapshots past their retention expire. Only then Cleantail searches and removes orphans, because listing files
-       each time would cost more than a round of a small topic. For the same reason rows of evidence, results and Data
-       Docs past cleantail.evidence.retention.ms go only then.
+    5. Snapshots past their retention expire. Only if some do, orphans are removed, because listing files each time
+       would cost more than a round of a small topic. For the same reason, rows of evidence, results and Data Docs past
+       cleantail.evidence.retention.ms are removed only then.
     """
     if table.exists():
         note_rewritten(table, now_ms)
@@ -275,7 +275,7 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     if facts is None:
         return result
     oldest_ms = until_ms - table.topic.config.cleantail_snapshot_retention_ms
-    # The file system dates files by the real clock: a later clock would make files of an open commit old.
+    # The file system dates files by the real clock. By a later clock, files of an open commit would seem old.
     orphan_age_ms = max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)
     orphans_before_ms = min(now_ms, clock_ms) - orphan_age_ms
     snapshots, orphans = reclaim_side_tables(table, oldest_ms, orphans_before_ms)
@@ -309,8 +309,8 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
 
 
 def _stored(table: TopicTable, at_ms: int) -> dict[str, str]:
-    """Return the property with the bytes that the topic takes. Empty if they cannot be measured, which is logged: a
-    metric must not stop a reclaim."""
+    """Return the property with the bytes that the topic takes. If they cannot be measured, log the reason and return
+    nothing: a metric must not stop a reclaim."""
     try:
         catalog = kept_catalog(table.platform)
         seen, evidence = load_table(catalog, table.topic), load_evidence(catalog, table.platform)

@@ -35,7 +35,7 @@ def note_rewritten(table: TopicTable, now_ms: int) -> None:
 
 
 def note_before_intake(table: TopicTable, now_ms: int) -> None:
-    """Call note_rewritten. If the table does not exist, forget the deleted versions of a dropped one of that name."""
+    """Call note_rewritten. If the table does not exist, forget the deleted versions of a dropped table of its name."""
     if table.exists():
         note_rewritten(table, now_ms)
     else:

@@ -177,7 +177,7 @@ def kind_of(table: TopicTable, checked: CheckedRound) -> RoundKind:
     """Return the kind of a round that an earlier task checked.
 
     A reconciliation is withdrawn if it must start over, because this process has no login to the brokers. So is an
-    erasure: the next run of its request makes another."""
+    erasure: the next run of its request makes another round."""
     if checked.kind == EXPIRE:
         fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
         return expiry(table, checked.now_ms, fresh_from)
@@ -336,8 +336,8 @@ def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
 def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple[int, ...]:
     """Move the log start of blocked logs in a separate round: a quarantine never stops retention.
 
-    Returns the logs whose start moved. In three cases the next run does it: after a conflict, if that round needs
-    approval, or if Spark has no cores.
+    Returns the logs whose start moved. In three cases the next run moves the starts: after a conflict, if that round
+    needs approval, or if Spark has no cores.
     """
     if not (held_back and run.table.topic.config.deletes) or are_cores_lost(run.table.spark):
         return ()
@@ -362,7 +362,7 @@ def withdraw(run: Run, checked: CheckedRound, why: str) -> None:
 
 
 def drop_if_waiting(run: Run, result: RoundResult) -> RoundResult:
-    """Drop a round that needs approval if the caller cannot request it later."""
+    """Drop a round that needs approval if the caller cannot request the approval later."""
     if result.checked:
         set_aside(run.table, result.checked, None, "it needs approval, and this run cannot request it: see --approve")
     return replace(result, checked=None)

@@ -48,11 +48,11 @@ SMALL_BYTES = 384 * 1024 * 1024
 def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> int:
     """Merge small files of a side table. Returns their number; 0 if they are fewer than `least`.
 
-    `name`: quoted name of the table. `of`: expression; files that may have matching rows are merged. Without it, files
-    with deleted rows are. Raises ConflictError if another writer was faster.
+    `name`: quoted name of the table. `of`: expression; files that may have matching rows are merged. Without `of`,
+    files with deleted rows are merged. Raises ConflictError if another writer was faster.
 
-    Spark writes to a branch, and our own commit swaps the files. Iceberg's action would delete the new files if the
-    catalog refused a commit that had already succeeded."""
+    Spark writes to a branch, and Cleantail's own commit swaps the files. Iceberg's action would delete the new files if
+    the catalog refused a commit that had already succeeded."""
     load: Load = partial(iceberg_table, table.spark, name)
     base = int(load().currentSnapshot().snapshotId())
     planned = [(f, d) for f, d in files_with_deletes(load(), base, of) if int(f.fileSizeInBytes()) < SMALL_BYTES]
@@ -128,7 +128,7 @@ def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) 
 
 
 def _new_path(iceberg: Any, spec: Any, partition: Any) -> str:
-    """Return the path prefix of a group's new files. Each group has another: a table may choose folders by it."""
+    """Return the path prefix of a group's new files. Prefixes differ, because a table may choose folders by them."""
     name, locations = f"rewritten-{uuid.uuid4()}", iceberg.locationProvider()
     if spec.isUnpartitioned():
         return str(locations.newDataLocation(name))
@@ -168,7 +168,7 @@ class RewritePlan:
     files: Mapping[str, Sequence[PlannedFile]]
 
     def of(self, group: Group) -> list[PlannedFile]:
-        """Return the group's files in offset order. Raises ConflictError if one was removed, or registered again.
+        """Return the group's files in offset order. Raises ConflictError if a file was removed, or registered again.
 
         The next round keeps one registration of such a file."""
         for file in group:

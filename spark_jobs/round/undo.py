@@ -91,7 +91,7 @@ def undo_once(
 def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
     """Run the plan on the current table. Returns the id of the new snapshot.
 
-    Raises ConflictError if it would undo other rounds than the plan."""
+    Raises ConflictError if the rollback would undo other rounds than the plan."""
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
         current = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
@@ -206,7 +206,7 @@ def append_undone_ingestion(
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
     """Undo the ingestion of this snapshot in the current table. Returns the id of the new snapshot.
 
-    Raises TableError, with nothing changed, if a round or a foreign change followed it."""
+    Raises TableError, with nothing changed, if a round or another writer's change followed the ingestion."""
     ingestion = IngestionChoice(str(ingestion_id), snapshot_id=ingestion_id)
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:

@@ -3,7 +3,7 @@
 1. Each ingestion, and each portion of one, reads the requests of the topic once. If the topic has no denylist, that
    takes one request to the catalog, and no key is compared. An application reads and sends the keys of a request once:
    they never change. After another request it sends only the new keys, while they are few.
-2. Tasks compare the keys of whole batches, before they write a file. If Spark writes, they do so before Spark sorts.
+2. Tasks compare the keys of whole batches, before they write a file, or before Spark sorts if Spark writes.
 3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
 4. A request that is approved meanwhile sets a property of the topic's table, and of its side table (`note_denylist`).
    The commits of an ingestion that began with another denylist are refused then, and it starts over.
@@ -88,7 +88,7 @@ class Denylist:
         require_denylist(table, texts(table.load().properties()), self.version)
 
     def without_erased(self, frame: DataFrame) -> tuple[DataFrame, SideRows]:
-        """Return the frame without records of erased keys, and an object that has their number once the frame was
+        """Return the frame without records of erased keys, and an object that has their number after the frame was
         read."""
         if self.keys is None:
             return frame, SideRows()
@@ -122,13 +122,13 @@ def denied_keys(table: TopicTable, ids: Collection[str]) -> SentKeys | None:
 MOST_SENT = 4
 """Maximum number of topics whose keys an application keeps. A million keys take 48 MB, which Spark may move to disk."""
 FEW = 8
-"""Keys that came later are sent by themselves while the others are so many times as many."""
+"""Later keys are sent separately if the keys that were sent before are at least this many times as many."""
 _sending = threading.Lock()
 _kept: dict[tuple[str, str], tuple[_Part, ...]] = {}
 
 
 def _sent(context: SparkContext, store: ErasureStore, requests: Sequence[ErasureRequest]) -> SentKeys:
-    """Return the keys of the requests of a topic, as this application has sent them. Send those that it has not."""
+    """Return the keys of the requests of a topic, as this application has sent them. Send the missing keys first."""
     name, by_id = (context.applicationId, requests[0].topic), {request.id: request for request in requests}
 
     def send(ids: Collection[str]) -> _Part:
@@ -138,7 +138,7 @@ def _sent(context: SparkContext, store: ErasureStore, requests: Sequence[Erasure
         return sum(by_id[each].keys for each in ids)
 
     with _sending:
-        parts = [part for part in _kept.pop(name, ()) if part[0] <= by_id.keys()]  # without those that were lifted
+        parts = [part for part in _kept.pop(name, ()) if part[0] <= by_id.keys()]  # without lifted requests
         first = max(parts, key=lambda part: count(part[0]), default=None)
         later = by_id.keys() - (first[0] if first else ())
         if first is None or FEW * count(later) > count(first[0]):
@@ -180,7 +180,7 @@ class _Counts(AccumulatorParam[dict[tuple[str, int], Erased]]):
 
 
 def without_erased(batch: pa.RecordBatch, keys: SentKeys) -> tuple[pa.RecordBatch, Erased]:
-    """Return the batch without records of erased keys, and how many those were."""
+    """Return the batch without records of erased keys, and the counts of these records."""
     found = keys.found(batch.column(KEY))
     if not found.any():
         return batch, {}

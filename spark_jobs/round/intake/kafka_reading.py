@@ -104,7 +104,7 @@ class CleanerWatch:
     """Finds out whether Kafka may have removed tombstones of a portion before they were read.
 
     configs     the brokers'; if they are unknown, `compact` with the delete.retention.ms of the topic's YAML
-    hindrance   reason why a reconciliation cannot repair it
+    hindrance   reason why a reconciliation cannot repair such a loss
     as_of_ms    partition -> time (Unix ms) at which the table last had the whole log
     is_current  whether the log ends are the brokers' at the start of the read
     at_once     logs that are read for the first time from copies of segments
@@ -140,7 +140,7 @@ class CleanerWatch:
     ) -> SourcePosition:
         """Return the position with the findings of this portion. `files` and `left_out`: the records of its ranges."""
         records = Counter[int]()
-        for entry in left_out:  # Kafka had them
+        for entry in left_out:  # Kafka still had these records
             records[entry.partition] += entry.records
         for file in files:
             records[partition_of(file)] += int(file.recordCount())
