@@ -3,8 +3,8 @@
 1. These tasks notify: the task in which a check fails, `evaluate` if a deadline was missed, `approve` when it asks
    and when it is answered, and `alert` at the end of a run.
 2. Each task locks the topic's book of incidents (channels) and enters the conditions that it finds.
-3. What the book has and a channel has not received is sent (cleantail.watch.incidents decides what is due). The book
-   stores the last message of each channel.
+3. The task sends each channel the messages that it has not received (cleantail.watch.incidents decides what is due).
+   The book stores the last message of each channel.
 
 To add a channel, add a class to cleantail.config.alert_channels and a branch to `deliver` in channels.
 """
@@ -45,7 +45,7 @@ from cleantail_airflow.alerts.messages import Message, MessageOrigin, asks_for_v
 from cleantail_airflow.outcomes.failures import Failure
 
 EVALUATED = "evaluated_ms"
-"""XCom of `evaluate`: when it ran (Unix ms, wall clock). The run itself may have been given another clock."""
+"""XCom of `evaluate`: when it ran (Unix ms, wall clock). The run itself may use another clock."""
 
 logger = logging.getLogger(__name__)
 

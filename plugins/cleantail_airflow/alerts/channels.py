@@ -193,7 +193,7 @@ def send_to_channels(
     message: Callable[[Alert, Notification], Message],
     context: Context,
 ) -> list[str]:
-    """Send every channel what the book has and the channel has not received. Returns the channels that failed.
+    """Send every channel the messages of the book that it has not received. Returns the channels that failed.
 
     `message` makes the text for a channel. If the task dies at any point, the next task finds in the book what it must
     send again.

@@ -75,7 +75,7 @@ def is_open(group: str) -> bool:
 def tell_of_broken(
     group: str, config_dir: str, platform: Platform, context: Context, broken: Mapping[str, str], only: str | None
 ) -> list[str]:
-    """Notify the channels of defaults.yaml which YAML files are broken, and which are correct again.
+    """Notify the channels of defaults.yaml of YAML files that are broken or correct again.
 
     `broken`: topic -> why it cannot be evaluated. `only`: the run was for this topic, so only its file is reported.
     Returns the channels that were not reached.
@@ -186,7 +186,7 @@ class AlertGroupOperator(BaseOperator):
     def _tell_without_plan(self, context: Context) -> None:
         """Report a rollback, or a failed evaluation. The latter concerns all topics, so it is sent once, for the group.
 
-        If the run was for one topic, its channels are notified instead.
+        If the run was for one topic, only that topic's channels are notified.
         """
         ended = ended_tasks(context)
         failed = failed_tasks(ended, context)

@@ -98,7 +98,7 @@ CANNOT = "cannot be evaluated"
 class Looked:
     """The results so far of an evaluation of a group's topics.
 
-    `waiting`: topic -> since when runs have left it over (Unix ms).
+    `waiting`: topic -> time (Unix ms) since which runs have left it over.
     """
 
     topics: list[str] = field(default_factory=list)

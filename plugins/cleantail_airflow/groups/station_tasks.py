@@ -151,7 +151,7 @@ class StationOperator(LineageOperator, BaseOperator):
             raise AirflowSkipException(f"no topic of the pack had work at the station {self.station.name}")
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
-        """Do the station's work in addition to showing results. Only `publish` has any."""
+        """Do the station's work in addition to showing results. Only `publish` has such work."""
 
     def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
         platform = platform_of(self.config_dir)

@@ -5,8 +5,8 @@ groups, one for approvals. Permissions are not checked here: callers pass only w
 may read the database through Airflow's models. Tasks may not, and never call this.
 
 A group's run is red if any of its topics failed. The facts about one topic are in two XComs: the plan of `evaluate` and
-the reports of `run_pack`. They are read once for each ended run. If they were deleted or are in an XCom backend, the
-failure is not attributed to any topic.
+the reports of `run_pack`. These XComs are read once for each ended run. If they were deleted or are in an XCom backend,
+the failure is not attributed to any topic.
 """
 
 from __future__ import annotations
@@ -308,8 +308,8 @@ def approvals_of(configured: Configured, topics: Collection[str]) -> dict[str, s
 
 
 class Examined(NamedTuple):
-    """The DAG `cleantail_doctor`, what its last run found (what is wrong first), and whether the viewer may trigger
-    it."""
+    """The DAG `cleantail_doctor`, the findings of its last run (problems first), and whether the viewer may trigger
+    the DAG."""
 
     dag: DagState
     findings: tuple[Finding, ...]

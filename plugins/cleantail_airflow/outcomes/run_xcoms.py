@@ -1,7 +1,6 @@
 """Parse the XComs of a run: the plan of `evaluate`, and the reports of jobs.
 
-Every editor of a DAG can write its XComs. A report only names the round: no job publishes data because a report says
-so.
+Every editor of a DAG can write its XComs. So a report only names the round, and is no reason for a job to publish data.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ def planned_run(plan: Mapping[str, Any]) -> RunPlan:
 
 
 def plan_of(context: Context) -> RunPlan | None:
-    """Return the plan of this run, or None if `evaluate` has written none."""
+    """Return the plan of this run, or None if `evaluate` has not written it."""
     plan = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
     return None if plan is None else planned_run(plan)
 
@@ -51,13 +50,13 @@ def report_of(ended: EndedJob) -> JobReport:
 
 
 def report_from(context: Context, source: str) -> JobReport | None:
-    """Parse the XCom of a task of this run. Returns None if it has none."""
+    """Parse the XCom of a task of this run. Returns None if the task has no XCom."""
     result: dict[str, Any] | None = context["ti"].xcom_pull(task_ids=source)
     return report_of(EndedJob(source, result)) if result else None
 
 
 def readable_report_from(context: Context, source: str) -> JobReport | None:
-    """Parse the XCom of a task as report_from does, but return None also if it is invalid."""
+    """Parse the XCom of a task as report_from does, but also return None if the XCom is invalid."""
     try:
         return report_from(context, source)
     except AirflowFailException as error:
@@ -66,9 +65,9 @@ def readable_report_from(context: Context, source: str) -> JobReport | None:
 
 
 def checked_by(context: Context, source: str) -> JobReport | None:
-    """Return the check of a round that another task decides on. Returns None if there is none or nothing waits.
+    """Return the check of a round on which another task decides. None if there is no check, or if no round waits.
 
-    An expiry or a reconciliation itself publishes the partitions that need not wait.
+    An expiry or a reconciliation publishes the partitions that need not wait.
     """
     report = report_from(context, source)
     if report is None or source == CHECK_QUALITY:

@@ -190,7 +190,7 @@ def build_app() -> FastAPI:
     """Return the application for the CLEANTAIL_CONFIG and CLEANTAIL_HOME of the process."""
     app = FastAPI(title="Cleantail", openapi_url=None, docs_url=None, redoc_url=None, dependencies=[LOGGED_IN])
     app.state.content = content = PageContent(config_dir(), client_settings)
-    # Airflow's UI loads the menu's icon at its first page, so tables are read before a user opens our pages
+    # Airflow's UI loads the menu's icon at its first page, so tables are read before a user opens the pages
     threading.Thread(target=content.warm, name="cleantail-warm", daemon=True).start()
     app.middleware("http")(with_headers)
     app.exception_handler(StarletteHTTPException)(to_login)
@@ -207,7 +207,7 @@ def build_app() -> FastAPI:
     app.post("/examine", dependencies=[Depends(require_same_origin)])(examine_now)
     app.get("/glossary", response_class=HTMLResponse)(glossary)
     app.get("/static/{name}")(static)
-    # not by app.get, which would require Airflow's login also of a scraper with the token
+    # not by app.get, which would require Airflow's login from a scraper with the token too
     app.router.routes.append(APIRoute("/metrics", metrics, dependencies=[SCRAPER]))
     return app
 

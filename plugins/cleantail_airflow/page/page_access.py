@@ -67,7 +67,7 @@ def is_allowed(dag_ids: Sequence[str], user: BaseUser, method: str) -> bool:
 
 
 def may_trigger(dag_id: str, user: BaseUser) -> bool:
-    """Return whether the user may trigger the DAG, as Airflow's own button requires it."""
+    """Return whether the user may trigger the DAG, by the rule of Airflow's own button."""
     manager: Any = get_auth_manager()
     details = DagDetails(id=dag_id, team_name=DagModel.get_team_name(dag_id))
     return bool(manager.is_authorized_dag(method="POST", access_entity=DagAccessEntity.RUN, details=details, user=user))

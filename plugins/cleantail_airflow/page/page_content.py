@@ -197,7 +197,7 @@ class PageContent:
         return TopicsPage(listing(rows, selection), selection, groups, MEANING, reading, now_ms, group, catalog_error)
 
     def group_page(self, name: str, dag: DagState) -> GroupPage:
-        """Return the head of a group's page. Raises ConfigError if its file is broken, KeyError if there is none."""
+        """Return the head of a group's page. Raises ConfigError if its file is broken, KeyError for an unknown name."""
         group = self.configured.groups[name]
         if isinstance(group, ConfigError):
             raise group
@@ -216,7 +216,7 @@ class PageContent:
         observed = _observed(cache, topic)
         try:
             rounds, rounds_error = with_undone(cache.rounds(topic), observed.undone), ""
-        except (TableError, OutsideError) as e:  # the evidence is damaged or away: show the topic without rounds
+        except (TableError, OutsideError) as e:  # the evidence is unreadable: show the topic without rounds
             rounds, rounds_error = [], str(e)
         facts = observed.facts
         plan, error = None, observed.error
@@ -267,7 +267,7 @@ def _summaries(
 ) -> tuple[dict[str, TableSummary | None], str]:
     """Return the cached summaries of the tables, with current positions of readers and current releases.
 
-    The text is why the catalog cannot be reached; then each summary has it as its error.
+    The text is empty, or the reason why the catalog cannot be reached. Then it is also the error of each summary.
     """
     try:
         return cache.with_namespaces(topics, cache.summaries(topics, within_s)), ""

@@ -27,7 +27,7 @@ from cleantail_airflow.tasks.spark_job import loaded_topic
 class AlertOperator(BaseOperator):
     """Notifies the topic's channels of incidents that began or ended.
 
-    With `early`, it does so before the run waits for a person. It is not known then which tasks succeed again.
+    With `early`, it notifies before the run waits for a person. At that time it is unknown which tasks succeed again.
     """
 
     template_fields: Sequence[str] = ()

@@ -24,9 +24,9 @@ from cleantail_airflow.catalog_login import with_login
 class CleanUpToSensor(BaseSensorOperator):
     """Waits until the first dirty offset of each partition in `offsets` has reached its offset: keys below are unique.
 
-    It reads the table's metadata, without Spark. `offsets` maps partitions to offsets, also as a JSON text, so that a
-    template can take them from another task. The XCom is that of the topic's asset: {"topic", "snapshot_id",
-    "checkpoints"}. A catalog that is out of reach only delays it, until `timeout`.
+    The sensor reads the table's metadata, without Spark. `offsets` maps partitions to offsets, also as a JSON text, so
+    that a template can take them from another task. The XCom is that of the topic's asset: {"topic", "snapshot_id",
+    "checkpoints"}. If the catalog cannot be reached, the sensor continues to wait, until `timeout`.
     """
 
     template_fields: Sequence[str] = ("topic", "offsets")

@@ -3,8 +3,8 @@
 Keys are never in a param, an XCom or a log: requests come from the command line, or as files
 (cleantail.erasure.request_files). The result has only ids of requests.
 
-The task also sends the alerts of these topics' deadlines. If a topic's own DAG is paused, no other task sends them. It
-sends them before it erases, and again after each topic, whose alerts may be over.
+The task also sends the alerts of these topics' deadlines. If a topic's own DAG is paused, no other task sends them. The
+task sends them before it erases, and again after each topic, because that topic's alerts may be over.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from cleantail_airflow.installation import spark_environment
 from cleantail_airflow.kafka_connection import client_settings
 
 TOPIC = "topic"
-"""The param: the topic whose requests to continue. Null: all topics with open requests."""
+"""The param: the topic whose requests are continued. Null: all topics with open requests."""
 
 
 class EraseOperator(BaseOperator):
@@ -76,8 +76,8 @@ class EraseOperator(BaseOperator):
         return certified
 
     def _erase(self, topic: Topic) -> tuple[int, list[str]]:
-        """Return the exit code of the command, and the ids of the certified requests. Logs why others are not, and what
-        else it prints."""
+        """Return the exit code of the command, and the ids of the certified requests. Logs why other requests are not
+        certified, and the command's other output."""
         command = [sys.executable, "-m", "cleantail_cli", "erase", topic.topic, "--json", "--config", self.config_dir]
         self._process = subprocess.Popen(
             command, env=_environment(topic), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, encoding="utf-8"
@@ -110,13 +110,13 @@ def _deadlines(topic: Topic) -> list[Condition]:
 
 
 def _is_deadline(condition: Condition) -> bool:
-    """Return whether the condition is about a request. That of an overdue tombstone has the same event, and a
-    partition."""
+    """Return whether the condition is about a request. A condition about an overdue tombstone has the same event, but
+    also a partition."""
     return condition.event is Event.ERASURE and condition.partition is None
 
 
 def _document(line: str) -> dict[str, Any] | None:
-    """Return the command's JSON answer if the line is that. It is not logged, because it has whole certificates."""
+    """Return the JSON answer of the command if this line is the answer. It has whole certificates, so do not log it."""
     try:
         document = json.loads(line) if line.startswith("{") else None
     except ValueError:
@@ -133,7 +133,7 @@ def _problems(document: dict[str, Any]) -> list[str]:
 
 def _topics(config_dir: Path, named: str | None) -> tuple[list[Topic], list[str]]:
     """Return the topics with an open request or a request file, and the names of such topics that have no valid file.
-    Of a param, only that topic. Raises CleantailError if they cannot be read."""
+    `named`: only this topic. Raises CleantailError if they cannot be read."""
     from cleantail.erasure.request_files import files_without_topic, waiting_files
     from cleantail.erasure.store import ErasureStore
 

@@ -47,7 +47,7 @@ NOTHING_PUBLISHED = "nothing was published, so the topic's asset is not updated"
 
 
 class IngestOperator(CleantailSparkOperator):
-    """Appends what is new at the topic's source. Skipped if nothing is new, which it checks without Spark."""
+    """Appends new records of the topic's source. Skipped, without Spark, if nothing is new."""
 
     job = INGEST
 
