@@ -4,7 +4,7 @@
    several topics cannot be adopted.
 2. An adopted table keeps its mapping of columns. Under other columns its checkpoints would name other records.
 3. A round deletes rows by their positions in Parquet files. So every data file must be Parquet without INT96, and the
-   format version must have position deletes, which version 1 does not. A delete must apply to one data file only.
+   format version must have position deletes, which version 1 lacks. A delete must apply to one data file only.
    Partitions are 0 to 2^31-1 and offsets 0 to 2^63-2, as in Kafka.
 4. A table may be adoptable with consequences. Without a value column there are no tombstones. Records without
    timestamps are as old as their append. A file of several logs is published for all of them or for none. `advice`

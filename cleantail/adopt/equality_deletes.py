@@ -7,7 +7,7 @@ positions. Such a delete file removes a record if all of this holds:
 2. The data file has the same spec and partition. A delete file whose spec has no partitions applies to all data files.
 3. The record equals a row of the delete file in every column of its equality field ids. Null equals null.
 
-Bounds of columns can show that no record is equal, without reading any (`may_match`).
+Bounds of columns can show, without a read, that no record is equal (`may_match`).
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class Search:
 
 
 MOST_PAIRS = 2_000_000
-"""Most pairs of data file and delete file whose bounds are compared. Beyond it, reading costs less than planning."""
+"""Maximum number of pairs (data file, delete file) whose bounds are compared. For more, reading costs less than
+planning."""
 
 
 def searches(

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from cleantail.erasure.store import ErasureStore
 
 _DOMAIN = b"cleantail certificate\n"
-"""Precedes what is signed, so that a signature has no other meaning."""
+"""Precedes the signed text, so that a signature is valid for certificates only."""
 _HOW = "make one with: openssl genpkey -algorithm ed25519"
 CLAIM = (
     "No object that was listed in the table's store, and no file that the table's metadata could reach, at the time of "
@@ -100,7 +100,7 @@ def public_pem(key: Ed25519PrivateKey) -> str:
 def issue(
     store: ErasureStore, topic: Topic, request: ErasureRequest, *, now_ms: int, by: str, facts: Mapping[str, Any]
 ) -> str:
-    """Sign and record the certificate of a proven request, and return its text. If it has one already, return that.
+    """Sign and record the certificate of a proven request, and return its text. Return an existing one unchanged.
 
     `facts`: more entries, such as the table and the state of the source, without floats. Raises CleantailError if the
     platform has no key, or if a person has ended the request."""
@@ -123,12 +123,12 @@ def issue(
         text = signed(key, {**content, **facts})
         return ErasureEvent(topic.topic, request.id, CERTIFIED, now_ms, by, {}, text)
 
-    issued = store.append_after(topic.topic, certified)  # else two could follow the same one
+    issued = store.append_after(topic.topic, certified)  # otherwise two certificates could follow the same one
     return before[-1] if issued is None else str(issued.certificate)
 
 
 def _quoting_files(topic: Topic) -> list[str]:
-    """Return an exclusion for each alert file that may quote records of the topic. Its channels do not matter."""
+    """Return an exclusion for each alert file that may quote records of the topic. Files of former channels count."""
     home = topic.platform.home
     files = [file for file in sorted((home / ALERTS).rglob("*")) if file.is_file() and _quotes(file, topic.topic)]
     return [f"{file.relative_to(home)} in CLEANTAIL_HOME may quote records of the topic: delete it" for file in files]

@@ -1,6 +1,6 @@
 """Older versions of objects, delete markers and unfinished uploads of an S3 bucket, which keep deleted data.
 
-No client that Cleantail has lists them, so the two requests are signed here (AWS Signature Version 4). A store without
+Cleantail's clients cannot list them, so this module signs the two requests (AWS Signature Version 4). A store without
 versions answers with the objects themselves, each as its newest version.
 """
 

@@ -1,7 +1,7 @@
-"""What erasures remember, in two Iceberg tables next to the evidence: events of requests, and marks of keys.
+"""The two Iceberg tables of erasures, next to the evidence: events of requests, and marks of keys.
 
-1. The first request creates the tables. If they do not exist, no topic has erased keys: that takes one request to the
-   catalog.
+1. The first request creates the tables. If they do not exist, no topic has erased keys. This check takes one request to
+   the catalog.
 2. A property of the first table names each topic that ever had a denylist. For other topics its rows are not read.
 3. Rows are only appended. A lifted request is an event: its marks stay, and are ignored.
 4. Marks are appended before the event of their request. After a crash in between, nothing refers to them.
@@ -60,7 +60,7 @@ KEYS_COLUMNS = {
 """A row has PORTION_KEYS keys of a request, in the order of their tags: a million rows would take five times as long to
 read. `number`: the portion's place. `tags`: sealed, 8 bytes each. `marks`: 32 bytes each."""
 SECRET, STORED = "secret", "stored"
-"""The detail of a request with the name of the secret that marked its keys, by which another one is noticed."""
+"""The detail of a request with the name of the secret that marked its keys. It shows whether the secret changed."""
 PORTION_KEYS = 100_000
 MOST_KEYS = 1_000_000
 """Maximum number of keys of one request: their tags are sealed, and read, together."""
@@ -83,8 +83,8 @@ class ErasureStore:
         exclude: Sequence[str] = (),
         **asked: Any,
     ) -> ErasureRequest:
-        """Record a request. A repeated command makes no second one: if the same person has an open request of the same
-        keys and options, with a deadline that is not later, return that one.
+        """Record a request. If the same person has an open request of the same keys and options, with a deadline that
+        is not later, return that request: a repeated command makes no second one.
 
         `deadline_ms`: the time of the deadline, Unix ms. `asked`: other details, counts and names only. Raises
         CleantailError if there is no key, or more than MOST_KEYS."""
@@ -130,7 +130,7 @@ class ErasureStore:
         """Record an event. APPROVED puts the request's keys on the topic's denylist, LIFTED takes them off."""
         table = self._events_table()
         if event.event == APPROVED:
-            _note_denylist(table, event.topic)  # before the event: a reader of the property then finds too much
+            _note_denylist(table, event.topic)  # before the event: a crash in between only costs needless reads
         append_to(table, _as_rows(event))
 
     def append_after(
@@ -165,8 +165,8 @@ class ErasureStore:
         """Return the requests that make up the topic's denylist, oldest first.
 
         `noted`: the topic's table has PROPERTY_DENYLIST, so a request was approved. Raises TableError if no approved
-        request is known then: the events are lost. Raises CleantailError if the secret is missing, or another one than
-        that which made their marks."""
+        request is known then: the events are lost. Raises CleantailError if the secret is missing, or is not the one
+        that made their marks."""
         events = self._load(ERASURES)
         if not noted and (events is None or _denied(topic) not in events.properties):
             return ()
@@ -186,8 +186,8 @@ class ErasureStore:
     def keys_of(self, requests: Sequence[ErasureRequest]) -> ErasedKeys:
         """Return the keys of some requests of one topic, in any state. A request's keys never change.
 
-        Raises CleantailError if the secret is missing, or another one than that which made the marks, and TableError if
-        the stored keys are not those that were requested."""
+        Raises CleantailError if the secret is missing, or is not the one that made the marks, and TableError if the
+        stored keys are not those that were requested."""
         import numpy as np
         import pyarrow.compute as pc
 
@@ -239,7 +239,7 @@ def events_in(table: Table, topic: str | None = None) -> list[ErasureEvent]:
 
 
 def newest_certificate(events: Iterable[ErasureEvent]) -> str | None:
-    """Return the text of the certificate with the highest number. Clocks of several machines differ."""
+    """Return the text of the certificate with the highest number. Times do not decide: clocks of machines differ."""
     texts = [e.certificate for e in events if e.event == CERTIFIED and e.certificate]
     return max(texts, key=lambda text: int(json.loads(text)["certificate"]["number"]), default=None)
 

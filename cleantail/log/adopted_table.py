@@ -1,7 +1,7 @@
 """Columns of an adopted table as Spark SQL expressions for the columns of a topic table. Pure.
 
-The rounds and the `latest` view use the same text, so that both read the same record. It contains types and paths of
-the mapping, which cannot contain a quote. By column of a topic table:
+The rounds and the `latest` view use the same SQL, so that both read the same record. The SQL contains types and paths
+of the mapping, which cannot contain a quote. The rules by column of a topic table:
 
 1. `partition`, `offset` and `timestamp_type` are whole numbers, cast to the type in a topic table.
 2. `timestamp` is a timestamp, or a long of Unix ms.
@@ -15,15 +15,15 @@ the mapping, which cannot contain a quote. By column of a topic table:
 6. `headers` is a list of structs of key and value.
 7. A column that the mapping leaves out is null in every record, except `value`: an empty value is not a tombstone.
 8. With `order` the offset is made of row lineage, the partition is 0 if none is mapped, and there is one more column:
-   `order`, a whole number. For a timestamp that is its microseconds since 1970.
+   `order`, a whole number. A timestamp becomes its microseconds since 1970.
 
 Row lineage (format version 3) gives each record an id, and the sequence number of the commit that last wrote or changed
 it. Readers inherit both from the metadata of the data file, or find them in a file whose rewrite has kept them:
 
 1. An offset is the sequence number, then the row id, as the bits of one whole number. It is unique, and a later
    commit's is higher.
-2. A rewrite that keeps the lineage, as the specification says, keeps offsets. One that does not makes new records:
-   they are above the first dirty offset, and a round reads them again.
+2. A rewrite that keeps the lineage, as the specification requires, keeps offsets. A rewrite without lineage makes new
+   records: they are above the first dirty offset, and a round reads them again.
 3. Offsets have gaps. The limits are 16.7 million commits and 549 billion row ids.
 """
 
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 ROW_ID, LAST_UPDATED = "_row_id", "_last_updated_sequence_number"
 """Names of the columns of row lineage, in Spark and in rewritten files."""
 LINEAGE_IDS = {ROW_ID: 2_147_483_540, LAST_UPDATED: 2_147_483_539}
-"""The field ids that Iceberg's specification reserves for them."""
+"""The field ids that Iceberg's specification reserves for these columns."""
 ROW_ID_BITS = 39
 MOST_COMMITS = (1 << 63 - ROW_ID_BITS) - 2
 """The highest sequence number: an offset stays below Kafka's highest."""
@@ -137,7 +137,7 @@ def _key(column: str, kind: str) -> str:
 
 
 def _whole(column: str, kind: str) -> str:
-    """Return SQL of a whole number. For a timestamp that is its microseconds since 1970."""
+    """Return SQL of a whole number. A timestamp becomes its microseconds since 1970."""
     if kind == "timestamp":
         return f"unix_micros({column})"
     if kind == "timestamp_ntz":

@@ -59,7 +59,7 @@ def left_behind(readers: Iterable[Reader], last_removed: Mapping[int, int]) -> l
 def new_horizon_ms(configs: KafkaConfigs, now_ms: int) -> int:
     """Return the horizon (Unix ms) of tombstones that a round is the first to keep (semantics.md 1.5).
 
-    At most Kafka's longest time, which never comes: delete.retention.ms may mean "for ever".
+    It is at most Kafka's largest time, because delete.retention.ms may mean "for ever".
     """
     return min(now_ms + configs.delete_retention_ms, LONG_MAX)
 
@@ -221,8 +221,8 @@ def waiting_text(holds: Sequence[ReaderHold], beside_due: bool = False) -> str:
     """Return `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
     UTC`.
 
-    `holds` are those of `slowest`; empty text without any. With `beside_due` the sentence before has counted the
-    tombstones that are due.
+    `holds`: the result of `slowest`. The text is empty without holds. `beside_due`: the sentence before this text
+    counts the tombstones that are due.
     """
     if not holds:
         return ""
@@ -245,7 +245,7 @@ def _readers(holds: Sequence[ReaderHold]) -> str:
 
 
 def _until(holds: Sequence[ReaderHold]) -> str:
-    """Return the latest time at which the holds end. Beyond the calendar it names the config."""
+    """Return the latest time at which the holds end, or the name of the config if that time is beyond the calendar."""
     last = max(holds, key=lambda hold: hold.until_ms or 0).until_text
     if not last:
         return ", however long that takes (cleantail.readers.hold.cap.ms)"
@@ -253,7 +253,7 @@ def _until(holds: Sequence[ReaderHold]) -> str:
 
 
 def hold_lines(holds: Iterable[ReaderHold]) -> list[str]:
-    """Return a line for each reader and log: where it is, how far behind, and what it blocks until when."""
+    """Return a line for each reader and log: its position, its lag, how many tombstones it blocks, and until when."""
     return [
         f"reader {h.name}: next offset {h.offset} of partition {h.partition}, behind by {h.behind}; {_held_text(h)}"
         for h in holds

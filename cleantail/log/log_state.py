@@ -85,7 +85,7 @@ def held_reason(count: int, first_offset: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LogFigures:
-    """The numbers of one log, from its files and from its state in the table. They have the meaning of LogState's.
+    """The numbers of one log, from its files and from its state in the table. The names mean the same as in LogState.
 
     keyless          files with records without a key that reach into the dirty part
     new_tombstones   tombstones that arrived since the last round
@@ -150,7 +150,7 @@ def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaCo
 def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
     """Return the offset below which no record belongs to the log: the log start never moves back (semantics.md 1.2).
 
-    A policy with `delete` keeps the remembered log start. Any other keeps what retention had set before.
+    With `delete` in the policy it is the remembered log start. Otherwise it is the last one that retention has set.
     """
     starts = (state.retained_from, state.log_start_offset if configs.deletes else None)
     return max(filter(None, starts), default=0)
@@ -299,7 +299,7 @@ def log_state_at(
     if configs.cleantail_keyless_policy == "fail" and (note := keyless_note(*keyless, configs)):
         warnings = (*warnings, note)
     of_source: tuple[Gap | SnapshotGap, ...] = source.gaps_of(partition) if source else ()
-    left_out = (entry for entry in state.left_out if entry.reason != ERASED)  # a person asked for that
+    left_out = (entry for entry in state.left_out if entry.reason != ERASED)  # a user requested these
     gaps = tuple(sorted((*of_source, *left_out), key=lambda gap: gap.at_ms))
     forgotten = source.forgotten_of(partition, state, now_ms) if source else None
     warnings = (*warnings, *(gap.text for gap in gaps[-GAPS_SHOWN:]), *((forgotten.text,) if forgotten else ()))

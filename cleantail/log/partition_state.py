@@ -9,8 +9,8 @@
    keeps it (semantics.md 1.5, 3.5).
 5. Entries without a live tombstone are dropped, except the last one, so that the ledger stays short.
 
-Records that the table cannot hold (cleantail.config.unholdable) are listed in a property of their own, by the ingestion
-that left them out. Status, alerts and evidence read them there.
+An ingestion that leaves out records, because the table cannot hold them (cleantail.config.unholdable), lists them in a
+separate property. Status, alerts and evidence read that property.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ class Reconciled:
 
 @dataclass(frozen=True, slots=True)
 class Quarantine:
-    """Why a log is blocked, since when, and when the scheduler may try again (all Unix ms).
+    """Why a log is blocked, since when, and when the scheduler may try again (times in Unix ms).
 
     `kind` is that of the round whose check failed or that a user rejected: compact, expire, reconcile, erase or retain.
     `branch` keeps what a failed round would have published (cleantail.log.quarantine). It is empty if nothing is kept.
@@ -185,9 +185,9 @@ class Quarantine:
 
 @dataclass(frozen=True, slots=True)
 class Rewritten:
-    """Another program took a snapshot of ours out of the history of `main` (cleantail.rounds.rewritten_history).
+    """Another program took a snapshot of Cleantail out of the history of `main` (cleantail.rounds.rewritten_history).
 
-    `at_ms` is when a run noted it (Unix ms, by the run's clock), or None while no commit has noted it.
+    `at_ms` is when a run noted this (Unix ms, by the run's clock), or None while no commit has noted it.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -196,7 +196,7 @@ class Rewritten:
     at_ms: int | None = None
 
     def counts_at(self, now_ms: int) -> bool:
-        """Return whether status and alerts report it: for a day."""
+        """Return whether status and alerts still report the loss: for a day."""
         return self.at_ms is None or now_ms - self.at_ms < REWRITTEN_REPORTED_MS
 
     @property
@@ -217,9 +217,9 @@ class PartitionState:
     data sequence number of the snapshot that the last round read: a file above it came later. `earlier_rounds` holds
     (end offset, sequence number) of rounds that had ended above the checkpoint, before late records moved it back; ends
     ascend. `guards` counts due tombstones that stay until the records which they beat are cleaned. `head_tombstones`
-    counts live tombstones at or above the checkpoint in the files known then. `proven_ms` is when all keys were last
-    proven unique from nothing. `retained_from` is the log start that retention has set, None if it never has: then a
-    backfill may lower the log start. `left_out` comes from a property of its own, which only ingestions write.
+    counts live tombstones at or above the checkpoint in the files known then. `proven_ms` is when a full proof last
+    showed that all keys are unique. `retained_from` is the log start that retention has set, None if it never has: then
+    a backfill may lower the log start. `left_out` comes from a property of its own, which only ingestions write.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -253,7 +253,7 @@ class PartitionState:
     def as_json(self) -> str:
         """Return the state as one line of JSON with sorted keys, so that equal states are equal texts.
 
-        Unknown optional fields are left out.
+        Optional fields without a value are left out.
         """
         plain = _STATE_JSON.plain(_Written(**_fields(self), version=FORMAT))
         known = {"reconciled": self.reconciled, "rewritten": self.rewritten, "left_out": None}

@@ -43,8 +43,8 @@ def after_failure(
     1. `branch` keeps what the round would have published.
     2. The pause before the next try doubles with each failure, up to an hour. `backoff_ms` is the first pause.
     3. If only retention failed in a log that a failed check blocks already, the quarantine keeps its kind. So a
-       compaction or expiry that passes lifts it.
-    4. A rejection is not a failed check: after it the doubling starts from the beginning.
+       compaction or expiry that passes lifts the quarantine.
+    4. A rejection is not a failed check: after a rejection the doubling starts from the beginning.
     """
     held = _held_by_check(state)
     kind = held.kind if held and kind == RETAIN else kind
@@ -61,7 +61,7 @@ def _held_by_check(state: PartitionState) -> Quarantine | None:
 
 
 def _pause_ms(attempts: int, backoff_ms: int) -> int:
-    """Return the pause after so many failures in a row."""
+    """Return the pause after this number of failures in a row."""
     doubled: int = backoff_ms * 2 ** min(attempts - 1, MAX_BACKOFF_MS.bit_length())
     return min(doubled, MAX_BACKOFF_MS)
 
@@ -128,7 +128,7 @@ def lifted(states: Mapping[int, PartitionState], releases: Releases, table_uuid:
 
 
 def failed_name(round_id: str, unit: int, kind: str, now_ms: int) -> str:
-    """Return the name of a failed unit's branch. The same try again has the same name, and replaces it."""
+    """Return the name of a failed unit's branch. A repeated try has the same name, and replaces the branch."""
     return f"{FAILED_PREFIX}{round_id}_{kind}{unit}_{now_ms // 1000}"
 
 
@@ -156,10 +156,8 @@ def _branch(state: PartitionState) -> str:
 
 @dataclass(frozen=True, slots=True)
 class KeptBranch:
-    """The branch of a log's last failed try, until when it is kept (Unix ms), and how to read it.
-
-    It is read by command, or in Spark SQL.
-    """
+    """The branch of a log's last failed try, until when it is kept (Unix ms), and how to read it: by command, or in
+    Spark SQL."""
 
     name: str
     until_ms: int

@@ -7,7 +7,7 @@
 3. A round leaves nothing that had to be removed: `duplicate_keys` (semantics.md 1.6), `overdue_tombstones` (1.5, 3.4),
    `invalid_left` (3.7), `resurrected` (2, hazard 2), `gone_at_source_left` (3.12) and `erased_left`.
 4. A round does not decide between records that contradict each other: `contradicting_offsets` (semantics.md 3.5).
-5. A round counts all that it removes, and once: `imbalance`.
+5. A round counts each record that it removes exactly once: `imbalance`.
 6. Each measure of WARNINGS counts faults of the records that came in (semantics.md 2, hazard 4). A violation is
    reported and blocks nothing.
 
@@ -36,7 +36,7 @@ COMPARED = (KEY, VALUE, TIMESTAMP, HEADERS)
 The timestamp's type belongs to the topic, not to the record. No headers and an empty list of headers are equal.
 """
 MEASURE = "contradicting_offsets"
-"""The rule that such offsets break."""
+"""The rule that offsets with two different records break."""
 CANDIDATE, HIDDEN, LIVE = 0, 1, 2
 """The part of a record in the comparison.
 

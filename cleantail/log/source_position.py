@@ -4,7 +4,8 @@ For a topic in Kafka (SourcePosition, semantics.md 3.10):
 
 1. The position is the log end of what was read, not the largest offset in the table. A log ends with markers of
    transactions, aborted records and offsets that the broker's cleaner removed, and the table has none of these.
-2. Under read_committed that is the last stable offset, so an open transaction bounds what is cleaned, as in Kafka.
+2. Under read_committed the position is the last stable offset. So an open transaction bounds what is cleaned, as in
+   Kafka.
 3. Under read_uncommitted the table also has records beyond the last stable offset. The position stores that offset, and
    no round goes beyond it.
 4. If the brokers may have dropped deletions before they were read (cleantail.kafka.read_plan), the position records
@@ -12,9 +13,9 @@ For a topic in Kafka (SourcePosition, semantics.md 3.10):
 
 For a table that a sink fills (SnapshotPosition):
 
-1. It names the last snapshot of the source that was read. What later snapshots appended is new.
-2. The log end of what was read is the highest offset that came, plus one.
-3. A change that a read passed over (source.table.on_change: continue) stays in it, for warnings and an alert.
+1. The position names the last snapshot of the source that was read. Records that later snapshots appended are new.
+2. The log end is the highest offset that was read, plus one.
+3. A change that a read skipped (source.table.on_change: continue) stays in the position, for warnings and an alert.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ _NO_MORE = ConfigDict(extra="forbid")
 PROPERTY_POSITION = "cleantail.source.kafka"
 """Table property: the SourcePosition as JSON."""
 HINDERED_REPORTED_MS = 86_400_000
-"""How long possibly forgotten deletions are reported that no reconciliation can repair."""
+"""How long Cleantail reports possibly forgotten deletions that no reconciliation can repair."""
 GAPS_SHOWN = 3
 """Maximum number of gaps among a log's warnings: the newest."""
 
@@ -87,7 +88,7 @@ class Forgotten:
     they were read.
 
     `holes` counts the offsets that had no record. `retention_ms` is the source topic's delete.retention.ms, `at_ms` the
-    time of the read (Unix ms). `hindrance` is why no reconciliation can mend it; empty if one can.
+    time of the read (Unix ms). `hindrance` is why no reconciliation can repair the loss; empty if one can.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -123,8 +124,8 @@ class SourcePosition:
     `topic_id` is Kafka's: a recreated topic has another one. `read_id` is unique to the ingestion that wrote the
     position. `read_at_ms` is when the log ends were fetched (Unix ms). `open_from` has the last stable offset of each
     partition from which records of open transactions were read. `as_of_ms` is when each log last had nothing unread
-    (Unix ms). With `delete_retention_ms`, the source topic's config at the last read, it decides whether the brokers
-    may have forgotten deletions. `forgotten` has at most one entry for a log.
+    (Unix ms). With `delete_retention_ms`, the source topic's config at the last read, that time shows whether the
+    brokers may have forgotten deletions. `forgotten` has at most one entry for a log.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -145,7 +146,7 @@ class SourcePosition:
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> Forgotten | None:
         """Return what the brokers may have forgotten of a log. None if a reconciliation has repaired it.
 
-        If no reconciliation can repair it, it is reported for a day.
+        A loss that no reconciliation can repair is reported for a day.
         """
         for entry in self.forgotten:
             over = entry.hindrance and now_ms - entry.at_ms >= HINDERED_REPORTED_MS
@@ -174,7 +175,7 @@ _POSITION_JSON: Codec[_WrittenSourcePosition] = Codec(_WrittenSourcePosition)
 def parse_position(text: str, table: str) -> SourcePosition:
     """Parse what `as_json` wrote. Raises TableError, naming the table and the property.
 
-    An unknown field is an error: the position is written back, and would lose it.
+    An unknown field is an error: the position is written back, and would lose that field.
     """
     written = _POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")
     return SourcePosition(**_fields(written, SourcePosition))
@@ -309,7 +310,7 @@ ReadPosition = SourcePosition | SnapshotPosition
 def read_position_of(properties: Mapping[str, str], table: str) -> ReadPosition | None:
     """Return how far a topic was read. None if no read has filled the table.
 
-    If a topic was read from a sink's table first and then from Kafka, that is the position in Kafka.
+    If a topic was read from a sink's table first and then from Kafka, the position in Kafka is returned.
     """
     return position_of(properties, table) or snapshot_position_of(properties, table)
 

@@ -15,11 +15,8 @@ LABEL_TOPICS, LABEL_CHARS = 3, 200
 
 @dataclass(frozen=True, slots=True)
 class DueTopic:
-    """What a run has to do with one topic.
-
-    It has an upper limit of bytes to read, the delay of the most overdue log, and the ratio of the dirtiest due log.
-    `left_since_ms`: since when runs have left it unprocessed (Unix ms), or None.
-    """
+    """The due work of one topic: the maximum number of bytes to read, the delay of the most overdue log, and the ratio
+    of the dirtiest due log. `left_since_ms`: since when (Unix ms) runs have left the topic unprocessed, or None."""
 
     topic: str
     read_bytes: int

@@ -55,12 +55,12 @@ class Rejection:
 
 
 def approved_note(by: str | None) -> str:
-    """Return the note of a published round in the evidence: `approved by Anna`, or "" if it needed no approval."""
+    """Return the note of a published round in the evidence: `approved by Anna`, or "" if no approval was needed."""
     return f"approved by {by}" if by else ""
 
 
 def holds_of(topic: Topic, measures: Iterable[LogMeasure], passed: Iterable[int]) -> tuple[Hold, ...]:
-    """Return the logs for which a checked round waits, of those that passed; empty if it does not wait."""
+    """Return the logs, of those that passed, for which a checked round waits; empty if the round does not wait."""
     green = set(passed)
     reasons = ((m.partition, _hold_reason(topic, m)) for m in measures if m.partition in green)
     return tuple(Hold(partition, reason) for partition, reason in sorted(reasons) if reason)
@@ -68,7 +68,7 @@ def holds_of(topic: Topic, measures: Iterable[LogMeasure], passed: Iterable[int]
 
 def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
     records, limit = measure.records_in, topic.config.cleantail_max_drop_ratio
-    if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches it off
+    if records and measure.removed / records > limit:  # strict, as Kafka's ratios: 1.0 switches the limit off
         share = f"{measure.removed} of {counted(records, 'record')}"
         return f"{share} would be removed, above cleantail.max.drop.ratio {limit}"
     return "all rounds of this topic wait (publish: approve)" if topic.publish == APPROVE else ""
@@ -77,7 +77,7 @@ def _hold_reason(topic: Topic, measure: LogMeasure) -> str:
 def after_rejection(state: PartitionState, kind: str, rejection: Rejection, pause_ms: int) -> PartitionState:
     """Return the state of a log whose round was rejected: in quarantine until the pause ends or a user releases it.
 
-    The log has passed its check, so that ends the quarantine of an earlier failed check. Exception: a rejected expiry,
+    The log has passed its check, so the quarantine of an earlier failed check ends. Exception: a rejected expiry,
     reconciliation or retention (`kind`) does not end the quarantine of another kind, whose records were not checked. It
     only makes the pause longer. A second call with the same rejection changes nothing.
     """
@@ -119,8 +119,8 @@ class Answer:
     """The last question about a topic's rounds of one kind, and its answer. Times are Unix ms.
 
     `shown`: a digest of the subject of the question (shown_of). `task`: a digest of the Airflow task instance that
-    stored it. `approved` is None until there is an answer. `user` and `by`: id and name of the user who answered, None
-    if the time to answer passed.
+    stored the question. `approved` is None until there is an answer. `user` and `by`: id and name of the user who
+    answered, None if the time to answer passed.
     """
 
     topic: str
@@ -167,10 +167,10 @@ def answered(
 
 
 def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str | Rejection | None:
-    """Return the effect of the answer on a checked round: the approver's name, a rejection, or None if it does not
-    wait.
+    """Return the effect of the answer on a checked round: the approver's name, a rejection, or None if the round does
+    not wait.
 
-    Raises HeldError if it waits and has no valid approval.
+    Raises HeldError if the round waits without a valid approval.
     """
     ours = answer is not None and (answer.kind, answer.round) == (checked.kind, checked.round)
     same = answer is not None and ours and answer.shown == shown_of(checked)
@@ -225,7 +225,7 @@ def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
         catalog.create_namespace_if_not_exists(topic.own_namespace)
         catalog.update_namespace_properties(topic.own_namespace, updates=updates)
 
-    settled(write, unsure=NoSuchNamespaceError)  # a catalog may refuse it as existing, and not have it
+    settled(write, unsure=NoSuchNamespaceError)  # some catalogs refuse a namespace as existing, and then lack it
 
 
 def _property(topic: Topic, kind: str) -> str:

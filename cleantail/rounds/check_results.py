@@ -1,7 +1,7 @@
-"""What is kept of checks: counts, names, types and offsets, never the content of a record. Pure.
+"""The stored results of checks: counts, names, types and offsets, never the content of a record. Pure.
 
-Results go to the evidence, Great Expectations' stores, Data Docs, Airflow's database and alerts. A person's records
-could not be found there again to delete them. The same holds for samples of removed records: the evidence outlives the
+Results go to the evidence, Great Expectations' stores, Data Docs, Airflow's database and alerts. An erasure could not
+find a person's records in these places. The same holds for samples of removed records: the evidence outlives the
 records. To see such records, read them by their offsets while a branch or snapshot still has them
 (`cleantail.lake.records.shown_records`).
 """

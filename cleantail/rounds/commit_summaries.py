@@ -1,4 +1,4 @@
-"""Summaries of the snapshots of `main`: which commits are ours, what each records, and how large the table was. Pure.
+"""Summaries of the snapshots of `main`: Cleantail's commits, what each records, and how large the table was. Pure.
 
 Summaries are part of the table's metadata, so no file is opened. Expired snapshots are unknown: the history is as long
 as cleantail.snapshot.retention.ms.
@@ -16,7 +16,7 @@ from cleantail.log.round_state import COMPACT, ERASE, EXPIRE, RECONCILE
 from cleantail.log.segments import DataFile
 
 OPERATION = "cleantail.operation"
-"""Summary entry of our commits: what made them."""
+"""Summary entry of Cleantail's commits: the operation that made them."""
 ROUNDS = (COMPACT, EXPIRE, RECONCILE, ERASE)
 """The operations of published rounds."""
 RECLAIM = "reclaim"
@@ -135,7 +135,7 @@ def size_point(at_ms: int, operation: str, summary: Mapping[str, str]) -> SizePo
 
 
 def freed_by_reclaims(commits: Iterable[Commit]) -> int:
-    """Return the bytes that the reclaims among these commits freed. Their undo takes as many again."""
+    """Return the bytes that the reclaims among these commits freed. Undoing them takes as many bytes again."""
     ours = (c for c in commits if c.summary.get(OPERATION) == RECLAIM)
     return sum(size_point(c.at_ms, c.operation, c.summary).reclaimed_bytes for c in ours)
 

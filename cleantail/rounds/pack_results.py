@@ -5,8 +5,8 @@ outcomes.
 
 1. If an application crashes in the middle of a pack, its next try reads there what was published. So does the task that
    reports, if there is no next try.
-2. When a station begins with a topic, it writes a line that it has not ended. If that is the topic's last line, the
-   application ended there.
+2. When a station begins with a topic, a line records that the station has not ended. If that is the topic's last line,
+   the application ended there.
 3. A topic whose round waits to be checked with others gets such a line too, with another text: the application did not
    end there.
 4. A topic that was in progress during a crash may have caused it. The next try handles these topics last, and one at a
@@ -60,7 +60,7 @@ class PackRequest:
 
 @dataclass(frozen=True, slots=True)
 class PackResult:
-    """The result of a pack: whether all of it went well, the reason, and each topic's outcome."""
+    """The result of a pack: whether every topic succeeded, the reason, and each topic's outcome."""
 
     ok: bool = True
     reason: str = ""
@@ -84,7 +84,8 @@ PACK_RESULT_JSON: Codec[PackResult] = Codec(PackResult)
 
 
 class PackOutcomes:
-    """What happened to the topics of a pack so far, in this try and in earlier ones. An empty `path` keeps nothing."""
+    """What happened to the topics of a pack so far, in this try and in earlier ones. With an empty `path`, nothing is
+    stored."""
 
     def __init__(self, home: Path, path: str) -> None:
         self._home, self._path = home, path
@@ -121,7 +122,7 @@ class PackOutcomes:
         return earlier if earlier is not None and earlier.error in (BEGUN, WAITS, SUSPECTED) else None
 
     def found(self, earlier: TopicOutcome) -> None:
-        """Set what an earlier try did, if it ended before it wrote all of it."""
+        """Set the outcome of an earlier try that ended before it wrote the whole outcome."""
         self._earlier[earlier.topic] = earlier
 
     def begun(self, outcome: TopicOutcome, station: str) -> None:

@@ -1,13 +1,13 @@
 """Find ingestions in `main`'s history, and undo one: restore the table without its records. Pure.
 
 1. A commit is undone: its data files hold the records of all its source files together.
-2. `main` becomes the snapshot before it, followed by every append since, unchanged. Rewrites since are undone with it:
-   they changed no record.
-3. The marks of its source files are removed, so that they can be ingested again. After a read of Kafka or of a table,
-   the position moves back.
-4. Undoing is refused if something may be built on its records: after a round, which can be undone first, and after
-   another writer's change.
-5. A quarantine that began after it is lifted, because its records were the reason.
+2. `main` becomes the snapshot before that commit, followed by every later append, unchanged. Later rewrites are undone
+   too: they changed no record.
+3. The marks of its source files are removed, so that the files can be ingested again. After a read of Kafka or of a
+   table, the position moves back.
+4. Undoing is refused if later work may depend on the commit's records: after a round, which can be undone first, and
+   after another writer's change.
+5. A quarantine that began after the ingestion is lifted, because the ingestion's records were the reason.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class TableRead:
 
 @dataclass(frozen=True, slots=True)
 class Sources:
-    """What an ingestion records about itself. `log_ends` has the log end in each log's state before it, or None.
+    """What an ingestion records about itself. `log_ends`: the log end in each log's earlier state, or None.
 
     An ingestion from Kafka or from a table has `read` and no files.
     """
@@ -132,7 +132,7 @@ def unpacked_sources(text: str, where: str) -> Sources:
 class Ingestion:
     """A commit of `cleantail ingest` in main's kept history.
 
-    `sources` is None if it recorded none. `refusal`: why it cannot be undone now; empty if it can.
+    `sources` is None if the commit recorded none. `refusal`: why it cannot be undone now; empty if it can.
     """
 
     snapshot_id: int
@@ -198,8 +198,8 @@ class IngestionChoice:
 @dataclass(frozen=True, slots=True)
 class IngestionUndo:
     """What undoing an ingestion does. `to_snapshot_id` is the snapshot before it, None if the table had none.
-    `appends`: the snapshots whose files are appended again, oldest first. `freed_bytes`: what the undone reclaims had
-    freed, which files take again. `others`: the other ingestions of the kept history, newest first."""
+    `appends`: the snapshots whose files are appended again, oldest first. `freed_bytes`: bytes that the undone reclaims
+    had freed and that files take again. `others`: the other ingestions of the kept history, newest first."""
 
     ingestion: Ingestion
     sources: Sources
@@ -291,7 +291,7 @@ def refusal(history: Sequence[Commit], index: int, topic: str) -> str:
             f"round {first.summary.get(ROUND)} of {instant(first.at_ms)} UTC{more} was published after it, and may be "
             f"built on its records. First run `cleantail rollback {topic} --to {first.parent_id}`"
         )
-    # 2. so may a change that is not ours
+    # 2. so may another writer's change
     if foreign := next((c for c in since if c.operation not in ("append", "replace")), None):
         return (
             f"snapshot {foreign.snapshot_id} of {instant(foreign.at_ms)} UTC ({foreign.operation}) came after it and "
@@ -320,7 +320,7 @@ def _read_of(commit: Commit, topic: str) -> KafkaRead | TableRead | None:
 def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
     """Return the state of a log without the ingestion, before which its log end was `log_end`.
 
-    Only rounds that were undone since can have moved it on. It never moves below the first dirty offset.
+    Only later rounds that were undone can have moved the log end. It never moves below the first dirty offset.
     """
     ends = [end for end in (log_end, state.checkpoint) if end is not None]
     before = max(ends, default=None)

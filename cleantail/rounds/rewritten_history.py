@@ -6,8 +6,8 @@ its last ingestion: the marks. Whether a mark is lost:
 
 1. Sequence numbers descend along an ancestry, and no two snapshots of a table have the same one.
 2. A mark holds if its snapshot is in the ancestry.
-3. It is lost if the ancestry reaches a snapshot with a lower sequence number, or its first commit, without meeting the
-   mark. It is also lost if the properties came from another table.
+3. A mark is lost if the ancestry reaches a snapshot with a lower sequence number, or its first commit, without the
+   mark's snapshot. A mark is also lost if the properties came from another table.
 4. Otherwise the ancestry ends at an expired snapshot, and the mark expired with it: it holds.
 5. A round without a mark has only the sequence number that it had read; its own snapshot has a higher one. The round is
    lost if the ancestry reaches back to what it had read, and contains no later snapshot of a round.
@@ -71,7 +71,7 @@ class MainHistory:
 
     `current` is None for a table without a snapshot. `has` returns whether a snapshot is in the ancestry.
     `oldest_sequence_number` is that of the oldest kept snapshot; `is_whole`: that one is the first commit. `last_round`
-    returns the newest round of ours in it, and is only called if the table has no mark of a round.
+    returns Cleantail's newest round in the ancestry, and is only called if the table has no mark of a round.
     """
 
     table_uuid: str
@@ -120,7 +120,7 @@ def may_be_rewritten(properties: Mapping[str, str]) -> bool:
 
 
 def lost_marks(properties: Mapping[str, str], history: MainHistory, table: str) -> Marks | None:
-    """Return the marks if others removed the snapshot of one from the history of `main`. None if it still has both.
+    """Return the marks if others removed the snapshot of one from the history of `main`, else None.
 
     Raises TableError if the marks cannot be read."""
     marks = marks_of(properties, table, history.table_uuid)
@@ -145,7 +145,8 @@ def after_rewriting(
 ) -> dict[str, str]:
     """Return the properties that are left. Raises TableError.
 
-    `gone` has the commits after the lost ingestion. `at_ms` is when a run noted it (Unix ms), None if no commit will.
+    `gone` has the commits after the lost ingestion. `at_ms` is when a run noted the loss (Unix ms), None if no commit
+    will note it.
     """
     left = dict(properties)
     marks = marks_of(properties, table, history.table_uuid)

@@ -3,8 +3,8 @@
 1. A rollback makes `main` the snapshot before the undone rounds, and adds each later append again. An append keeps its
    files, its offsets and the marks of its source files.
 2. Deletes and rewrites of those rounds, and of `reclaim` since, are left out.
-3. It refuses if a later commit is not a round of ours, an append, or a rewrite that changes no record. Undoing such a
-   commit would lose the work of another writer.
+3. A rollback is refused if a later commit is not a round of Cleantail, an append, or a rewrite that changes no record.
+   Undoing such a commit would lose the work of another writer.
 4. The logs' states return to those before the rounds. The log end never moves back, and a quarantine stays.
 """
 
@@ -48,8 +48,9 @@ class UndoneRound:
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
     """The plan of a rollback. `appends`: the snapshots whose files are appended again, oldest first. `states`: those of
-    the touched logs before the undone rounds, None if a log had none. `freed_bytes`: what the undone reclaims had
-    freed, which files take again. `earlier`: published rounds that stay and could be undone too."""
+    the touched logs before the undone rounds, None if a log had none. `freed_bytes`: bytes that the
+    undone reclaims had freed and that files take again. `earlier`: published rounds that stay and could be undone
+    too."""
 
     to_snapshot_id: int
     to_at_ms: int
@@ -73,7 +74,7 @@ class RollbackPlan:
 
 
 def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> RollbackPlan:
-    """Plan the rollback to snapshot `to`, or to before the last published round if it is None.
+    """Plan the rollback to snapshot `to`, or to before the last published round if `to` is None.
 
     `history` is the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError if there is no round
     to undo, TableError if the history does not reach that far or has a commit that cannot be undone.

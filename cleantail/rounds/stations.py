@@ -89,7 +89,7 @@ class TopicOutcome:
         return replace(self, ok=False, station=station, error=error, may_retry=exit_code not in (None, *FINAL))
 
     def in_short(self) -> TopicOutcome:
-        """Return the outcome without what the evidence has, and without logs that passed without a warning."""
+        """Return the outcome without facts that the evidence has, and without logs that passed without a warning."""
         compacted, reconciled, expired = map(_in_short, (self.compacted, self.reconciled, self.expired))
         return replace(self, compacted=compacted, reconciled=reconciled, expired=expired)
 
@@ -161,8 +161,8 @@ class Station:
     topic's table. `writes_evidence`: it appends to the evidence. `reads_source`: it reads the topic's source.
     `idle`: returns why it has no work in a run of this plan, or None if it has; None if the plan does not decide that.
     `line`: what it reports of a topic, or "" if the topic had nothing. `errors_of`: the stations of
-    TopicOutcome.station whose errors it shows. `with_approval`: the tasks that stand with it if its round may wait for
-    a person.
+    TopicOutcome.station whose errors it shows. `with_approval`: further tasks if its round may wait for a
+    person.
     """
 
     name: str
