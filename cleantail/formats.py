@@ -1,7 +1,7 @@
 """The number of the format of Cleantail's stored data, and its only check.
 
-Tables, states of logs, certificates, `defaults.yaml`, packs and documents of the exchange carry it. A number that this
-version does not read is refused with the same words everywhere, before anything is changed.
+Tables, states of logs, certificates, `defaults.yaml`, packs and documents of the exchange carry this number. Any other
+number is refused with the same words everywhere, before anything is changed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ ALLOWED = (
 
 
 def require_format(where: str, key: str, value: object, known: int | str = FORMAT) -> None:
-    """Raise TableError unless the value is `known`: the number of the format, or its text. True and 1.0 are not.
+    """Raise TableError unless the value is `known`: the number of the format, or its text. True and 1.0 are refused.
 
     `where`: the file or table, for the message."""
     if type(value) is not type(known) or value != known:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 FILES_NAMED = 20
-"""Most files that are named one by one. If there are more, their folders are named."""
+"""Maximum number of files that are named one by one. If there are more, their folders are named."""
 RECORD = {
     "partition": "int",
     "offset": "long",
@@ -150,9 +150,9 @@ class TopicDatasets:
 
 @dataclass(frozen=True, slots=True)
 class StationFacts:
-    """What a station's result says about lineage. `commits`: it wrote into the table.
+    """The lineage in a station's result. `commits`: the station wrote into the table.
 
-    `read`: snapshots that it read, empty if unknown. `written`: the snapshot that it made, None if unknown.
+    `read`: snapshots that the station read, empty if unknown. `written`: the snapshot that it made, None if unknown.
     """
 
     read: tuple[int, ...] = ()
@@ -213,7 +213,7 @@ def topic_datasets(topic: Topic, evidence: LineageDataset | None) -> TopicDatase
 def source_dataset(topic: Topic) -> LineageDataset | None:
     """Return the topic's source table at the snapshot up to which it was read, None if the topic has none.
 
-    It has only the columns that are copied into the topic's table under the same name.
+    The dataset has only the columns that are copied into the topic's table under the same name.
     """
     source, table = topic.source.table, load_table(kept_catalog(topic.platform), topic)
     if source is None or table is None:

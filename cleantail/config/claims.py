@@ -9,13 +9,13 @@ Names in the catalog. Every name has at most one owner.
    all topics, so no topic may claim it.
 3. If two files claim a name, the better claim has it, and only the other file is wrong. Claims, the best first:
    (a) the topic's name is the name of its table, letter by letter;
-   (b) the topic's name makes that of its table: `.` and `-` become `_`, and a catalog may fold the case;
+   (b) the table's name follows from the topic's: `.` and `-` become `_`, and a catalog may fold the case;
    (c) the file names the table (`table:`).
    A claim to a side table or view is as good as that to the table. `default_table` makes no name that is the name of
    another topic's side table. If two claims are equal, neither file has the name until one of them changes: it is
    unknown which file came first.
-4. Names that differ only in case are one name. Exception: a catalog that keeps the case has
-   two default tables for two topics that differ so.
+4. Names that differ only in case are one name. Exception: in a catalog that keeps the case, two topics whose names
+   differ only in case have two default tables.
 5. A table that a topic reads (source.table, in the same catalog) must not be a topic's table. Rounds remove records of
    a topic's table, and a read would treat these removals as changes by a sink.
 
@@ -190,8 +190,8 @@ def _rank_of_file(claim: Claim) -> tuple[bool, bool]:
 def problem_of_new(claim: Claim, claims: Iterable[Claim], catalog: Catalog) -> Problem | None:
     """Return the problem of a topic file that does not exist yet, by the rules above.
 
-    It may not take a table that a topic reads. It may also take no name from a topic whose table has its own name,
-    which would be wrong then.
+    The new file may not take a table that a topic reads. Nor may it take a name from a topic whose table has the
+    topic's name, because that topic's file would then be wrong.
     """
     others, names = list(claims), {name.casefold() for name in claim.names()}
     if readers := [other for other in others if other.reads is not None and other.reads.casefold() in names]:
@@ -227,7 +227,7 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
 
 def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]], whose: str) -> Problem:
     """Return the problem of a topic that reads a table of Cleantail. `owners`: files that claim the name of that
-    table. `whose`: what to call the table if there are none."""
+    table. `whose`: the description of the table if no file claims it."""
     if not owners:
         whose = f"it is {whose}"
     elif any(owner.file == claim.file for owner, _ in owners):
@@ -422,7 +422,7 @@ def _refused(key_path: KeyPath, value: object, allowed: str) -> tuple[KeyPath, P
 def connection_problem(alert: Alert, platform: PlatformSettings) -> str | None:
     """Return the allowed values if an alert uses a connection that is not for alerts, else None.
 
-    With the credentials of another connection a topic's YAML could send anything to wherever they give access.
+    Otherwise a topic's YAML could send messages with the credentials of any connection.
     """
     conn_id = None if isinstance(alert, FileAlert) else alert.conn_id
     return None if conn_id is None else _unlisted(conn_id, "alert_connections", platform.alert_connections)
@@ -442,8 +442,7 @@ def _listed_text(what: str, key: str, names: Sequence[str]) -> str:
 def _kafka_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
     """Yield the problems of names in source.kafka that the platform does not allow.
 
-    Through another connection a topic's YAML could show what that login may read. With another address it could make
-    Cleantail connect to any host.
+    Otherwise a topic's YAML could read with the login of any connection, or make Cleantail connect to any host.
     """
     kafka, platform = topic.source.kafka, topic.platform
     if kafka is None:
@@ -479,7 +478,7 @@ def _access_problems(topic: Topic, conn_id: str) -> Iterator[tuple[KeyPath, Prob
 def _table_problems(topic: Topic) -> Iterator[tuple[KeyPath, Problem]]:
     """Yield the problems of a source.table that the platform does not allow.
 
-    It could show any table that the platform may read.
+    Otherwise a topic could show any table that the platform may read.
     """
     table, platform = topic.source.table, topic.platform
     if table is None:

@@ -22,7 +22,7 @@ Letters are names of months and days, and `L`, the last day. `#`, `?` and `R(…
 
 
 def is_schedule(text: str) -> bool:
-    """Return whether a text is a preset as `@daily`, or a cron line that ever fires. 31 April never does."""
+    """Return whether a text is a preset such as `@daily`, or a cron line that ever fires. 31 April never does."""
     from croniter import CroniterError, croniter
 
     if text in PRESETS:

@@ -62,7 +62,7 @@ def expectation_name(name: str) -> str | None:
 
 
 def is_own(name: str) -> bool:
-    """Return whether it is the name of a class outside Great Expectations."""
+    """Return whether the name is that of a class outside Great Expectations."""
     return re.fullmatch(OWN_NAME, name) is not None
 
 
@@ -369,7 +369,7 @@ _OWN_SCHEMA: Mapping[str, Any] = {
 
 
 def _own_argument_problems(value: Any, key_path: str) -> Iterator[Problem]:
-    """Yield arguments of an own expectation that Great Expectations does not hand on to it as they are."""
+    """Yield arguments that Great Expectations does not pass unchanged to an own expectation."""
     inner = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list) else ()
     for key, below in inner:
         path = f"{key_path}[{key}]" if isinstance(key, int) else f"{key_path}.{key}"

@@ -1,8 +1,8 @@
 """Records that a topic's table cannot hold (`cleantail.unholdable.policy`). Pure.
 
-1. The timestamp is beyond Iceberg's microseconds, or a header name is not UTF-8. Or a decoder of kcat wrote null in
-   place of key or value.
-2. With `fail`, the default, an ingestion stops there and appends nothing.
+1. A table cannot hold a record if its timestamp is beyond Iceberg's microseconds, if a header name is not UTF-8, or if
+   kcat's decoder wrote null in place of key or value.
+2. With `fail`, the default, an ingestion stops at such a record and appends nothing.
 3. With `quarantine` the record is written to a side table. With `drop` it is left out. Both are counted
    (cleantail.log.partition_state), and ingestion continues.
 """

@@ -45,7 +45,7 @@ _TIMESTAMP_TAG = "tag:yaml.org,2002:timestamp"
 class _Loader(_SafeLoader):
     """YAML's safe subset. Dates stay text, because no config is a date.
 
-    Integers are only those that users write: in YAML 1.1, 1:30 is 90 and 0777 is 511.
+    Only decimal numbers are integers: by YAML 1.1 also 1:30 would be 90, and 0777 would be 511.
     """
 
     yaml_implicit_resolvers: dict[str, Any] = {
@@ -125,7 +125,7 @@ def _require_plain(text: bytes) -> None:
         mark: Any = event.start_mark
         if isinstance(event, yaml.AliasEvent):
             raise yaml.MarkedYAMLError(problem="an alias", problem_mark=mark)
-        if getattr(event, "tag", None) is not None:  # its text may be a secret that begins with !
+        if getattr(event, "tag", None) is not None:  # a tag may be a secret that begins with !
             raise yaml.MarkedYAMLError(problem=_TAG, problem_mark=mark)
         if depth > _DEEPEST:
             problem = f"nested more than {_DEEPEST} levels deep"
@@ -135,7 +135,7 @@ def _require_plain(text: bytes) -> None:
 def _yaml_reason(error: Exception) -> str:
     """Return the line number and the reason, without the line's text: it may contain a secret."""
     mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
-    if problem and "tag handle" in problem:  # some loaders quote it
+    if problem and "tag handle" in problem:  # some loaders quote the tag
         problem = _TAG
     if problem is None:
         return str(error).splitlines()[0]
@@ -174,7 +174,7 @@ def _unwanted_entry(key: Any, value: Any, key_path: KeyPath) -> Iterator[tuple[K
     elif _names_variables(key_path) and isinstance(value, dict):
         yield from unwanted(value, key_path)
     elif _names_variables(key_path[:-1]):
-        if not (isinstance(value, str) and re.fullmatch(VARIABLE, value)):  # it may be the secret itself
+        if not (isinstance(value, str) and re.fullmatch(VARIABLE, value)):  # the value may be the secret itself
             yield key_path, Problem(key_text(key_path), "not the name of such a variable", VARIABLE_ALLOWED)
     elif is_secret(key, value):
         yield key_path, Problem(key_text(key_path), SECRET_FACT, SECRET_HINT)

@@ -1,15 +1,15 @@
 """Clients of Kafka's brokers, built on confluent-kafka. Their errors contain no setting's value.
 
-Requests with a retriable error are repeated. If the brokers do not answer, an error has the last complaint of the
-connections. An administrator's client gets no answer after a refused login.
+Requests with a retriable error are repeated. If the brokers do not answer, the error quotes the last complaint of the
+connections, because an administrator's client gets no answer after a refused login.
 
 Brokers that have not answered are remembered, so that only one of many topics waits for them:
 
 1. Brokers are identified by the settings of the client and its timeout: another login may get an answer.
-2. They are remembered for a minute. Then the next topic queries them again, and finds brokers that are back.
+2. Silent brokers are remembered for a minute. Then the next topic queries them again.
 3. Brokers that answer with an error are queried again for every topic: the error may concern one topic only.
 
-Cleantail commits how far the table was read to a consumer group, for tools that show lag by group. Nothing reads it
+Cleantail commits the table's position to a consumer group, for tools that show lag by group. Cleantail never reads it
 back.
 """
 
@@ -279,8 +279,9 @@ OURS = "cleantail "
 def commit_group_offsets(settings: Mapping[str, str], topic: Topic, next_offsets: Mapping[int, int]) -> None:
     """Commit the offsets for source.kafka.group.id, if it is set. A failure is a warning: the table has the offsets.
 
-    A group that has an offset of any topic without the metadata of Cleantail belongs to another application. It gets no
-    offsets, because that application would skip records. The brokers refuse an offset for a group that has members.
+    A group that has an offset of any topic without the metadata of Cleantail belongs to another application. Such a
+    group gets no offsets, because that application would skip records. The brokers refuse an offset for a group that
+    has members.
     """
     group = topic.source.kafka.group_id if topic.source.kafka else None
     if not group:

@@ -6,8 +6,8 @@ compared with those of neighbouring batches instead.
 aiokafka computes the checksum (CRC-32C) and parses the records, both in C. pyarrow decompresses in pieces. So a batch
 that decompresses to more than a worker can hold is rejected in time.
 
-A producer has one transaction at a time. Its next marker ends what it appended since its last one. The broker's own
-list of aborted transactions (`.txnindex`) has the same information and is not needed.
+A producer has one transaction at a time. A marker ends all batches that the producer appended since its last marker.
+The broker's own list of aborted transactions (`.txnindex`) has the same information and is not needed.
 """
 
 from __future__ import annotations
@@ -167,7 +167,7 @@ def records_of(
 def _require_few_headers(plain: memoryview, most: int) -> None:
     """Raise BatchProblem if a record has more headers. Ignores bytes that are not a record: aiokafka reports those.
 
-    They are counted before aiokafka makes a list of them, in which an empty header of two bytes takes eighty.
+    Headers are counted before aiokafka makes a list of them, in which an empty header of two bytes takes eighty.
     """
     at = HEADER_BYTES
     try:
@@ -277,7 +277,7 @@ def _nullable(data: memoryview, at: int) -> tuple[bytes | None, int]:
 def is_abort_marker(header: BatchHeader, data: bytes) -> bool | None:
     """Return whether a control batch aborts its producer's transaction. Raises BatchProblem.
 
-    Returns None if the broker's cleaner has emptied it. The cleaner does so once no record of the transaction is left.
+    Returns None if the broker's cleaner has emptied the batch, because no record of the transaction is left.
     """
     from aiokafka.record.control_record import ControlRecord
 

@@ -1,8 +1,8 @@
-"""Adapter: how far a topic's table was read in Kafka, through PyIceberg, and whether there is anything to read.
+"""Adapter: the position of a topic's table in Kafka, through PyIceberg, and whether there is anything to read.
 
 A property of Cleantail's own namespace stores when the brokers were last queried and had nothing new. Such a query does
-not change the table, so the position does not contain it. The property holds for one position, by its `read_id`. It
-is void once the position has moved, forward or back.
+not change the table, so the position does not contain its time. The property is valid for one position, by its
+`read_id`, until the position moves.
 """
 
 from __future__ import annotations

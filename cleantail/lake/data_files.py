@@ -255,7 +255,7 @@ def _from_manifest(table: Table, file: Any, columns: Columns) -> FilePart | None
 
 
 def _layout(table: Table, columns: Columns) -> Layout:
-    """Return where the files have the mapping's columns, and the parts of such a column."""
+    """Return the places of the mapping's columns in the files, and the parts of such a column."""
     by_path = layout_of_paths(table, columns.paths.values())
     return {name: by_path[path] for name, path in columns.paths.items()}
 
@@ -379,7 +379,7 @@ def data_files_of(
     """Return one DataFile for every log in the file of a manifest entry.
 
     `deletes`: the delete files of that file. `lineages`: those of the snapshot's files, in an adopted table without
-    offsets. Each log gets the number of records that it lost itself: they decide about its start, segments and
+    offsets. Each log gets its own number of lost records, because that number decides its start, segments and
     retention. Bytes and tombstones of a file of several logs are split by numbers of records; their sums are exact.
     Raises TableError for a file that is not Parquet.
     """

@@ -1,7 +1,7 @@
 """The jars that may be on a class path: only those that the package lists with their SHA-256.
 
-`cleantail jars` and bin/check-jars compare the SHA-256 after they fetch a jar. This module compares name and size at
-the start of every application, which reads no jar.
+`cleantail jars` and bin/check-jars compare the SHA-256 after they fetch a jar. At the start of every application this
+module compares only name and size, so no jar is read.
 
 Jars are fetched once, by Spark's own resolver, so that no application resolves packages when it starts:
 

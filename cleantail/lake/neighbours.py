@@ -1,8 +1,8 @@
 """Adapter: check that a table shares its folder with no other, and that its metadata names only its own files.
 
 Iceberg deletes files according to a table's own metadata: files below its location that no snapshot names, and files
-anywhere that expired snapshots name. Every writer of the table controls both, and Cleantail's rights are used. So this
-is checked before anything is deleted, and before a table is adopted.
+anywhere that expired snapshots name. Every writer of the table controls both, and Iceberg deletes with Cleantail's
+rights. So Cleantail makes these checks before it deletes a file, and before a table is adopted.
 """
 
 from __future__ import annotations

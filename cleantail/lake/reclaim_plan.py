@@ -11,13 +11,13 @@
    - A file of MERGED_BYTES is always large.
    A group below ALWAYS_MERGED_BYTES is rewritten for its deleted share at most once in a tenth of
    cleantail.snapshot.retention.ms. Its old files stay on the disk until their snapshots expire, and a commit has some
-   30 KB of metadata. If the ratio is 0, it is rewritten at once.
+   30 KB of metadata. If the ratio is 0, such a group is rewritten at once.
 3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
    number, by which the next round finds new records. A file that is registered twice waits for the round that keeps it
    once.
 4. Snapshots expire after cleantail.snapshot.retention.ms, except the current one. None expires if the table's
-   gc.enabled is false, because files would be deleted. They expire together, once the oldest of them is past its time
-   by a tenth of the retention. The search for files that may be deleted costs more than a round of a small topic.
+   gc.enabled is false, because files would be deleted. Snapshots expire together, when the oldest is past its time by a
+   tenth of the retention: the search for files to delete costs more than a round of a small topic.
 5. Branches of failed rounds are dropped after cleantail.failed.branch.retention.ms.
 6. Small groups share a Spark task and a commit, because both cost more than to rewrite few records. A commit gives all
    new files one sequence number, so groups share it only if their files keep the same number.
@@ -56,12 +56,7 @@ rewritten together by the same part."""
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
-    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate). If the table's
-    gc.enabled is false no snapshot expires: files would go with it.
-
-    Only files that a round has seen are rewritten: a new file keeps its sequence number, by which the next round knows
-    what arrived. A file of an adopted table that several logs share stays as it is.
-    """
+    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate)."""
     if facts is None:
         return ReclaimPlan(False, "there is no table yet")
     # 1. files that become one, log by log

@@ -143,7 +143,7 @@ def answered_round(topic: Topic, reference: RoundReference, kind: str) -> Answer
 def recorded_publication(
     topic: Topic, dag_id: str, run_id: str, reported_heads: Collection[int] = ()
 ) -> RoundResult | None:
-    """Return the result of the last compaction that this run of a DAG has checked, None if there is none yet.
+    """Return the result of the last compaction that this run of a DAG has checked. None before the first.
 
     There is a result if the compaction is on `main`, or if nothing passed and its failed logs are in quarantine.
     `reported_heads`: the snapshots of the check that the previous task reported. If the round had to be repeated, that

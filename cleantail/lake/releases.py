@@ -32,7 +32,7 @@ RELEASE_JSON: Codec[Release] = Codec(Release)
 
 
 def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
-    """Return topic -> the last release of each of its logs, for every topic of a namespace that has any.
+    """Return topic -> the last release of each of its logs, for every topic of a namespace with a release.
 
     A text that is not a release lifts no quarantine. It is skipped with a warning.
     """

@@ -116,7 +116,7 @@ class TableFacts:
 
     @property
     def source(self) -> SourcePosition | None:
-        """Return how far the topic was read in Kafka. None if it was never read."""
+        """Return how far the topic was read in Kafka. None if the topic was never read."""
         return self.position if isinstance(self.position, SourcePosition) else None
 
     def with_namespace(self, readers: tuple[Reader, ...], releases: Releases) -> TableFacts:
@@ -132,7 +132,7 @@ class TableFacts:
         return [f for f in self.files if f.partition == partition]
 
     def arrived_of(self, partition: int) -> list[DataFile]:
-        """Return what arrived in one log since its last round."""
+        """Return the files that arrived in one log since its last round."""
         return [f for f in self.arrived if f.partition == partition]
 
 
@@ -339,7 +339,7 @@ def live_files(table: Table, snapshot_id: int | None) -> tuple[DataFile, ...]:
 
 
 def live_partitions(table: Table, snapshot_id: int | None = None) -> list[int]:
-    """Return the partitions with data files at a snapshot, by default the current one. Raises TableError as above."""
+    """Return the partitions with data files at a snapshot, by default the current one. Raises as live_files does."""
     return sorted({f.partition for f in live_files(table, snapshot_id)})
 
 

@@ -1,4 +1,4 @@
-"""Reads and writes records in kcat's `-J` format: one JSON object per line.
+"""Read and write records in kcat's `-J` format: one JSON object per line.
 
 `{"topic", "partition", "offset", "tstype", "ts", "headers": [k, v, ...], "key", "payload"}`. A null payload is a
 tombstone, and a null key is no key; "" is an empty one. kcat writes bytes that are not UTF-8 unchanged, so lines are
@@ -235,7 +235,8 @@ def _require_topic(fields: dict[str, Any], topic: str | None) -> None:
 def _undecoded_problem(fields: dict[str, Any]) -> str:
     """Return the problem of a line in which a null replaces undecoded data, "" without a problem.
 
-    Read as a record, such a line would delete its key, or lose it. kcat's error may quote the record and is not shown.
+    If such a line counted as a record, its key would be deleted or lost. kcat's error may quote the record and is not
+    shown.
     """
     for error, name in ERRORS.items():
         if fields.get(error) is not None:
@@ -353,7 +354,7 @@ def _kind(value: object, string: str = "a string") -> str:
 
 
 def format_record(topic: str, record: Record) -> str:
-    """Return a record as a line of `kcat -J`, fields in kcat's order. parse_line returns the same record."""
+    """Return a record as a line of `kcat -J`, with kcat's order of fields. parse_line returns the record again."""
     names = {number: name for name, number in TIMESTAMP_TYPES.items()}
     fields: dict[str, Any] = {
         "topic": topic,

@@ -7,7 +7,7 @@
 3. A large file is cut into ranges of bytes, and small files share a task. A .gz file is one range, because it can only
    be read from its start.
 
-Which files a source has is decided elsewhere (cleantail.config.source_paths).
+cleantail.config.source_paths decides which files a source has.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@
    Lasts a day, because nothing brings the records back.
 6. RECONCILE: Kafka may have removed deletions before they were read. Lasts until a reconciliation is published.
 7. APPROVAL: a round waits for approval.
-8. REWRITTEN: another program took our last round or ingestion out of the table's history. One condition for all logs,
-   for a day.
+8. REWRITTEN: another program took Cleantail's last round or ingestion out of the table's history. One condition for all
+   logs, for a day.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def check_failed(
     """Return a check that failed at `failed_ms`, as the incident of the quarantine that follows.
 
     A partition that a check already blocks stays in quarantine since its first failed check. Any other partition, also
-    one that a user rejected, is in quarantine since then.
+    one that a user rejected, is in quarantine since `failed_ms`.
     """
     since_ms, retry_at_ms = red_since_and_retry(state, failed_ms, backoff_ms)
     names = ", ".join(sorted(set(expectations)))
@@ -98,7 +98,7 @@ def _retry(retry_at_ms: int) -> str:
 def _red(log: LogState, configs: KafkaConfigs) -> Condition | None:
     """Return the condition of `check_failed` for a quarantine that is in the table.
 
-    It is for channels that missed the message of the run.
+    Channels that missed the run's message get this condition.
     """
     held = log.state.quarantine
     if held is None or not held.check_failed:
@@ -146,8 +146,8 @@ def missed_deadlines(
 ) -> list[Condition]:
     """Return the deadlines that are missed when a run begins, although it will clean the logs now.
 
-    They were already missed at `before_ms`, when the previous run was to clean the logs. `logs_before` are the logs
-    then.
+    The deadlines were already missed at `before_ms`, when the previous run was to clean the logs. `logs_before`: the
+    logs at that time.
     """
     late = {log.partition for log in logs_before if _overdue(log, configs, before_ms)}
     conditions = [_overdue(log, configs, now_ms) for log in logs if log.partition in late]

@@ -1,4 +1,4 @@
-"""The words of texts for people that Kafka, Iceberg and Airflow do not have. The UI and docs/glossary.md show them."""
+"""Words in texts for users that Kafka, Iceberg and Airflow do not use. The UI and docs/glossary.md show them."""
 
 from __future__ import annotations
 

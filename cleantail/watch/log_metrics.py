@@ -115,7 +115,7 @@ def stored_samples(stored: Mapping[str, StoredBytes]) -> Iterator[Sample]:
 
 
 def erasure_samples(topic: str, requests: Sequence[ErasureRequest], now_ms: int) -> Iterator[Sample]:
-    """Yield the gauges of a topic's requests to erase keys; none if there never was one."""
+    """Yield the gauges of a topic's requests to erase keys; no gauges if the topic never had a request."""
     if not requests:
         return
     still_open = [request for request in requests if request.is_open]
@@ -127,7 +127,7 @@ def erasure_samples(topic: str, requests: Sequence[ErasureRequest], now_ms: int)
 
 
 def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
-    """Return the counters over rows of the evidence table (past_rounds)."""
+    """Return the sums over rows of the evidence table (past_rounds) as counters."""
     totals: Totals = Counter()
     for row in rows:
         topic, partition, outcome = row["topic"], row["partition"], outcome_of(row)
@@ -178,8 +178,8 @@ def total_samples(totals: Totals) -> list[Sample]:
 def job_samples(job: str, topic: str, result: RoundResult | ReclaimResult) -> list[Sample]:
     """Return samples of an ended Spark job, or of a station of a pack: increments for counters, values for gauges.
 
-    They say what a check blocked, what was published, and the cost of the compaction, as far as this job did it. A job
-    that failed without a result has none.
+    They show what this job blocked and published, and what its compaction cost. A job that failed without a result has
+    no samples.
     """
     if isinstance(result, ReclaimResult):
         return _freed(topic, result.reclaimed_bytes)

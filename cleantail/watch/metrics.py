@@ -1,6 +1,6 @@
-"""The table of metrics: Kafka's names and meanings (semantics.md 1.7) where they apply, and our own.
+"""The table of metrics: Kafka's names and meanings (semantics.md 1.7) where they apply, and Cleantail's own.
 
-The Prometheus endpoint, Airflow's stats and docs/metrics.md are generated from it.
+The Prometheus endpoint, Airflow's stats and docs/metrics.md are generated from this table.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Kind = Literal["gauge", "counter"]
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`labels` are in the order of a sample's; `sent_by` names the tasks that send the metric to Airflow's stats."""
+    """`labels` are in the order of a sample's labels. `sent_by`: the tasks that send the metric to Airflow's stats."""
 
     name: str
     kind: Kind

@@ -25,8 +25,8 @@ class TopicRow:
     """One topic on the page of all topics.
 
     Ratio and lag are those of its worst log. `last_round_ms` is by the round's own clock. `last_round_at_ms` is by the
-    wall clock, None if the round's snapshot is not kept. `group` is the one in its YAML. `source_lag` is how far it is
-    behind its source, or why that is unknown; None if its source is neither in Kafka nor a table.
+    wall clock, None if the round's snapshot is not kept. `group` is the group in the topic's YAML. `source_lag` is how
+    far the table is behind its source, or why that is unknown; None if the source is neither in Kafka nor a table.
     """
 
     name: str
@@ -60,12 +60,12 @@ class TopicRow:
 
     @property
     def was_read(self) -> bool:
-        """Whether a table was read. Without one the numbers have no meaning."""
+        """Whether a table was read. Otherwise the numbers have no meaning."""
         return self.logs > 0
 
     @property
     def also(self) -> list[str]:
-        """Return other facts in addition to the state, a word for each."""
+        """Return facts in addition to the state, one word for each."""
         dag = self.dag or DagState()
         notes = {
             "no DAG": not dag.exists and self.state not in (State.NO_DAG, State.BROKEN),
@@ -211,8 +211,8 @@ class Selection:
 class Listing:
     """One page of rows.
 
-    `found` and `counts` cover all pages, `counts` also all states. `total` counts the topics that the viewer may see.
-    `whole` is true if all of these are on this page.
+    `found` covers all pages, `counts` all pages and all states. `total` counts the topics that the viewer may see.
+    `whole`: all of these topics are on this page.
     """
 
     rows: Sequence[TopicRow]

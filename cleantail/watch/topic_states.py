@@ -171,8 +171,8 @@ def _of(partition: int, reason: str) -> str:
 class TopicStatus:
     """A topic's logs, its registered readers with the tombstones that each blocks, and how far its source was read.
 
-    `lag` is how far that is behind the source, or why it is unknown; None before with_lags, or if the source is neither
-    in Kafka nor a table.
+    `lag`: how far the table is behind its source, or why that is unknown. None before with_lags, or if the source is
+    neither in Kafka nor a table.
     """
 
     topic: Topic
@@ -200,7 +200,7 @@ LAGS_WITHIN_S = 6.0
 
 
 def with_lags(statuses: Sequence[TopicStatus], now_ms: int) -> list[TopicStatus]:
-    """Return the statuses with how far each table is behind its source, by the logins of the environment."""
+    """Return the statuses with the lag of each table behind its source. Uses the logins of the environment."""
     with SourceWatch(settings_of_topic) as watch:
         lags = watch.lags([(status.topic, status.ends) for status in statuses], now_ms, LAGS_WITHIN_S)
     return [replace(status, lag=lags.get(status.topic.topic)) for status in statuses]

@@ -47,7 +47,7 @@ _layouts: dict[tuple[Any, ...], Layout] = {}
 
 
 def layout_of_paths(table: Table, paths: Iterable[str]) -> Layout:
-    """Return path -> where the files have it."""
+    """Return path -> the column's place in the files."""
     wanted, mapping = tuple(dict.fromkeys(paths)), table.properties.get(NAME_MAPPING)
     key = (str(table.metadata.table_uuid), table.schema().schema_id, mapping, wanted)
     if (known := _layouts.get(key)) is None:
@@ -269,7 +269,7 @@ def adopted_records(
     partition: int | None,
     arrivals: Mapping[str, int] | None = None,
 ) -> pa.Table:
-    """Return live records of an adopted table: those of a log (None: of all), and possibly others."""
+    """Return live records of an adopted table: those of a log (None: of all logs), and possibly of other logs."""
     import pyarrow as pa
 
     scan = table.scan(snapshot_id=snapshot_id)
@@ -340,7 +340,7 @@ def _arrived(scan: DataScan, arrivals: Mapping[str, int]) -> list[Any]:
 def stored_records(table: Table, columns: Columns, names: Sequence[str], file: Any) -> Iterator[pa.Table]:
     """Yield the named columns of all records in a data file, including deleted ones, in batches.
 
-    A file of 400 kB may have 50 million records. If no column has offsets, they are 0 here: they follow from lineage.
+    A file of 400 kB may have 50 million records. If row lineage gives the offsets, they are 0 here.
     """
     import pyarrow as pa
 
