@@ -52,7 +52,7 @@ FOLDER = "cleantail-bench"
 def main(argv: list[str]) -> int:
     arguments = _parse_args(argv)
     console = Console(width=None if sys.stdout.isatty() else PIPE_WIDTH, highlight=False)
-    # CLEANTAIL_HOME locates both; from here on it is the lake's
+    # CLEANTAIL_HOME locates both here; later it is the lake's folder
     os.environ["CLEANTAIL_KAFKA_JARS"] = str(kafka_jars(os.environ))
     os.environ["CLEANTAIL_JARS"] = str(spark_jars())
     with _directory(arguments.work) as directory:
@@ -70,7 +70,7 @@ def main(argv: list[str]) -> int:
 
 def _run_one(console: Console, name: str, options: Options, results: Path) -> None:
     say(f"benchmark {name}")
-    # imported in its turn: a missing package of one benchmark does not stop the others
+    # imported only now: a missing package of one benchmark must not stop the others
     run: Callable[[Options], Table] = import_module(f"benchmarks.{PACKAGES[name]}.{name}").run
     table = run(options)
     print_table(console, table)

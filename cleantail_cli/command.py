@@ -131,7 +131,7 @@ def _with_erasure(error: NoSnapshotError, config: Path) -> CleantailError:
     """Return the error, with the erasure that made the snapshot expire, if one did."""
     from cleantail.erasure.store import ErasureStore
 
-    with suppress(Exception):  # who reads a topic may have no right to read requests, and gets the error as it is
+    with suppress(Exception):  # a user without the right to read requests gets the error unchanged
         for request in ErasureStore(load_platform(config)).requests():
             if error.snapshot_id in request.expired_snapshots:
                 return TableError(
@@ -179,7 +179,7 @@ def command(
 ) -> Callable[[Body], Command]:
     """Make a function the command `name`. `parameters` are its arguments and options, in the order of its help.
 
-    `configured`: it needs a configuration. `checked`: the configuration must be valid.
+    `configured`: the command needs a configuration. `checked`: the configuration must be valid.
     """
 
     def decorated(body: Body) -> Command:

@@ -162,8 +162,8 @@ def chosen_requests(
 
 
 def require_one(chosen: Sequence[ErasureRequest], is_new: bool) -> None:
-    """Raise CleantailError if what a person has chosen for one request would be for others too. `is_new`: a program has
-    just left one, so it may not be the one that the person has seen."""
+    """Raise CleantailError if a person's choice for one request would apply to others too. `is_new`: a program has just
+    left a request as a file, which the person may not have seen."""
     if len(chosen) > 1 or is_new:
         raise CleantailError(
             "--exclude, --tombstone and --approve are for one request, and several are open, or one was left as a file "

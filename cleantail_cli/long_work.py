@@ -28,7 +28,7 @@ POLL_S = 0.5
 
 
 class Progress(Protocol):
-    """Progress of long work. The jobs only call it, with the name of the step that begins."""
+    """Progress of long work. Jobs only call the object with the name of the step that begins."""
 
     def __call__(self, step: str) -> None:
         """Begin a step, and reset the count."""

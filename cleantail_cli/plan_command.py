@@ -1,6 +1,6 @@
 """`plan`: print what a run would do and why, or compare policies on the history of topics.
 
-Anybody may propose the YAML that names and values come from, so the Markdown escapes all of them.
+Any user may propose the YAML with the names and values, so the Markdown escapes all of them.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None)
 class ShownPlan:
     """Answer of `plan`: the decision for each log, then the work units, tombstones, retention and reclaim.
 
-    `unit_tasks` says how many tasks each unit has, and why. Their JSON key `joins` is part of the format.
+    `unit_tasks`: how many tasks each unit has, and why. Their JSON key `joins` is part of the format.
     """
 
     planned: EvaluatedTopic

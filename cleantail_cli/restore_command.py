@@ -86,7 +86,7 @@ def restore(
 
 
 def _restored(topic: Topic, request: RestoreRequest, settings: dict[str, str], progress: Progress) -> RestoreResult:
-    """Plan the restore from metadata, and start Spark only if it is possible."""
+    """Plan the restore from metadata, and start Spark only if the restore is possible."""
     platform = topic.platform
     brokers = TargetBrokers(settings)
     with exclusive(platform.home, f"restore-{request.target}"):

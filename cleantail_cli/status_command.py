@@ -1,7 +1,7 @@
 """`status`: print the state of every partition.
 
-On a terminal it is a table if the lines fit, else a block for each partition. A pipe or a file always gets blocks, so
-that the format a script reads does not depend on the numbers.
+A terminal gets a table if the lines fit, else a block for each partition. A pipe or a file always gets blocks, so that
+the format that a script reads does not depend on the numbers.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def _source(position: ReadPosition) -> str:
 def lag_json(lag: Lag | str) -> dict[str, Any]:
     """Return how many offsets or snapshots are unread, since when (Unix ms), and what stops a read.
 
-    Offsets are there by partition too.
+    Unread offsets are also listed by partition.
     """
     if isinstance(lag, str):
         return {"problem": lag}

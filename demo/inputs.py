@@ -31,8 +31,8 @@ class Expected:
 
 
 def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
-    """Return the three inputs. Without `repository` the files are those of the repository that the demonstration runs
-    in. They are generated if it is not in a repository."""
+    """Return the three inputs. Without `repository`, the file history is that of the repository of the demonstration,
+    or a generated one if there is no repository."""
     customers = topic_input(CUSTOMERS, CUSTOMERS_ORIGIN, customer_changes(now_ms), 2)
     sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
     return [

@@ -27,7 +27,7 @@ CONNECTION = "kafka_demo"
 """The Airflow connection of the broker, which demo/config names."""
 STATE = "up.json"
 CALM = {"log.cleaner.backoff.ms": 60_000, "log.retention.check.interval.ms": 300_000}
-"""Properties of a broker that has nothing to clean: its cleaner checks as rarely as by default, or less."""
+"""Properties of a broker that has nothing to clean: its cleaner checks no more often than by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class KafkaBroker:
 
     @classmethod
     def of(cls, folder: Path, jars: Path) -> KafkaBroker:
-        """Return the broker at its present or last port. It gets a new port if another program uses that one, or if it
-        never had one."""
+        """Return the broker at its present or last port. The broker gets a new port if another program uses that port,
+        or if it never had one."""
         noted = _noted(folder)
         port = int(noted["port"]) if noted and (_process(noted) or _is_free(noted["port"])) else free_port()
         return cls(folder, jars, port)
@@ -52,7 +52,7 @@ class KafkaBroker:
 
     @property
     def has_data(self) -> bool:
-        """Return whether it was ever started."""
+        """Return whether the broker was ever started."""
         return is_formatted(self.folder)
 
     @property
@@ -95,7 +95,7 @@ def _noted(folder: Path) -> dict[str, Any] | None:
 
 
 def _process(noted: dict[str, Any]) -> psutil.Process | None:
-    """Return the process of the notes. None if it has ended, even if another process has its number now."""
+    """Return the process that the notes name. None if it has ended, even if another process now has its number."""
     try:
         process = psutil.Process(noted["pid"])
         same = process.create_time() == noted["started"] and process.status() != psutil.STATUS_ZOMBIE

@@ -30,7 +30,7 @@ SNAPSHOT_PROPERTY = "spark.sql.iceberg.snapshot-property."
 def delete_where(table: TopicTable, branch: str, condition: str) -> None:
     """Delete records on a branch by Iceberg's own DELETE. The table is `t` in the condition.
 
-    The summary of the new head names the work unit, as that of the old one does. Otherwise it would not be checked.
+    The summary of the new head also names the work unit. Otherwise that head would not be checked.
     """
     # the term cannot be decided by bounds of files: another rule detects a whole removed file
     undecided = f"t.`{OFFSET}` % 1 = 0"

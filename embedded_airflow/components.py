@@ -1,8 +1,8 @@
 """Start each component of Airflow as a fork of one process that has imported Airflow.
 
-Importing Airflow's command line and our plugin takes seconds of processor time. Without the fork, `db migrate`, the API
-server, the triggerer, the dag processor and the scheduler would each spend them. Each task, which the scheduler forks,
-would spend another second on the libraries that read a table's metadata.
+Importing Airflow's command line and Cleantail's plugin takes seconds of processor time. Without the fork, `db migrate`,
+the API server, the triggerer, the dag processor and the scheduler would each take these seconds. Each task, which the
+scheduler forks, would take another second for the libraries that read a table's metadata.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def find_title() -> None:
 
 
 def preload() -> None:
-    """Import what all components import: Airflow's command line, with the present environment, then our plugin. Exclude
-    these objects from garbage collection, also in the forks."""
+    """Import what all components import: Airflow's command line, with the present environment, then Cleantail's plugin.
+    Exclude these objects from garbage collection, also in the forks."""
     import_module(COMMAND_LINE)
     import_module("cleantail_airflow.plugin")
     gc.freeze()
@@ -57,7 +57,7 @@ def preload_for_tasks() -> None:
 
 
 def start(*command: str) -> psutil.Process:
-    """Start `airflow COMMAND` as a child of this process, which must have no threads of our own."""
+    """Start `airflow COMMAND` as a child of this process, in which Cleantail must not have started threads."""
     sys.stdout.flush()
     sys.stderr.flush()
     number = os.fork()

@@ -115,7 +115,7 @@ def _tail(home: Path) -> str:
 
 
 def running(home: Path) -> dict[str, Any] | None:
-    """Return the note of `up`. None if its process has ended, even if another process has the number now."""
+    """Return the note that `up` wrote. None if its process has ended, even if another process now has its number."""
     try:
         noted: dict[str, Any] = json.loads((home / STATE).read_text(encoding="utf-8"))
         process = psutil.Process(noted["pid"])
@@ -155,7 +155,7 @@ def run(port: int) -> int:
             return 1
         for command in LISTENERS:
             processes.append(components.start(*command))
-        components.preload_for_tasks()  # while they start
+        components.preload_for_tasks()  # while the components start
         _wait_for_api(processes[0], port)
         processes.append(components.start(*SCHEDULER))
         tidied_s = 0.0

@@ -269,7 +269,7 @@ class Player:
         made.commit_transaction()
 
     def made_again(self, act: Act) -> None:
-        """The topic is deleted and created again. Its table refuses new records, another takes them."""
+        """The topic is deleted and created again. Its table refuses new records, and another table takes them."""
         before, partitions = self.rows(), len(self.broker.ends(self.topic))
         was_read = bool(before)
         self.broker.delete(self.topic)
@@ -308,7 +308,7 @@ class Player:
             raise Finding("\n".join(problems[:20]))
 
     def clean_points(self) -> dict[int, int]:
-        """Return partition -> first dirty offset, as `cleantail status` says."""
+        """Return partition -> first dirty offset, from `cleantail status`."""
         done = self.must("status", self.topic, "--json")
         return {log["partition"]: log["first_dirty_offset"] for log in json.loads(done.out)["topics"][self.topic]}
 

@@ -212,7 +212,7 @@ class Machine:
                 process.send_signal(number)
 
     def go_on(self) -> None:
-        """Let a stopped machine and its request go on."""
+        """Let a stopped machine and its request continue."""
         self.stopped.clear()
         self._signal(signal.SIGCONT)
         self.door.released.set()
@@ -284,7 +284,7 @@ def running_site(
     """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError.
 
     `sql`: start a catalog in Postgres instead of a REST server. `platform`: use the REST catalog of this staging
-    platform instead. Its tables stay. `versions`: checkouts of other versions, to which an upgrade goes.
+    platform instead. Its tables stay. `versions`: checkouts of other versions, to which an upgrade switches.
     """
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
@@ -342,7 +342,7 @@ def jars_of(variable: str, name: str) -> Path:
 
 
 def small_disk(place: Path) -> bool:
-    """Mount a small file system that faults can fill. It needs root. Without it, faults of the disk do nothing."""
+    """Mount a small file system that faults can fill. This needs root: without it, faults of the disk do nothing."""
     command = ["mount", "-t", "tmpfs", "-o", DISK, "cleantail-soak", str(place)]
     return (
         shutil.which("mount") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0

@@ -67,7 +67,7 @@ class Wire:
 
 
 class _Connection:
-    """One connection of a client. It can hold replies back."""
+    """One connection of a client. It can withhold replies."""
 
     def __init__(self, client: socket.socket, server: socket.socket, door: Door) -> None:
         self.client, self.server, self.door = client, server, door

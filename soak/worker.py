@@ -122,7 +122,7 @@ def _register_twice(session: Any, table: str) -> None:
 
 
 def _roll_back_a_round(session: Any, table: str) -> None:
-    """Undo the last commit by Iceberg's own procedure, if it is a round of ours: no appended record is lost."""
+    """Undo the last commit by Iceberg's own procedure, if it is a round of Cleantail: no appended record is lost."""
     last = f"SELECT parent_id, summary FROM cleantail.{table}.snapshots ORDER BY committed_at DESC LIMIT 1"
     for parent, summary in session.sql(last).collect():
         if parent is not None and summary.get("cleantail.operation") in ("compact", "expire"):

@@ -1,7 +1,7 @@
 """Spark without Cleantail: rewrite the table by a window, or delete and merge by Iceberg's own statements.
 
-It has Spark's default settings and twice Cleantail's memory. The three have no checks, no checkpoint and no horizons.
-All leave the same records.
+Spark has its default settings and twice Cleantail's memory. The three ways have no checks, no checkpoint and no
+horizons. All leave the same records.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ DELETE, MERGE, REWRITE = "delete", "merge", "rewrite"
 
 
 def measure_rewrite(lake: Lake, shape: Shape, repetitions: int, statement: str) -> Times:
-    """Return the seconds of one of the three: one cold repetition, and `repetitions` warm ones."""
+    """Return the seconds of one of the three ways: one cold repetition, and `repetitions` warm ones."""
     build(lake, shape)
     table, watch, work = (
         lake.table(shape.topic),
@@ -72,8 +72,8 @@ def _merge(lake: Lake, table: TopicTable, watch: Stopwatch) -> int:
 
 
 def _on_branch(table: TopicTable, watch: Stopwatch, name: str, statement: Callable[..., str]) -> int:
-    """Run the statement on a branch at the table's head, and drop the branch. Return the number of records that it
-    had."""
+    """Run the statement on a branch at the table's head, and drop the branch. Return the number of records that the
+    branch had."""
     table.create_branch(BRANCH, int(table.load().currentSnapshot().snapshotId()))
     with watch(name):
         table.spark.sql(statement(at=f"{table.name}.branch_{BRANCH}"))

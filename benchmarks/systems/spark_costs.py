@@ -49,7 +49,7 @@ class Meter:
         return sum(1024 * _number(f"/proc/{pid}/status", "VmHWM") for pid in self._processes())
 
     def cpu_seconds(self) -> float:
-        """Return the processor time of all of them so far. Other load on the machine affects it less than seconds."""
+        """Return the processor time of these processes so far. Other load affects it less than elapsed seconds."""
         return sum(map(_cpu_seconds, self._processes()))
 
     def _processes(self) -> list[int]:
@@ -95,7 +95,7 @@ class NewFiles:
         return cls(_bytes_under(root / "data"), _bytes_under(root / "metadata"))
 
     def now(self, table: TopicTable) -> NewFiles:
-        """Return the bytes that were written since then."""
+        """Return the bytes that were written since `before`."""
         after = NewFiles.before(table)
         return NewFiles(after.data - self.data, after.metadata - self.metadata)
 

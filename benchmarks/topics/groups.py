@@ -1,4 +1,4 @@
-"""A group of many small topics under a real Airflow: a run with a file of new records for each, and one without."""
+"""A group of many small topics under a real Airflow: runs with a new file for each topic, and a run without."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ PACKED, PACKS = 20, 4
 INGEST, EVALUATE, ROUND, CHECK, PUBLISH, ALL = "ingest", "evaluate", "round", "check", "publish", "all but ingest"
 OF_A_PACK = "all but ingest, a topic of a pack"
 NOT_REWRITTEN = {"segment.ms": 1, "cleantail.reclaim.deleted.ratio": 1}
-"""The policy of a pack's topics: their reclaim has nothing to do, because it is not measured here."""
+"""The policy of a pack's topics: no reclaim is due, because reclaims are not measured here."""
 COLUMNS = (
     Column("records of a file", "count"),
     Column("station", "text"),

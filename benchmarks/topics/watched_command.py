@@ -3,7 +3,7 @@
     python -m benchmarks.topics.watched_command RESULT STARTED_AT compact orders --force
 
 STARTED_AT is the Unix time (s) at which the caller started this process. RESULT becomes JSON: step -> [begin, end], in
-seconds from then. The watch is set while a module is imported, so no module is imported earlier than without it.
+seconds from STARTED_AT. The watch is set while a module is imported, so that it imports no module earlier than usual.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Watch:
 
 
 class Finder(MetaPathFinder):
-    """Sets the watch in modules that other finders have found. It finds none itself."""
+    """Sets the watch in modules that other finders have found."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
