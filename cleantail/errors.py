@@ -37,9 +37,9 @@ class Problem:
     """One problem in one file.
 
     key     dotted path of the key in the file, "" for the whole file
-    fact    what is wrong with it, e.g. "1.5 is not allowed"
+    fact    the problem as text, e.g. "1.5 is not allowed"
     value   the offending value; None for a missing or secret key
-    allowed what is allowed
+    allowed the allowed values as text
     nearest the closest allowed name or value, if there is one
     line    line of the key in the file, counted from 1; None if the key is not in the file
     """

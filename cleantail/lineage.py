@@ -54,7 +54,7 @@ class DatasetName:
 
 @dataclass(frozen=True, slots=True)
 class Assertion:
-    """The result of one check over all logs of a round. It has no arguments of the check, and no record data.
+    """The result of one check over all logs of a round, without arguments of the check and without record data.
 
     `holds_back`: a log that fails it is not published. `failed_in`: partitions.
     """
@@ -165,7 +165,7 @@ class StationFacts:
 def lineage_of(
     name: str, tables: TopicDatasets, facts: StationFacts, source: Sequence[LineageDataset] = ()
 ) -> StationLineage:
-    """Return what a station read and wrote. Every station but an ingestion reads the topic's table."""
+    """Return the datasets that a station read and wrote. Every station but an ingestion reads the topic's table."""
     table, station = tables.table, BY_NAME[name]
     assertions = assertions_of(facts.checks, table.columns)
     seen = tuple(replace(table.at(snapshot), assertions=assertions) for snapshot in facts.read or (None,))

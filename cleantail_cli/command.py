@@ -89,7 +89,7 @@ class Command(CommandWithExamples):
         """Run the function, and return its exit code.
 
         1. A CleantailError becomes one message on stderr, and its `exit_code`.
-        2. So does an error of a library that `explained` has a message for.
+        2. An error of a library for which `explained` has a message is treated in the same way.
         3. Any other error is a defect, and keeps its traceback.
         4. Ctrl-C gives 130, as in a shell.
         """

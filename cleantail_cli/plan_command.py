@@ -86,7 +86,7 @@ def plan(
 
 
 def evaluated(topic: Topic, now: int | None, force: bool, partition: int | None) -> EvaluatedTopic:
-    """Return the run's plan. It includes quarantined logs before their pause is over: a user has decided to retry."""
+    """Return the run's plan, including quarantined logs whose pause is not over: a user has decided to retry."""
     return evaluate_topic(topic, now_ms=clock(now), force=force, partition=partition, retry_quarantined=True)
 
 

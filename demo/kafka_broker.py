@@ -1,6 +1,6 @@
 """The demonstration's Kafka broker: one node on loopback, without a login. Its data are in CLEANTAIL_HOME/demo/broker.
 
-It runs as long as the demonstration's Airflow. With --keep both continue after the process that started them.
+The broker runs as long as the demonstration's Airflow. With --keep both continue after the process that started them.
 """
 
 from __future__ import annotations

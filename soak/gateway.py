@@ -1,6 +1,6 @@
 """The gateway between machines and a REST catalog: it names each request by its point, and causes faults there.
 
-A point is the running command and what the request is for, such as `compact: publish`. A request that changes
+A point is the running command and the purpose of the request, such as `compact: publish`. A request that changes
 something and has no name is reported, because each commit of the product must have a point.
 """
 

@@ -25,7 +25,7 @@ SEVERE = ("away", "late")
 """Wrong answers after which a command may give up: a long time without answers, or a commit that is taken late."""
 FORMAT = "cleantail.format"
 CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
-"""A check of the topic's own. It reads the branch of a round, so that the branch is committed."""
+"""A check of the topic's own. Because it reads the branch of a round, the branch is committed."""
 FILES_OF_COMMAND = 4
 """Allowed average number of files without a snapshot per command: files of staged rounds and of failed tries."""
 BACKUP = "backup_of_another_user"

@@ -33,7 +33,7 @@ from service_processes import NotStarted as NotStarted  # noqa: E402
 from service_processes import Processes, free_port, start_postgres  # noqa: E402
 
 COMMAND_WITHIN_S, DAG_WITHIN_S = 600, 1800
-"""A command, or a run of a DAG, that takes longer is stuck. That is a finding."""
+"""A command, or a run of a DAG, that takes longer is stuck, which is a finding."""
 SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
 """Variables of the environment that a machine gets: the login of a staging platform's catalog and store."""
 LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}

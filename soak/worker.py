@@ -111,7 +111,7 @@ def _sql(session: Any, statement: str) -> None:
 
 
 def _register_twice(session: Any, table: str) -> None:
-    """Append the oldest data file of a table again. A sink does so if its commit was taken and reported as failed."""
+    """Append the oldest data file of a table again, like a sink whose commit was taken but reported as failed."""
     iceberg = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
     tasks, files = iceberg.newScan().includeColumnStats().planFiles().iterator(), list[Any]()
     while tasks.hasNext():

@@ -59,7 +59,7 @@ def limit_text(setting: str) -> str:
 
 
 def line_problem(line: bytes, limits: InputLimits = DEFAULT_LIMITS) -> str | None:
-    """Return what is wrong with a long line before it is parsed, or None.
+    """Return the problem of a long line before it is parsed, or None.
 
     Only strings of a record may be long. Lists, objects and numbers become objects of up to 30 times their text, so a
     line of them, which compresses well, would take gigabytes. Every string also costs time, however short it is.

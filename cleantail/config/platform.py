@@ -34,7 +34,7 @@ def runs_in_one_process(master: str) -> bool:
 
 
 def authentication(master: str) -> dict[str, str]:
-    """Return settings that lock out other users of the machine. They need no secret."""
+    """Return settings, without a secret, that lock out other users of the machine."""
     return {AUTHENTICATE: "true"} if runs_in_one_process(master) else {}
 
 

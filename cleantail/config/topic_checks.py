@@ -88,7 +88,7 @@ _BROKEN_IN_EVERY_DIALECT = {
     "bad character range": "a range whose end is before its start",
     "bad escape (end of pattern)": "a backslash with nothing after it",
 }
-"""Python's errors of regular expressions that are also errors in Java, which evaluates the patterns -> our words."""
+"""Python's errors of regular expressions that are also errors in Java, which evaluates the patterns -> error text."""
 _OF_PYTHON = re.compile(r"(?<!\\)(?:\\\\)*\(\?P[<=>]")
 """Named groups in Python's form, which Java does not accept."""
 
@@ -294,7 +294,7 @@ def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
 
 
 def _allowed_words(schema: Schema) -> str:
-    """Return what a schema allows, as `a number, or a date or time as text`."""
+    """Return the allowed values of a schema, such as `a number, or a date or time as text`."""
     kinds: Sequence[Schema] = schema.get("anyOf", [schema])
     return ", or ".join(dict.fromkeys(_allowed_kind(kind) for kind in kinds if kind["type"] != "null"))
 

@@ -33,8 +33,8 @@ TEXTS: Mapping[Reason, str] = {
 WAY_OUT = f'{POLICY} "quarantine" or "drop" lets the topic continue without such records'
 
 Keep = Literal["all", "held", "unheld"]
-"""Which records a task yields: all of them, so that an unholdable one is an error; those that the table can hold; or
-those that it cannot."""
+"""Which records a task yields: all records, so that an unholdable one is an error; only those that the table can hold;
+or only those that it cannot hold."""
 ALL: Keep = "all"
 HELD: Keep = "held"
 UNHELD: Keep = "unheld"

@@ -60,7 +60,7 @@ KEYS_COLUMNS = {
 """A row has PORTION_KEYS keys of a request, in the order of their tags: a million rows would take five times as long to
 read. `number`: the portion's place. `tags`: sealed, 8 bytes each. `marks`: 32 bytes each."""
 SECRET, STORED = "secret", "stored"
-"""The detail of a request with the name of the secret that marked its keys. It shows whether the secret changed."""
+"""The detail of a request that names the secret which marked its keys, and so shows whether the secret changed."""
 PORTION_KEYS = 100_000
 MOST_KEYS = 1_000_000
 """Maximum number of keys of one request: their tags are sealed, and read, together."""
@@ -268,7 +268,7 @@ def _as_rows(event: ErasureEvent) -> pa.Table:
 
 
 def _note_denylist(table: Table, topic: str) -> None:
-    """Set the topic's property. It stays: removing it could race with another approval."""
+    """Set the topic's property. The property stays: removing it could race with another approval."""
 
     def change() -> None:
         table.refresh()

@@ -179,8 +179,8 @@ class Administrator:
     ) -> Answer:
         """Return the result of `ask`, which calls the methods below.
 
-        `problem` makes the error to raise for a permanent answer, and returns None for one that may change. If the
-        brokers do not answer, raises what `silence` makes of the reason.
+        `problem` makes the error to raise for a permanent answer, and returns None for an answer that may change. If
+        the brokers do not answer, raises the error that `silence` makes of the reason.
         """
         from confluent_kafka import KafkaException
 

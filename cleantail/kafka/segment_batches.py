@@ -329,7 +329,7 @@ def _snappy_pieces(packed: memoryview, limit_bytes: int) -> Iterator[bytes]:
 
 
 def _snappy_block(block: memoryview, limit_bytes: int) -> bytes:
-    """Decompress one block. It begins with its decompressed size, a varint of seven bits a byte."""
+    """Decompress one block, which begins with its decompressed size, a varint of seven bits a byte."""
     import pyarrow as pa
 
     size = 0

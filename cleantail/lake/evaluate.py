@@ -8,11 +8,11 @@ A decision uses the real clock, or `now_ms`, which a user may set for a run:
    (semantics.md 1.5) are counted from it, and would be past before readers saw their tombstones.
 3. The plan of a run, with its clock, reaches a job through Airflow's database. Editors of the DAG may write there. A
    job refuses a clock from before its run began: that time is Airflow's own, and no task can set it.
-4. Expiry of snapshots and branches cannot be undone. It uses the real clock if `now_ms` is ahead of it.
+4. Expiry of snapshots and branches cannot be undone. So expiry uses the real clock if `now_ms` is ahead of that clock.
 5. `platform.allow_clock` lifts all these limits, for trials.
 
 The work unit that compact receives also came through Airflow's database, where every editor of the DAG may write.
-Compact takes only the choice of logs from it, and no bound. It plans the unit again from the table's own metadata.
+Compact takes only the choice of logs from the unit, and no bound. It plans the unit again from the table's metadata.
 """
 
 from __future__ import annotations

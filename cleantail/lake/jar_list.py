@@ -5,8 +5,8 @@ module compares only name and size, so no jar is read.
 
 Jars are fetched once, by Spark's own resolver, so that no application resolves packages when it starts:
 
-1. The resolver works in a separate folder, so that no other version is mixed in. It uses Maven Central, or the
-   repositories in Spark's settings (`spark.jars.ivySettings`, `spark.jars.repositories`).
+1. The resolver works in a separate folder, so that no other version is mixed in. The resolver uses Maven Central, or
+   the repositories in Spark's settings (`spark.jars.ivySettings`, `spark.jars.repositories`).
 2. The SHA-256 of each fetched jar is compared with the list. A jar that is not listed, or that differs, ends the fetch.
 3. Only then are the jars moved into their folder, each by one rename, so that an application never sees half a jar.
 """

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 READ_THREADS = 16
 GC_ENABLED = "gc.enabled"
-"""Iceberg's table property that allows deleting files. It is false for a table that shares files with another."""
+"""Iceberg's table property that allows deleting files: false for a table that shares files with another table."""
 _NAMED = 3
 """Maximum number of files that an error names."""
 

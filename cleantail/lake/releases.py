@@ -34,7 +34,7 @@ RELEASE_JSON: Codec[Release] = Codec(Release)
 def releases_in(properties: Mapping[str, str]) -> dict[str, dict[int, Release]]:
     """Return topic -> the last release of each of its logs, for every topic of a namespace with a release.
 
-    A text that is not a release lifts no quarantine. It is skipped with a warning.
+    A text that is not a release is skipped with a warning, and lifts no quarantine.
     """
     releases: dict[str, dict[int, Release]] = {}
     for name, text in properties.items():

@@ -23,7 +23,7 @@ SPARK_SECRET = "CLEANTAIL_SPARK_SECRET"
 LOGGING = INSTALLED_IN / "spark_jobs" / "conf" / "log4j2.properties"
 CONF_DIR_VARIABLE = "SPARK_CONF_DIR"
 CLASS_ARCHIVE = "classes.jsa"
-"""File next to the jars, made by cleantail_cli/class_archive.py. It saves a JVM loading and verifying classes."""
+"""File next to the jars, made by cleantail_cli/class_archive.py, so that a JVM need not load and verify classes."""
 QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """Suppress warnings about classes that cannot be archived and about an archive that is not used."""
 AS_ARCHIVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
@@ -40,7 +40,7 @@ SMALL_RUN = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
 }
 OWN_OVERHEAD_MIB = 512
-"""Memory of an executor outside its heap, without our tasks: the JVM's own and Python's modules."""
+"""Memory of an executor outside its heap, without Cleantail's tasks: the JVM's own and Python's modules."""
 
 
 def jars(platform: Platform) -> list[Path]:

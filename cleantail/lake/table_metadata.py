@@ -245,8 +245,8 @@ def _arrived(
 ) -> tuple[DataFile, ...]:
     """Return the files with records that each log's last round had not seen.
 
-    A file that was merged since counts as new if the snapshots that show its new records have expired. That costs a
-    cleaning and loses no data.
+    A file that was merged since counts as new if the snapshots that show its new records have expired. This mistake
+    costs a cleaning and loses no data.
     """
     # 1. files above the round's sequence number came later
     last_round = {p: s.known_sequence_number for p, s in states.items()}
@@ -256,7 +256,7 @@ def _arrived(
     merged = [f for f in newer if operations.get(f.snapshot_id) == "replace" or f.snapshot_id not in operations]
     if not merged:
         return tuple(newer)
-    # 3. for logs with merged files, the appends since then show what was really new
+    # 3. for logs with merged files, the appends since then show which records were really new
     history = _added_since(table, snapshot, min(last_round.get(f.partition, 0) for f in merged))
     if history is None:
         return tuple(newer)

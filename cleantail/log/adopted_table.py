@@ -20,8 +20,8 @@ of the mapping, which cannot contain a quote. The rules by column of a topic tab
 Row lineage (format version 3) gives each record an id, and the sequence number of the commit that last wrote or changed
 it. Readers inherit both from the metadata of the data file, or find them in a file whose rewrite has kept them:
 
-1. An offset is the sequence number, then the row id, as the bits of one whole number. It is unique, and a later
-   commit's is higher.
+1. An offset is the sequence number, then the row id, as the bits of one whole number. Offsets are unique, and those of
+   a later commit are higher.
 2. A rewrite that keeps the lineage, as the specification requires, keeps offsets. A rewrite without lineage makes new
    records: they are above the first dirty offset, and a round reads them again.
 3. Offsets have gaps. The limits are 16.7 million commits and 549 billion row ids.

@@ -5,8 +5,8 @@ is set once: no later change of the config moves it. The ledger of a log (cleant
 tombstones in entries: each is a span of offsets with one horizon. An expiry removes a tombstone if all of these hold:
 
 1. now >= its horizon (semantics.md 1.5).
-2. It is below the first dirty offset. Late records move that back: the tombstone may have to beat one of them
-   (semantics.md 3.5).
+2. It is below the first dirty offset. Late records move that offset back: the tombstone may have to beat one of these
+   records (semantics.md 3.5).
 3. The slowest registered reader has read it, or cleantail.readers.hold.cap.ms has passed since its horizon
    (semantics.md 3.9). Without a registered reader nothing waits.
 4. Its horizon was set by an earlier run. A tombstone takes at least two cleanings, also with delete.retention.ms 0.

@@ -1,12 +1,13 @@
 """The state of one log as numbers: sections, bounds, bytes, ratio, lags, tombstones. Pure.
 
-All decisions (triggers, retention, the plan of a round) and reports start from a LogState. It is computed from metadata
-alone. `log_figures` takes the steps that need no clock, and their result can be cached. `log_state_at` takes the rest.
+All decisions (triggers, retention, the plan of a round) and reports start from a LogState, which is computed from
+metadata alone. `log_figures` takes the steps that need no clock, and their result can be cached. `log_state_at` takes
+the other steps.
 
 1. Files with live records are rolled into segments (semantics.md 3.1). A file whose records are all deleted belongs to
    no segment, as Kafka drops a segment that was cleaned empty.
 2. The log start is the lowest live offset. A backfill may lower it, but not below what retention has set, and not with
-   `delete` in the policy. The log end is one past the highest offset ever seen. It never moves back.
+   `delete` in the policy. The log end is one past the highest offset ever seen, and never moves back.
 3. First dirty is the checkpoint, or the log start before the first round. A checkpoint outside the log is reset to the
    log start, with a warning (semantics.md 1.2). Late records move it back to the lowest of them (semantics.md 3.5).
 4. The newest segment is active while it is younger than the effective segment.ms. No round touches it. First
@@ -150,7 +151,7 @@ def _log_start(live: Sequence[DataFile], state: PartitionState, configs: KafkaCo
 def kept_log_start(state: PartitionState, configs: KafkaConfigs) -> int:
     """Return the offset below which no record belongs to the log: the log start never moves back (semantics.md 1.2).
 
-    With `delete` in the policy it is the remembered log start. Otherwise it is the last one that retention has set.
+    With `delete` in the policy, this is the remembered log start. Otherwise it is the last log start set by retention.
     """
     starts = (state.retained_from, state.log_start_offset if configs.deletes else None)
     return max(filter(None, starts), default=0)

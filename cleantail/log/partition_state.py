@@ -29,12 +29,12 @@ from cleantail.formats import FORMAT, FormatNumber
 from cleantail.human import counted, instant, one_line, whole_number
 
 PROPERTY_LEFT_OUT = "cleantail.unholdable"
-"""Table property: what was left out, as JSON, oldest first."""
+"""Table property: the records that were left out, as JSON, oldest first."""
 LEFT_OUT_KEPT = 200
 """Number of entries that the property keeps, the newest ones. The evidence has all of them."""
 PROPERTY_DENYLIST = "cleantail.denylist"
 """Table property: a digest of the requests of erasure that keep keys out. The commit of an ingestion that began with
-another one is refused."""
+another digest is refused."""
 PROPERTY_PARTITION = "cleantail.partition."
 """Table property, followed by the partition number: the PartitionState of that log as JSON."""
 PROPERTY_INGESTED = "cleantail.ingested."

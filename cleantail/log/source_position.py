@@ -2,8 +2,8 @@
 
 For a topic in Kafka (SourcePosition, semantics.md 3.10):
 
-1. The position is the log end of what was read, not the largest offset in the table. A log ends with markers of
-   transactions, aborted records and offsets that the broker's cleaner removed, and the table has none of these.
+1. The position is the end of the offsets that were read, not the largest offset in the table. A log may end with
+   markers of transactions, aborted records and offsets that the broker's cleaner removed. The table has none of these.
 2. Under read_committed the position is the last stable offset. So an open transaction bounds what is cleaned, as in
    Kafka.
 3. Under read_uncommitted the table also has records beyond the last stable offset. The position stores that offset, and
@@ -144,7 +144,7 @@ class SourcePosition:
     forgotten: tuple[Forgotten, ...] = ()
 
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> Forgotten | None:
-        """Return what the brokers may have forgotten of a log. None if a reconciliation has repaired it.
+        """Return the offsets that the brokers may have forgotten in a log. None if a reconciliation has repaired them.
 
         A loss that no reconciliation can repair is reported for a day.
         """

@@ -50,8 +50,8 @@ OBSERVES_NO_VALUE = frozenset(
 )
 """Expectations whose observed value contains no data of a record.
 
-It is a count, a share, a distance, a type or the name of a column. The observed value of any other expectation may be
-data of a record, for example a maximum.
+Such a value is a count, a share, a distance, a type or the name of a column. The observed value of any other
+expectation may be data of a record, for example a maximum.
 """
 LOCATING_COLUMNS = (PARTITION, OFFSET, TIMESTAMP, TIMESTAMP_TYPE)
 """Columns that locate a record. Observed values of these are kept for any expectation."""
@@ -171,8 +171,8 @@ class RemovedRecord:
 class SampledLog:
     """The sample of one log in one round.
 
-    `base_snapshot_id`: the snapshot that the round read, with the removed records. `head_snapshot_id`: the one that it
-    would publish. Both are 0 if unknown.
+    `base_snapshot_id`: the snapshot that the round read, with the removed records. `head_snapshot_id`: the snapshot
+    that it would publish. Both are 0 if unknown.
     """
 
     base_snapshot_id: int = 0

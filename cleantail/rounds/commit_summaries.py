@@ -26,8 +26,8 @@ MEND = "mend"
 CONVERT = "convert deletes"
 """The operation of a commit that replaces equality deletes by deletes of one data file each."""
 REGISTERED_ONCE = "registered once"
-"""The operation of a commit right before a round's own, in the same transaction. It registers files once that were
-registered more often."""
+"""The operation of a commit right before a round's own, in the same transaction: files that were registered more than
+once are registered once."""
 ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
 """Summary entry of a round: the snapshots that were checked. A round that is made again may have the same name."""

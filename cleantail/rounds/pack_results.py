@@ -3,8 +3,8 @@ outcomes.
 
 `PackOutcomes` appends one line to a file in CLEANTAIL_HOME each time a topic makes progress:
 
-1. If an application crashes in the middle of a pack, its next try reads there what was published. So does the task that
-   reports, if there is no next try.
+1. If an application crashes in the middle of a pack, its next try reads in the file what was published. Without a next
+   try, the task that reports reads the file.
 2. When a station begins with a topic, a line records that the station has not ended. If that is the topic's last line,
    the application ended there.
 3. A topic whose round waits to be checked with others gets such a line too, with another text: the application did not

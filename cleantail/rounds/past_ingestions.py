@@ -41,7 +41,7 @@ ends before it."""
 _PackedFiles = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
 """Files by content and name, and the log ends. Names of fields would be most of the text."""
 _PackedRead = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None]
-"""The same, and what was read of Kafka."""
+"""The same, and the offsets that were read from Kafka."""
 _PackedTable = tuple[
     tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None, str, int
 ]
@@ -179,7 +179,7 @@ def ingestion_of(commit: Commit, topic: str) -> Ingestion:
 
 @dataclass(frozen=True, slots=True)
 class IngestionChoice:
-    """The ingestion that a user means. `text` is what the user wrote: `last`, a snapshot's id, or a file. A file is
+    """The ingestion that a user means. `text` is the user's argument: `last`, a snapshot's id, or a file. A file is
     identified by its content (`sha256`) if it exists, else by its name."""
 
     text: str

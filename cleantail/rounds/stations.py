@@ -25,7 +25,7 @@ CHECK_QUALITY, PUBLISH, RECONCILE = "check_quality", "publish", "reconcile"
 EXPIRE_TOMBSTONES, RECLAIM = "expire_tombstones", "reclaim"
 """The names of the stations: those of the tasks, and of what `run_station.py` runs."""
 ROLLBACK = "rollback"
-"""A task and a job that run on request. It is not in STATIONS, because it is not a step of a run."""
+"""A task and a job that run on request. STATIONS lacks the rollback, because it is not a step of a run."""
 RUN_PACK = "run_pack"
 """The task of a group's DAG, and its job, that do all the work of a pack. The stations after it show the results."""
 ALERT_EARLY, APPROVE = "alert_early", "approve"
@@ -160,7 +160,7 @@ class Station:
     if it has none. `checks`: it checks that round, and shows the checks that failed. `writes`: what it commits to the
     topic's table. `writes_evidence`: it appends to the evidence. `reads_source`: it reads the topic's source.
     `idle`: returns why it has no work in a run of this plan, or None if it has; None if the plan does not decide that.
-    `line`: what it reports of a topic, or "" if the topic had nothing. `errors_of`: the stations of
+    `line`: its report on a topic, or "" if the topic had nothing. `errors_of`: the stations of
     TopicOutcome.station whose errors it shows. `with_approval`: further tasks if its round may wait for a
     person.
     """

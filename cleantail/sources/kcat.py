@@ -11,7 +11,7 @@ has bytes and is not a tombstone. Both are refused, or left out by `cleantail.un
 
 A line that names another topic than the one being read is refused. A line without `topic` is accepted.
 
-An error names field, number and JSON type only. It goes to logs and alerts, so it never quotes a key, value or header.
+An error names field, number and JSON type only. Logs and alerts show it, so it never quotes a key, value or header.
 """
 
 from __future__ import annotations
@@ -254,7 +254,7 @@ def _undecoded_problem(fields: dict[str, Any]) -> str:
 
 
 def ignored_text(file: object, names: Collection[str]) -> str:
-    """Return the warning about ignored fields of a file. It names a few of them, each shortened."""
+    """Return the warning about ignored fields of a file. The warning names a few fields, each shortened."""
     few = ", ".join(json.dumps(name[:IGNORED_CHARS]) for name in sorted(names)[:IGNORED_SHOWN])
     most = "at least " if len(names) >= IGNORED_MAX else ""
     more = f" and {most}{len(names) - IGNORED_SHOWN} more" if len(names) > IGNORED_SHOWN else ""

@@ -11,7 +11,7 @@ from cleantail_airflow.page import mount
 from cleantail_airflow.tasks import run_note, spark_pool
 
 logger = logging.getLogger(__name__)
-# only these loggers: those of other packages in the process stay as they are
+# only these: loggers of other packages in the process stay as they are
 keep_logs_printable("cleantail", "cleantail_airflow", "pyiceberg")
 
 try:  # once here: processes that Airflow forks later for tasks or parsing need not import it again

@@ -54,7 +54,7 @@ PROPERTY_COMPARED = "cleantail.compared.files"
 RECORDS = 10_000
 """Maximum number of records that are compared in a file."""
 MOST_KINDS = 64
-"""Maximum number of kinds that a table remembers; the oldest ones are compared again."""
+"""Maximum number of kinds that a table remembers. The oldest kinds beyond it are compared again."""
 FILES_AT_ONCE = 24
 NEXT_STEP = (
     "Report this file's Parquet schema as a bug of Cleantail. To continue before it is fixed, let Iceberg rewrite the "
@@ -131,7 +131,7 @@ def readers_of(table: TopicTable, files: SnapshotFiles) -> str:
 
 @cache
 def _source_of_reader() -> str:
-    """Return a digest of our reader's own code, in place of a version."""
+    """Return a digest of the code of Cleantail's reader, in place of a version."""
     modules = (file_columns, log_files, task_records, projection, topic_columns)
     return digest(*map(inspect.getsource, modules))
 

@@ -1,7 +1,7 @@
 """Find different records at one offset: in the part that a round reads, in the spans of an expiry, in a whole topic.
 
 1. A compaction compares the live records of its dirty part that share an offset.
-2. It also compares late records with those that earlier rounds have hidden at their offsets.
+2. A compaction also compares late records with those that earlier rounds have hidden at the same offsets.
 3. An expiry compares in the spans of due tombstones: a removed one must not have hidden another record. The comparison
    runs only if the check's tasks found an offset twice, or if a log has several tasks, which do not compare with each
    other.

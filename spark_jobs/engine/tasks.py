@@ -70,8 +70,8 @@ def run_apart(
 
 
 def tasks_of_shares(task: LogTask) -> list[LogTask]:
-    """Return one task for each share. It reads its own files. It also has the files that reach above the first dirty
-    offset: an expiry finds there the records against which a tombstone guards its key."""
+    """Return one task for each share. A task reads its own files. It also has the files that reach above the first
+    dirty offset: an expiry finds in them the records against which a tombstone guards its key."""
     if task.shares == 1:
         return [task]
     end = min(work.end_offset for work in task.works)
@@ -210,7 +210,7 @@ PIECES_OF_SHARE = 4
 
 
 def in_pieces(files: Sequence[LogFile], records: int) -> tuple[LogFile, ...]:
-    """Return the files; large ones are split into pieces of about `records` records."""
+    """Return the files. Large files are split into pieces of about `records` records."""
     return tuple(piece for file in files for piece in file.split(max(records, 1)))
 
 

@@ -4,7 +4,7 @@
    with whether it should.
 2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
    were: they were proven unique when they were cleaned. A full proof (measures.prove_keys) compares all keys again.
-3. An unchanged file that the round had no reason to change is counted by its metadata. It is read only for its
+3. An unchanged file that the round had no reason to change is counted by its metadata, and read only for its
    tombstones.
 """
 

@@ -80,7 +80,7 @@ def expire_snapshots(
 def forget_snapshots(load: Load, snapshots: Iterable[int], refs: Mapping[str, int]) -> None:
     """Drop these branches and tags, and expire these snapshots, in one commit. No file is deleted.
 
-    Raises ConflictError if a branch or tag has moved to another snapshot than `refs` says.
+    Raises ConflictError if a branch or tag has moved to another snapshot than the one in `refs`.
     """
     gone = sorted(snapshots)
 

@@ -100,7 +100,7 @@ RESTORE_PREFIX, RESTORE_S = "re_", 6 * 86_400
 
 
 def branch_name(stem: str) -> str:
-    """Return `stem` with the time of creation (ns). It shows whether a killed run left the branch behind.
+    """Return `stem` with the time of creation (ns), which shows whether a killed run left the branch behind.
 
     Two rounds of one table that were planned at the same time have the same stem, and must not share a branch.
     """
@@ -349,7 +349,7 @@ class TopicTable:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)
 
     def create_branch(self, branch: str, snapshot_id: int | None) -> None:
-        """Create a branch at `snapshot_id` (None: at `main`). Replaces one that a killed run left behind."""
+        """Create a branch at `snapshot_id` (None: at `main`), in place of one that a killed run left behind."""
         create_branch(self, branch, snapshot_id)
 
     def drop_branches(self, branches: Iterable[str]) -> None:

@@ -148,7 +148,7 @@ class TimeLimit:
 
     @contextmanager
     def watched(self, spark: SparkSession) -> Iterator[None]:
-        """Cancel the Spark jobs of this thread in the block once the time is over, then raise TooLongError."""
+        """Cancel the Spark jobs of this thread in the block when the time is over, then raise TooLongError."""
         self.require()
         context, group, done = spark.sparkContext, f"cleantail-checks-{uuid.uuid4()}", threading.Event()
 

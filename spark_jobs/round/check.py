@@ -193,7 +193,7 @@ def prove_topic(table: TopicTable) -> Proof:
 
 
 def _verdict(partition: int, results: Sequence[CheckResult], judged_ms: int) -> Verdict:
-    """Return the verdict on a log. It fails if a critical expectation failed, or any could not be evaluated."""
+    """Return the verdict on a log: failed if a critical expectation failed, or if any could not be evaluated."""
     failed = [r for r in results if r.partition == partition and not r.passed]
     red = [r for r in failed if r.severity == "critical" or r.error]
     warnings = tuple(r for r in failed if r not in red)

@@ -139,7 +139,7 @@ class Done:
         return {"inventory": self.inventory, "records": self.hidden, "rounds": self.rounds, **of_keys}
 
     def plan(self, place: str, forgotten: Unreached) -> None:
-        """Add what is to be removed from a table, without its files."""
+        """Add the snapshots and branches to remove from a table."""
         self.snapshots[place] = sorted({*self.snapshots.get(place, ()), *forgotten.snapshots})
         self.branches[place] = sorted({*self.branches.get(place, ()), *forgotten.refs})
 
@@ -244,7 +244,7 @@ class _Erasure:
         return scans
 
     def pass_of(self, scans: Scans) -> Erased | None:
-        """Do steps 2 to 4 for what the scans have found. Return the end of the run if the round was not published."""
+        """Do steps 2 to 4 for the files in the scans. Return the end of the run if the round was not published."""
         self._take_inventory(scans)
         if (unpublished := _hide(self.run, self.keys, scans, self.done)) is not None:
             return Erased(waiting=unpublished) if unpublished.holds else Erased(problems=_failures(unpublished))

@@ -45,7 +45,7 @@ NO_APPROVAL = "no approval is required"
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """Who runs the command, and what they chose."""
+    """The user who runs the command, and their options."""
 
     user: str
     tombstone: bool
@@ -148,8 +148,8 @@ class RequestRun:
         return erased
 
     def _source(self, request: ErasureRequest, keys: ErasedKeys, before: SourceState | None = None) -> SourceState:
-        """Return what the source has of the keys. The first call of a run also writes the tombstones that are missing
-        there."""
+        """Return the state of the keys at the source. The first call of a run also writes the tombstones that the
+        source lacks."""
         self.progress("reading the source")
         topic, context = self.table.topic, self.table.spark.sparkContext
         kafka = topic.source.kafka

@@ -176,8 +176,8 @@ def _never(unit: WorkUnit) -> StagedUnit:
 def kind_of(table: TopicTable, checked: CheckedRound) -> RoundKind:
     """Return the kind of a round that an earlier task checked.
 
-    A reconciliation is withdrawn if it must start over, because this process has no login to the brokers. So is an
-    erasure: the next run of its request makes another round."""
+    A reconciliation that must start over is withdrawn, because this process has no login to the brokers. An erasure is
+    withdrawn too: the next run of its request makes another round."""
     if checked.kind == EXPIRE:
         fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
         return expiry(table, checked.now_ms, fresh_from)

@@ -91,13 +91,13 @@ Begun = Callable[[TopicOutcome, str], None]
 Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 LOCK_S = 10
-"""Maximum wait for another ingestion of the topic (s). It is short because the pack's other topics wait too."""
+"""Maximum wait for another ingestion of the topic (s): short, because the pack's other topics wait too."""
 
 
 def ingest_topic(
     spark: SparkSession, topic: Topic, client: Settings | None, now_ms: int, silent_brokers: SilentBrokers
 ) -> Ingested | None:
-    """Return what was appended, or None if the topic has no source that runs read.
+    """Return the number of appended records, with warnings. None if the topic has no source that runs read.
 
     `client`: the settings of its Kafka client that a task passed on. Raises CleantailError and errors of Spark.
     """

@@ -1,7 +1,7 @@
 """Notify the channels of a topic when something is wrong, and when it is over.
 
-1. These tasks notify: the task in which a check fails, `evaluate` if a deadline was missed, `approve` when it asks
-   and when it is answered, and `alert` at the end of a run.
+1. These tasks notify: the task in which a check fails, `evaluate` if a deadline was missed, `approve` at its question
+   and at the answer, and `alert` at the end of a run.
 2. Each task locks the topic's book of incidents (channels) and enters the conditions that it finds.
 3. The task sends each channel the messages that it has not received (cleantail.watch.incidents decides what is due).
    The book stores the last message of each channel.
@@ -125,8 +125,8 @@ def notify_missed_deadlines(
 class EarlyLook:
     """The checks of a task in the middle of a run.
 
-    `conditions` is called after the book was locked, and returns what is wrong. `is_over` returns whether this task
-    has ended an incident, and `outcome` is how that incident ended.
+    `conditions` is called after the book was locked, and returns the conditions that hold. `is_over` returns whether
+    this task has ended an incident, and `outcome` is how that incident ended.
     """
 
     conditions: Callable[[], list[Condition]]

@@ -1,10 +1,11 @@
 """Send messages to channels, and store in a book of incidents which channel has received which message.
 
-Airflow's own notifiers send the messages over Airflow's connections. They get finished texts and are never callbacks,
+Airflow's own notifiers send the messages over Airflow's connections, as finished texts. They are never callbacks,
 because Airflow renders the fields of callbacks as templates. Every notifier raises if the message did not arrive.
 
-The book of a topic is the Airflow Variable `cleantail.incidents.TOPIC`. It is not in the table: the catalog itself may
-be unreachable, and each commit would make rounds start over. It is not in a file: workers need not share a disk.
+The book of a topic is the Airflow Variable `cleantail.incidents.TOPIC`. The book is not in the table: the catalog
+itself may be unreachable, and each commit would make rounds start over. Nor is it in a file: workers need not share a
+disk.
 
 A task holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it checks, sends and writes the book. So two tasks of a
 topic take turns. If workers share no CLEANTAIL_HOME, the lock protects one machine only. What two tasks then send at
@@ -55,7 +56,7 @@ WEBHOOK_TIMEOUT_S = 30
 
 
 def deliver(alert: Alert, message: Message, context: Context, platform: Platform) -> None:
-    """Send the message. Raises what the channel's library raises.
+    """Send the message. Raises the errors of the channel's library.
 
     Raises CleantailError if platform.alert_connections does not list the connection.
     """
@@ -195,8 +196,8 @@ def send_to_channels(
 ) -> list[str]:
     """Send every channel the messages of the book that it has not received. Returns the channels that failed.
 
-    `message` makes the text for a channel. If the task dies at any point, the next task finds in the book what it must
-    send again.
+    `message` makes the text for a channel. If the task dies at any point, the next task finds the unsent messages in
+    the book.
     """
     channels, unreached = _channels(alerts), list[str]()
     for alert, listener in channels:

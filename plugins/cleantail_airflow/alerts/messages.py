@@ -55,7 +55,7 @@ _OPEN_VERBS = ("blocked", "waits")
 
 
 def _open(notification: Notification, run_id: str) -> str:
-    """Return what is wrong. If tasks failed, those of other runs come after those of this run."""
+    """Return the open problems as text. Failed tasks of other runs come after those of this run."""
     event, incidents = notification.event, [*notification.begun, *notification.still]
     earlier = [i for i in incidents if event is Event.RUN_FAILED and i.condition.run_id not in ("", run_id)]
     of_this_run = [incident for incident in incidents if incident not in earlier]
@@ -64,7 +64,7 @@ def _open(notification: Notification, run_id: str) -> str:
 
 
 def _ended(event: Event, incidents: Sequence[Incident]) -> str:
-    """Return `the round was approved by Anna` if that is known, else what was wrong."""
+    """Return `the round was approved by Anna` if the outcome is known, else the problem that has ended."""
     outcomes = {incident.outcome for incident in incidents}
     outcome = outcomes.pop() if len(outcomes) == 1 and len(incidents) == 1 else ""
     return f"the round was {outcome}" if outcome else _what(event, incidents, ("no longer blocked", "waited"))

@@ -84,7 +84,7 @@ class RunPackOperator(SparkJobOperator):
         return None if largest_bytes is None else largest_bytes // RECORD_BYTES
 
     def _still_of_group(self, pack: PlannedPack) -> PlannedPack:
-        """Return the pack without topics that the group does not run now. They may have moved, or the XCom was forged.
+        """Return the pack without topics that the group does not run: they may have moved, or the XCom was forged.
 
         Skips the task if no topic is left.
         """

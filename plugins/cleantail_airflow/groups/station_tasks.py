@@ -1,6 +1,6 @@
 """The stations of a group's DAG, each for one pack: show the results that the pack's application has reported.
 
-A station fails if a topic failed in it, and names the topics. It starts no Spark. A station that is cleared shows
+A station starts no Spark. It fails if a topic failed in it, and names the topics. A station that is cleared shows
 the same result again; to repeat the work, clear `run_pack`.
 """
 

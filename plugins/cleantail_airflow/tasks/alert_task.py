@@ -1,4 +1,4 @@
-"""The last task of a run: compare what is wrong with the topic with its book of incidents, and notify its channels.
+"""The last task of a run: compare the topic's problems with its book of incidents, and notify its channels.
 
 It runs whether or not other tasks failed, so it also reports tasks that crashed, were killed or were lost. If a channel
 cannot be reached, the task fails and is tried again. The next run sends what is still unreported.

@@ -115,7 +115,7 @@ class ConvertDeletesOperator(CleantailSparkOperator):
 class CompactOperator(CleantailSparkOperator):
     """Compacts one work unit on a branch of its own.
 
-    `unit` is a WorkUnit of the plan (cleantail.log.work_units) as JSON. It has no data of records.
+    `unit` is a WorkUnit of the plan (cleantail.log.work_units) as JSON, without data of records.
     """
 
     job = COMPACT

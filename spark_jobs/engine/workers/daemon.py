@@ -1,5 +1,4 @@
-"""Spark's daemon of Python workers (`spark.python.daemon.module`). It makes the engine's imports before it forks a
-worker.
+"""Spark's daemon of Python workers (`spark.python.daemon.module`), which imports the engine before it forks a worker.
 
 1. All workers share the imported pages of memory, and begin their first task at once. PyIceberg would import its store
    when the first file is opened, which takes half a second in each worker.
@@ -27,7 +26,7 @@ def leave_archives() -> None:
 
 
 def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
-    """Return PySpark's `worker(socket, authenticated)` as one that ends quietly once its connection is closed."""
+    """Return PySpark's `worker(socket, authenticated)`, changed to end quietly when its connection is closed."""
 
     def quiet(sock: Any, authenticated: Any) -> int:
         try:

@@ -68,7 +68,7 @@ def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
 
 
 def start(settings: Mapping[str, str]) -> None:
-    """Start the JVM that the next session uses. Does nothing if one is running, or under spark-submit."""
+    """Start the JVM that the next session uses. Does nothing if a JVM is running, or under spark-submit."""
     if SUBMITTED in os.environ or SparkContext._gateway is not None:
         return
     reading, writing = os.pipe()

@@ -1,6 +1,6 @@
 """Append new records of a broker's log segments to the table, in one commit.
 
-1. The segments are found (`segment_files`). Those wholly below the table's position are skipped.
+1. The segments are found (`segment_files`). Segments wholly below the table's position are skipped.
 2. Spark tasks scan the others completely. Truncated, damaged or missing data is reported with file and position before
    any record is staged.
 3. The log ends of the scan replace the brokers' answer. The rest is the same as for brokers (`kafka_reading`): plan,
