@@ -15,7 +15,7 @@ from cleantail.errors import TableError, shown
 from cleantail.human import one_line
 
 FORMAT = 1
-"""The format that this version reads and writes. Data without a number have format 1, if they may lack it."""
+"""The format that this version reads and writes. Where the number is optional, data without it have format 1."""
 ALLOWED = (
     f"this version of Cleantail reads format {FORMAT}; nothing was changed. Install the version that wrote it, or a "
     "later one"

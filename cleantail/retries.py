@@ -89,9 +89,9 @@ def settled(
 ) -> T:
     """Make a change of a catalog through PyIceberg. If the answer is unclear, find out whether the change was made.
 
-    `taken` returns the result of a change that was made in spite of its answer, else None. Without it the change must
-    be idempotent, such as setting a property. `unsure`: further errors after which the change is sent again. Raises the
-    error of the last try.
+    `taken` returns the result of a change that was made in spite of its answer, else None. Without `taken` the change
+    must be idempotent, such as setting a property. `unsure`: further errors after which the change is sent again.
+    Raises the error of the last try.
     """
 
     def once() -> T:

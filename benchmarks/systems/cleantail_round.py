@@ -42,7 +42,7 @@ def measured_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound
 def measure_round(lake: Lake, shape: Shape, repetitions: int) -> CleantailRound:
     """Measure scan, evaluate, round, check and publish: one cold repetition, and `repetitions` warm ones.
 
-    Great Expectations is imported before: the benchmark `startup` measures the start.
+    Great Expectations is imported first: the benchmark `startup` measures that time.
     """
     import great_expectations  # noqa: F401
 

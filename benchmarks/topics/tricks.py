@@ -1,5 +1,5 @@
-"""The gain of each trick that saves time: `cleantail compact` with and without it, for few and for many records, on a
-local master and on Spark standalone; and the start of the embedded Airflow with and without its forks."""
+"""The gain of each trick that saves time: `cleantail compact` with and without the trick, for few and for many records,
+on a local master and on Spark standalone. Also the start of the embedded Airflow with and without its forks."""
 
 from __future__ import annotations
 

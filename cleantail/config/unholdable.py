@@ -1,7 +1,7 @@
 """Records that a topic's table cannot hold (`cleantail.unholdable.policy`). Pure.
 
-1. A table cannot hold a record if its timestamp is beyond Iceberg's microseconds, if a header name is not UTF-8, or if
-   kcat's decoder wrote null in place of key or value.
+1. A table cannot hold a record with a timestamp beyond Iceberg's microseconds, or with a header name that is not UTF-8.
+   Nor can it hold a record in which kcat's decoder wrote null in place of key or value.
 2. With `fail`, the default, an ingestion stops at such a record and appends nothing.
 3. With `quarantine` the record is written to a side table. With `drop` it is left out. Both are counted
    (cleantail.log.partition_state), and ingestion continues.
@@ -33,8 +33,8 @@ TEXTS: Mapping[Reason, str] = {
 WAY_OUT = f'{POLICY} "quarantine" or "drop" lets the topic continue without such records'
 
 Keep = Literal["all", "held", "unheld"]
-"""Which records a task yields: all records, so that an unholdable one is an error; only those that the table can hold;
-or only those that it cannot hold."""
+"""Which records a task yields: all records (an unholdable one is an error), those that the table can hold, or those
+that it cannot hold."""
 ALL: Keep = "all"
 HELD: Keep = "held"
 UNHELD: Keep = "unheld"

@@ -204,8 +204,8 @@ def signed(key: Ed25519PrivateKey, content: Mapping[str, Any]) -> str:
 def verified(data: bytes, public_key: bytes, where: str = "the certificate") -> Mapping[str, Any]:
     """Return the content of a certificate if it is exactly what the owner of the key has signed.
 
-    `public_key`: PEM. `where`: the file, for a message. Raises CertificateError if a byte was changed, or if it was
-    signed with another key, CleantailError if the public key is not one, and TableError for an unknown format."""
+    `public_key`: PEM. `where`: the file, for a message. Raises CertificateError if a byte was changed, or if another
+    key signed it. Raises CleantailError for an invalid public key, and TableError for an unknown format."""
     from cryptography.exceptions import InvalidSignature
 
     key = _public_key(public_key)

@@ -83,8 +83,8 @@ class ErasureStore:
         exclude: Sequence[str] = (),
         **asked: Any,
     ) -> ErasureRequest:
-        """Record a request. If the same person has an open request of the same keys and options, with a deadline that
-        is not later, return that request: a repeated command makes no second one.
+        """Record a request. A repeated command makes no second request: if the same person has an open one of the same
+        keys and options, with a deadline that is not later, return that one.
 
         `deadline_ms`: the time of the deadline, Unix ms. `asked`: other details, counts and names only. Raises
         CleantailError if there is no key, or more than MOST_KEYS."""

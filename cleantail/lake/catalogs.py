@@ -3,8 +3,8 @@
 Side tables of a topic hold versions of deleted keys, records without a key, and records that the topic table cannot
 hold.
 
-A DELETE removes their rows but leaves the bytes in older snapshots, as in a topic table. `reclaim` expires those
-snapshots.
+A DELETE removes rows of side tables but leaves the bytes in older snapshots, as in a topic table. `reclaim` expires
+these snapshots.
 """
 
 from __future__ import annotations
@@ -269,9 +269,9 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
 def require_usable(topic: Topic) -> None:
     """Raise an error if a job could not work on the topic, before anything is read or changed.
 
-    OutsideError: the catalog is out of reach. TableError: the table is not the topic's, the evidence or a side table
-    that the topic uses has an unknown format, or a commit to an adopted table would delete metadata files that are not
-    its own.
+    OutsideError: the catalog is out of reach. TableError, in three cases: the table is not the topic's; the evidence or
+    a side table that the topic uses has an unknown format; or a commit to an adopted table would delete metadata files
+    that are not its own.
     """
     catalog = kept_catalog(topic.platform)
     require_known_evidence(catalog, topic.platform)

@@ -12,12 +12,12 @@
    A group below ALWAYS_MERGED_BYTES is rewritten for its deleted share at most once in a tenth of
    cleantail.snapshot.retention.ms. Its old files stay on the disk until their snapshots expire, and a commit has some
    30 KB of metadata. If the ratio is 0, such a group is rewritten at once.
-3. Only files that a round has seen are rewritten, and none that several logs share: a new file keeps its sequence
-   number, by which the next round finds new records. A file that is registered twice waits for the round that keeps it
-   once.
+3. Only files that a round has seen are rewritten, and no file that several logs share. A new file keeps the sequence
+   number, by which the next round finds new records. A file that is registered twice waits for the round that keeps one
+   registration.
 4. Snapshots expire after cleantail.snapshot.retention.ms, except the current one. None expires if the table's
    gc.enabled is false, because files would be deleted. Snapshots expire together, when the oldest is past its time by a
-   tenth of the retention: the search for files to delete costs more than a round of a small topic.
+   tenth of the retention. Each search for files to delete costs more than a round of a small topic.
 5. Branches of failed rounds are dropped after cleantail.failed.branch.retention.ms.
 6. Small groups share a Spark task and a commit, because both cost more than to rewrite few records. A commit gives all
    new files one sequence number, so groups share it only if their files keep the same number.

@@ -36,10 +36,10 @@ PROPERTY_DENYLIST = "cleantail.denylist"
 """Table property: a digest of the requests of erasure that keep keys out. The commit of an ingestion that began with
 another digest is refused."""
 PROPERTY_PARTITION = "cleantail.partition."
-"""Table property, followed by the partition number: the PartitionState of that log as JSON."""
+"""Prefix of a table property with the PartitionState of a log as JSON. The partition number follows."""
 PROPERTY_INGESTED = "cleantail.ingested."
-"""Table property, followed by the SHA-256 of a source file: the table has that content, exactly once. Its value is when
-it was ingested (Unix ms), or UNTIMED."""
+"""Prefix of a table property that marks an ingested source file. The SHA-256 of the file follows. The value is the time
+of ingestion (Unix ms), or UNTIMED."""
 UNTIMED = "1"
 """The value of a mark without a time. The next ingestion replaces it by its own time."""
 PROPERTY_FORGOTTEN = "cleantail.files-forgotten"

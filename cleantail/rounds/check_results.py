@@ -160,7 +160,7 @@ def _spans(offsets: Iterable[int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RemovedRecord:
-    """A record that a round removes, and the offset of the record of its key that stays in its log, or None."""
+    """A record that a round removes, and the offset of the record that stays for its key in its log, or None."""
 
     partition: int
     offset: int

@@ -37,7 +37,7 @@ INGEST = "ingest"
 """The operation (cleantail.rounds.commit_summaries.OPERATION) of an ingestion's commit."""
 SOURCES = "cleantail.sources"
 """Summary entry of an ingestion, and of the commit that undid it: source files or offsets at the source, and the log
-ends before it."""
+ends before the ingestion."""
 _PackedFiles = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None]]
 """Files by content and name, and the log ends. Names of fields would be most of the text."""
 _PackedRead = tuple[tuple[tuple[str, str], ...], Mapping[int, int | None], Mapping[int, tuple[int, int]], str | None]

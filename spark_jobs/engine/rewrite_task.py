@@ -55,8 +55,8 @@ class RewriteSource:
     updated: int
 
     def lineage(self, positions: Longs) -> dict[str, pa.Array]:
-        """Return the inherited row ids and sequence numbers of the records at these positions. A file from before
-        format version 3 has null ones: then the commit assigns new ones."""
+        """Return the inherited row ids and sequence numbers of the records at these positions. Both are null for a file
+        from before format version 3: the commit then assigns new ones."""
         if self.file.first_row_id is None:
             return dict.fromkeys((ROW_ID, LAST_UPDATED), pa.nulls(len(positions), pa.int64()))
         updated = np.full(len(positions), self.updated, np.int64)

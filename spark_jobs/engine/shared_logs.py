@@ -198,7 +198,7 @@ def _ranks_to_buckets(ranks: Ranks | None, buckets: int) -> Iterator[tuple[int, 
 
 
 def of_numbers(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
-    """Return the records of a bucket, its count of numbers, their remembered ranks, and results of shares."""
+    """Return a bucket's records, its count of numbers, the remembered ranks of these, and results of shares."""
     parts, ranks, results, count = [], [], list[Any](), 0
     for kind, content in messages:
         if kind == NUMBERED:

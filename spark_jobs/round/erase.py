@@ -13,8 +13,8 @@
    The scan proves that nothing is left. If records with the keys arrived meanwhile, the next pass begins.
 
 Every step reads the table again, and does only what is left. So the same command continues after a kill at any point.
-A file that no snapshot reaches is deleted only if this erasure has recorded its name before, or if it is older than a
-day: any other file may belong to a commit that is about to be sent.
+A file that no snapshot reaches is deleted only if this erasure has recorded its name, or if it is older than a day. Any
+other file may belong to an open commit.
 """
 
 from __future__ import annotations

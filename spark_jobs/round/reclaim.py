@@ -10,8 +10,8 @@ deleted records.
 3. After a killed run, finished batches stay done and the others are unchanged. Orphan files remain.
 
 Deleted rows of a topic's side tables leave the disk by the same rules. Small files of side tables and of the evidence
-are merged: a run may append one or two, and a page opens all files of its topic. Files of other topics stay, and their
-rounds may append meanwhile.
+are merged, because a run may append one or two, and a page opens them all. Files of other topics stay, and their rounds
+may append meanwhile.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 PROPERTY_COLUMNS = "cleantail.columns"
-"""Table property: the mapping as JSON. A table that Cleantail made has none."""
+"""Table property: the mapping as JSON. A table that Cleantail made lacks it."""
 _DATA_JSON: Codec[dict[str, Any]] = Codec(dict[str, Any])
 _COLUMNS_JSON: Codec[Columns] = Codec(Columns)
 

@@ -107,7 +107,7 @@ def notify_missed_deadlines(
 ) -> None:
     """Notify of deadlines that the previous run has missed, even if this run will clean the logs.
 
-    The end of this run then notifies that they are over. `schedule` is that of the DAG, which may be a group's.
+    The end of this run then notifies that these incidents are over. `schedule`: of the DAG, which may be a group's.
     `unconverted` is passed to read_facts.
     """
 
@@ -182,7 +182,7 @@ def red_alarms(
 
 
 def read_logs(topic: Topic, now_ms: int) -> tuple[tuple[LogState, ...] | None, tuple[Reader, ...]]:
-    """Return the logs and readers. Logs are None if the table cannot be read: the task that reads it reports that."""
+    """Return the logs and readers. Logs are None if the table cannot be read, which another task reports."""
     try:
         facts = read_facts(topic)
         return log_states(topic, facts, now_ms), facts.readers if facts else ()

@@ -8,8 +8,8 @@ itself may be unreachable, and each commit would make rounds start over. Nor is 
 disk.
 
 A task holds the lock `alerts-TOPIC` below CLEANTAIL_HOME while it checks, sends and writes the book. So two tasks of a
-topic take turns. If workers share no CLEANTAIL_HOME, the lock protects one machine only. What two tasks then send at
-the same time is marked as unsure in the book, and the next task sends it again.
+topic take turns. If workers share no CLEANTAIL_HOME, the lock protects one machine only. Messages that two tasks then
+send at the same time are marked as unsure in the book, and the next task sends them again.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ from cleantail_airflow.tasks.spark_job import platform_of
 
 @dataclass(frozen=True, slots=True)
 class GroupPlace(MessageOrigin):
-    """The place of a group's messages. Their page is the group's DAG, and `topic` names the group."""
+    """The place of a group's messages: the page is the group's DAG, and `topic` names the group."""
 
     def page(self, partition: int | None = None) -> str:
         return f"{self.base}/dags/{self.dag_id}"

@@ -44,9 +44,9 @@ def private_folders(settings: Mapping[str, str]) -> dict[str, str]:
     """Create the folders of an application, for its owner alone (0700), and return the settings that name them.
 
     They contain shuffled and cached records, broadcasts of keys and the sockets of Python's workers. Spark creates
-    such folders with the system's default modes, which let every user of the machine read. The parent folders are
-    those of SPARK_LOCAL_DIRS or `spark.local.dir`, else the system's temporary folder. They are deleted when the
-    process ends.
+    such folders with the system's default modes, which let every user of the machine read. Their parent folders are
+    those of SPARK_LOCAL_DIRS or `spark.local.dir`, else the system's temporary folder. The created folders are deleted
+    when the process ends.
 
     Executors of a cluster get all settings of their driver. The folder of sockets does not exist on their hosts, so
     on a cluster that setting is left out. Spark then uses the temporary folder of each host.
