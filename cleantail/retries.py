@@ -1,6 +1,6 @@
 """Retry policies: which actions are tried again, how often, and after which pause.
 
-1. A change that was overtaken is tried again as it is. Another commit came first, but the data that was read is still
+1. A change that was overtaken is tried again unchanged. Another commit came first, but the data that was read is still
    valid (OvertakenError).
 2. A round whose base has changed is void (ConflictError). It is planned, compacted and checked again.
 3. Pauses are random and grow with the tries, so that two writers that met do not meet again.

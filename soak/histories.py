@@ -51,9 +51,9 @@ class Record(NamedTuple):
 @dataclass(frozen=True)
 class Act:
     """The next act. `at` is the clock of a command in ms after the beginning of the history. `meanwhile` happens
-    while the machine is paused, or at the same time if it is not. `file` is the number of an ingested file.
-    `aborted` are records of transactions that are aborted. `configs` change those of the topic. `codes`: the exit
-    codes that are allowed for a run without a fault."""
+    while the machine is paused, else at the same time. `file` is the number of an ingested file. `aborted` are records
+    of transactions that are aborted. `configs`: changes of the topic's configs. `codes`: the exit codes that are
+    allowed for a run without a fault."""
 
     do: str
     machine: int = 0

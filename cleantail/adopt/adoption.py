@@ -45,7 +45,7 @@ VECTORS_VERSION = 3
 LINEAGE = 3
 """The first format version in which every record has an id."""
 DELETES_VERSION = 2
-"""The first format version with position deletes. A round needs at least these."""
+"""The first format version with position deletes, which a round needs."""
 TOPIC = "topic"
 _NAMES = {TIMESTAMP: ("timestamp", "record_timestamp"), TIMESTAMP_TYPE: ("timestamp_type", "timestampType")}
 _SINKS = {
@@ -127,7 +127,7 @@ def _sink(prefix: str | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ForeignLog:
-    """One Kafka partition in the table. `last_offset` is inclusive; both are None in a table without offsets.
+    """One Kafka partition in the table. `last_offset` is inclusive; both offsets are None in a table without offsets.
 
     `duplicates`: records beyond the first at each offset.
     """

@@ -94,7 +94,7 @@ planning."""
 def searches(
     files: Sequence[TableFile], deletes: Sequence[TableFile], kinds: Mapping[int, str], share: int
 ) -> list[Search]:
-    """Return the tasks. Each reads data files of about `share` records, and their delete files once.
+    """Return the tasks. Each task reads data files of about `share` records, and their delete files once.
 
     A data file to which no delete can apply is in no task.
     """

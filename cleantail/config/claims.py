@@ -71,8 +71,8 @@ _AS_A_TABLE = re.compile("[A-Za-z0-9_]+")
 class Claim:
     """The claims of one topic file.
 
-    `reads`: the table in the same catalog that it reads. `strength`: EXPLICIT, MADE or OWN. A file that is broken
-    elsewhere still claims, so that no other topic takes its table meanwhile.
+    `reads`: the table in the same catalog that the topic reads. `strength`: EXPLICIT, MADE or OWN. A file that is
+    broken elsewhere still claims, so that no other topic takes its table meanwhile.
     """
 
     file: Path

@@ -273,7 +273,7 @@ class PlatformSettings(Model):
 class Platform(PlatformSettings):
     """The platform section, with the absolute paths of CLEANTAIL_HOME and of the configuration, and the environment.
 
-    The environment has the secrets. Pickles and texts of a platform leave it out.
+    The environment has the secrets. Pickles and texts of a platform leave the environment out.
     """
 
     home: Path

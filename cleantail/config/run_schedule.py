@@ -108,7 +108,7 @@ def _repeated(text: str) -> str:
 
 
 def _asset_uri(uri: str) -> str:
-    """Return a URI that Airflow's Asset accepts. yaml_file has refused passwords in it before."""
+    """Return a URI that Airflow's Asset accepts. yaml_file has already refused passwords in the URI."""
     if not re.fullmatch(rf"[!-~]{{1,{URI_CHARS}}}", uri):
         raise ValueError("not a URI")
     try:
@@ -173,7 +173,7 @@ def parts_of(schedule: str | AssetSchedule | None) -> tuple[str | None, tuple[st
 
 
 def schedule_text(schedule: str | AssetSchedule | None) -> str:
-    """Return what starts a run, as `*/15 * * * *, or after x-cleantail://orders`."""
+    """Return what starts a run, such as `*/15 * * * *, or after x-cleantail://orders`."""
     cron, assets = parts_of(schedule)
     after = [f"after {' and '.join(assets)}"] if assets else []
     return ", or ".join([*([cron] if cron else []), *after]) or BY_HAND

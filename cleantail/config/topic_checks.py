@@ -57,7 +57,7 @@ REFUSED = frozenset(
 
 
 def expectation_name(name: str) -> str | None:
-    """Return the name in snake_case of a core expectation by its name or class, and an own one's name, else None."""
+    """Return the snake_case name of a core expectation (by name or class), or the name of an own one, else None."""
     return name if name in EXPECTATION_NAMES or is_own(name) else _BY_CLASS_NAME.get(name)
 
 
@@ -285,7 +285,7 @@ def _json_schema_problems(schema: Any, key_path: str) -> Iterator[Problem]:
         if key == "$PARAMETER":
             yield Problem(below, "a suite parameter", "a JSON Schema without parameters")
         elif key in ("$id", "id") and isinstance(value, str) and key_path != JSON_SCHEMA:
-            # references below it that begin with # would fetch the document of this name
+            # references below this $id that begin with # would fetch the document of this name
             yield Problem(below, not_allowed(value), "an $id at the top of the schema only", value)
         elif key in ("$ref", "$dynamicRef", "$recursiveRef") and not str(value).startswith("#"):
             yield Problem(below, not_allowed(value), "a reference inside this schema, beginning with #", value)
@@ -396,7 +396,7 @@ def argument_problems(expectation: str, arguments: Mapping[str, Any]) -> list[Pr
 def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Collection[str]) -> list[Problem]:
     """Return the problems of the columns in the arguments: the records lack them, or they have the wrong type.
 
-    `columns` are those that checks see; `key` and `value` are text there.
+    `columns`: the columns that checks get, with `key` and `value` as text.
     """
     names, problems = ", ".join(columns), []
     for name, schema in SCHEMAS.get(expectation, _OWN_SCHEMA)["properties"].items():

@@ -1,7 +1,7 @@
 """Validation errors of YAML: check plain data against a model, and report each problem with its key and line.
 
 Allowed values and nearest matches come from the model's JSON Schema, which editors use too. A *key path* is the place
-of a value in the file, as ("checks", 0, "severity").
+of a value in the file, such as ("checks", 0, "severity").
 """
 
 from __future__ import annotations

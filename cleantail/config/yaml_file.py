@@ -31,7 +31,7 @@ else:
     _SafeLoader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # the C loader is ten times as fast
 _DEEPEST = 20
 MOST_BYTES = 65_536
-"""Size limit of defaults.yaml, which the scheduler reads often. The limit of other files is set in it."""
+"""Size limit of defaults.yaml, which the scheduler reads often. That file sets the limit of other files."""
 MOST_CHARS = 4096
 """Length limit of a text in a file."""
 NAMED_BY_VARIABLES = (("platform", "catalog", "secrets"), ("platform", "source_catalogs", "*", "secrets"))

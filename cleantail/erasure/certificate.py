@@ -2,7 +2,7 @@
 
 1. A certificate is a JSON file in one form only: keys sorted, two spaces, no floats, one line break at the end.
    Verification writes it again from its content, so that any changed byte is noticed, also a space.
-2. It is signed by Ed25519 with the platform's key in `CLEANTAIL_CERTIFICATE_KEY`: a PEM text (PKCS8), or 32 random
+2. It is signed (Ed25519) with the platform's key in `CLEANTAIL_CERTIFICATE_KEY`: a PEM text (PKCS8), or 32 random
    bytes in Base64. The public key verifies it.
 3. It names the SHA-256 of the topic's certificate before it. A missing certificate breaks the chain.
 4. It has counts, names and ids, but no mark of a key, and no key or value outside of the names of files

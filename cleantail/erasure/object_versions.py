@@ -32,8 +32,8 @@ ANSWERS = {"versions": "ListVersionsResult", "uploads": "ListMultipartUploadsRes
 
 @dataclass(frozen=True, slots=True)
 class ObjectVersions:
-    """Numbers of entries that a bucket keeps below a table's location next to current objects. `unseen`: why they are
-    unknown."""
+    """Numbers of entries that a bucket keeps below a table's location next to current objects. `unseen`: why the
+    numbers are unknown."""
 
     older: int = 0
     delete_markers: int = 0

@@ -2,9 +2,9 @@
 
 1. The first request creates the tables. If they do not exist, no topic has erased keys. This check takes one request to
    the catalog.
-2. A property of the first table names each topic that ever had a denylist. For other topics its rows are not read.
+2. A property of the first table names each topic that ever had a denylist. For other topics no row is read.
 3. Rows are only appended. A lifted request is an event: its marks stay, and are ignored.
-4. Marks are appended before the event of their request. After a crash in between, nothing refers to them.
+4. Marks are appended before the event of their request. After a crash in between, no event refers to the marks.
 """
 
 from __future__ import annotations

@@ -111,7 +111,7 @@ def table_position(topic: Topic) -> TablePosition:
 
 
 def position_after_files(topic: Topic) -> TablePosition:
-    """Return the table's position, including what files have brought since the last read from Kafka.
+    """Return the table's position, including the records of files since the last read from Kafka.
 
     If the topic's source is files, no record of them is read again. Raises TableError.
     """

@@ -1,7 +1,7 @@
 """Properties of one catalog for Spark's Iceberg catalog and for PyIceberg, with secrets kept separate. Pure.
 
 A catalog that is only read (platform.source_catalogs) gets no login except those that it names itself. Neither client
-creates or alters database tables for it.
+creates or alters database tables for such a catalog.
 
 `spark_catalog` may travel on a command line and holds no secret. `secret_variables` maps each property to its
 environment variable. The process that opens the catalog adds the values.
@@ -239,7 +239,7 @@ def _plain(uri: str | None) -> str:
 def _sql_uri(platform: Platform) -> str:
     """Return the database's address for SQLAlchemy, with user and password if it is a server.
 
-    It is never shown, so quoting is enough.
+    The address is never shown, so its parts need only quoting.
     """
     if platform.catalog.type == "sqlite":
         return f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}"

@@ -4,8 +4,8 @@ A decision uses the real clock, or `now_ms`, which a user may set for a run:
 
 1. A run must not begin with a clock ahead of the real one: snapshots, tombstones and segments would be removed too
    early.
-2. Its clock must not be behind the real one either, except for the difference between two machines. Horizons
-   (semantics.md 1.5) are counted from it, and would be past before readers saw their tombstones.
+2. A run's clock must not be behind the real one either, except for the difference between two machines. Horizons
+   (semantics.md 1.5) are counted from this clock, and would be past before readers saw their tombstones.
 3. The plan of a run, with its clock, reaches a job through Airflow's database. Editors of the DAG may write there. A
    job refuses a clock from before its run began: that time is Airflow's own, and no task can set it.
 4. Expiry of snapshots and branches cannot be undone. So expiry uses the real clock if `now_ms` is ahead of that clock.
@@ -60,7 +60,7 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
     """Raise CleantailError if a run would begin with another clock than the real one, unless the platform allows it.
 
     A clock that is behind also does harm: horizons of tombstones and of remembered late versions are counted from it.
-    Its time is also in the names of branches that are kept for a while.
+    The names of branches that are kept for a while also contain its time.
     """
     require_past(platform, now_ms, clock_ms)
     if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
@@ -84,8 +84,8 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
 def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_ms: int) -> None:
     """Raise an error if the clock of a plan is wrong for its run.
 
-    CleantailError: it is ahead of the real clock. HeldError: it is from before the run began. `began_ms`: when Airflow
-    began the run; None if a job was started by hand.
+    CleantailError: the plan's clock is ahead of the real clock. HeldError: the plan's clock is from before the run
+    began. `began_ms`: when Airflow began the run; None if a job was started by hand.
     """
     require_past(platform, now_ms, clock_ms, SKEW_MS)
     earliest_ms = clock_ms - OLDEST_MS if began_ms is None else began_ms - SKEW_MS

@@ -4,7 +4,7 @@
    location. If a catalog can list the locations of all its tables, one call reads them when the evaluation begins.
    Otherwise each table is loaded, but its manifests are not read again.
 2. Facts are stored on disk, in CLEANTAIL_HOME/evaluate/facts.db, and read back topic by topic. Only the facts of one
-   table are in memory. They contain numbers and paths of files, no key and no value of a record. Therefore an adopted
+   table are in memory. Facts contain numbers and paths of files, no key and no value of a record. Therefore an adopted
    table is not cached if its partitions use other columns than log, offset and time.
 3. Positions of readers and releases change without a commit to the table. They are read once for each namespace.
 4. The cache only decides which topics a run works on. Every round is planned from the table itself.
@@ -73,7 +73,7 @@ FACTS_JSON: Codec[TableFacts] = Codec(TableFacts)
 class KeptFacts:
     """Reads the metadata of one platform's tables, for one evaluation.
 
-    If a catalog is out of reach or a table is not usable, it raises the errors of read_facts.
+    Raises the errors of read_facts if a catalog is out of reach or a table is not usable.
     """
 
     def __init__(self, platform: Platform) -> None:

@@ -169,7 +169,7 @@ def _require_below(name: str, location: str, platform: Platform) -> None:
 def _neighbours(catalog: Catalog, table: Table, own: str | None) -> tuple[list[Neighbour], str]:
     """Return the catalog's other tables and views, and a text that names what could not be read.
 
-    `own`: the name of the table's catalog if that is this one, even if this one was opened under another name.
+    `own`: the name of the table's catalog if it is this catalog, even if this catalog was opened under another name.
     """
     from pyiceberg.catalog.sql import SqlCatalog
 

@@ -19,8 +19,8 @@
    gc.enabled is false, because files would be deleted. Snapshots expire together, when the oldest is past its time by a
    tenth of the retention. Each search for files to delete costs more than a round of a small topic.
 5. Branches of failed rounds are dropped after cleantail.failed.branch.retention.ms.
-6. Small groups share a Spark task and a commit, because both cost more than to rewrite few records. A commit gives all
-   new files one sequence number, so groups share it only if their files keep the same number.
+6. Small groups share a Spark task and a commit, because each costs more than rewriting a few records. A commit gives
+   all new files one sequence number, so groups share a commit only if their files keep the same number.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ bytes a run | runs  | files of 24 MiB or more | other files, at most | bytes wri
 20 MiB      | 200   | 100                     | 5                    | 2.0
 """
 WAIT_PARTS = 10
-"""Snapshots expire late by one part in this many of their retention, so that several go together. Small groups are
-rewritten together by the same part."""
+"""Snapshots expire late by one part in this many of their retention, so that several expire together. Small groups wait
+for the same part, so that they are rewritten together."""
 
 
 def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:

@@ -27,7 +27,7 @@ CLASS_ARCHIVE = "classes.jsa"
 QUIET_ARCHIVE = "-Xlog:cds=off -Xlog:cds+dynamic=off"
 """Suppress warnings about classes that cannot be archived and about an archive that is not used."""
 AS_ARCHIVED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
-"""Valid because the archive stays where it was made. Without it, every start of a JVM rewrites all addresses in it."""
+"""Valid because the archive stays where it was made. Otherwise every start of a JVM rewrites all addresses in it."""
 
 JVM_OPTIONS = "-XX:+UseParallelGC -Djava.net.preferIPv4Stack=true"
 SMALL_RECORDS = 100_000

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 
 def properties_that_count(table: Table) -> Mapping[str, str]:
-    """Return a table's properties. If others rewrote its history, only those still valid. Raises TableError."""
+    """Return a table's properties, without those that a rewritten history voids. Raises TableError."""
     if not may_be_rewritten(table.properties):
         return table.properties
     name, by_id = ".".join(table.name()), {s.snapshot_id: s for s in table.metadata.snapshots}

@@ -76,8 +76,8 @@ def due_spans(
 
     `end_offset` is the first dirty offset. If late records moved it back into an entry, the entry is due in part.
     Tombstones from `hold_offset` on wait for the slowest reader, at most `hold_cap_ms` longer. `fresh_from` is where
-    the compaction of this run began: the horizons that it set from there on are left for a later run. It is None unless
-    delete.retention.ms is 0.
+    the compaction of this run began, None unless delete.retention.ms is 0. The horizons that the compaction set from
+    that offset on are left for a later run.
     """
     spans = [
         (max(start, h.swept_to), min(_end(h, now_ms, hold_offset, hold_cap_ms), end_offset))
@@ -134,7 +134,7 @@ def due_tombstones(
 
     `clean_to` is the end of a compaction earlier in the same run, or None: it moves the first dirty offset. Guards do
     not count: the last sweep left them because they beat records that no round has cleaned yet. After such a compaction
-    they do.
+    they count.
     """
     end_offset = log.first_dirty_offset if clean_to is None else max(clean_to, log.first_dirty_offset)
     spans = due_spans(log.horizons, end_offset, now_ms, hold_offset, hold_cap_ms)

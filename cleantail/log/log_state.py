@@ -9,10 +9,11 @@ the other steps.
 2. The log start is the lowest live offset. A backfill may lower it, but not below what retention has set, and not with
    `delete` in the policy. The log end is one past the highest offset ever seen, and never moves back.
 3. First dirty is the checkpoint, or the log start before the first round. A checkpoint outside the log is reset to the
-   log start, with a warning (semantics.md 1.2). Late records move it back to the lowest of them (semantics.md 3.5).
+   log start, with a warning (semantics.md 1.2). Late records move first dirty back to the lowest of them
+   (semantics.md 3.5).
 4. The newest segment is active while it is younger than the effective segment.ms. No round touches it. First
    uncleanable is the lowest of log end, last stable offset, base of the active segment, and base of the first dirty
-   segment with a record younger than min.compaction.lag.ms. It is never below first dirty (semantics.md 1.2, 3.10).
+   segment with a record younger than min.compaction.lag.ms, but never below first dirty (semantics.md 1.2, 3.10).
 5. Records without a key are counted in both dirty sections, because cleantail.keyless.policy may block the log.
 6. Clean bytes are those of inactive segments that begin below first dirty. Cleanable bytes are those of whole segments
    between the two bounds. All other bytes are uncleanable.

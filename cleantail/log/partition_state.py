@@ -130,8 +130,8 @@ def with_left_out(properties: Mapping[str, str], table: str, new: Iterable[LeftO
 class Horizon:
     """An entry of the ledger: tombstones up to `end_offset` (exclusive) may be removed when now >= `horizon_ms`.
 
-    Its span begins at the end of the entry before. `tombstones` were alive when the last round published. Those below
-    `swept_to` were removed, up to where the slowest reader had read.
+    Its span begins at the end of the entry before. `tombstones` were alive when the last round published. Tombstones
+    below `swept_to` were removed, up to where the slowest reader had read.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -160,7 +160,7 @@ class Quarantine:
     """Why a log is blocked, since when, and when the scheduler may try again (times in Unix ms).
 
     `kind` is that of the round whose check failed or that a user rejected: compact, expire, reconcile, erase or retain.
-    `branch` keeps what a failed round would have published (cleantail.log.quarantine). It is empty if nothing is kept.
+    `branch` keeps what a failed round would have published (cleantail.log.quarantine); empty if nothing is kept.
     """
 
     __pydantic_config__ = _NO_MORE
@@ -311,8 +311,8 @@ def aged_marks(
 ) -> tuple[dict[str, str], list[str]]:
     """Return the properties to set and to remove, so that marks of source files end with their retention.
 
-    A file that is still `present` (its digest) keeps its mark: else the next run would ingest it again. A mark without
-    a time gets `now_ms`.
+    A file that is still `present` (its digest) keeps its mark: otherwise the next run would ingest it again. A mark
+    without a time gets `now_ms`.
     """
     marks = {name: text for name, text in properties.items() if name.startswith(PROPERTY_INGESTED)}
     times = {
@@ -376,8 +376,8 @@ def with_round(horizons: tuple[Horizon, ...], end_offset: int, horizon_ms: int) 
 def with_late_tombstones(horizons: tuple[Horizon, ...], offsets: list[int], horizon_ms: int) -> tuple[Horizon, ...]:
     """Return the ledger with a horizon of their own for tombstones that arrived below the first dirty offset.
 
-    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5). For these that is the
-    current round, not the one that once cleaned the offsets around them.
+    Kafka starts a tombstone's clock at the first cleaning that kept it (semantics.md 1.5). For late tombstones this is
+    the current round, not the round that once cleaned the offsets around them.
     """
     for offset in sorted(offsets):
         horizons = _split_at(horizons, offset, horizon_ms)
@@ -406,7 +406,7 @@ def _split_at(horizons: tuple[Horizon, ...], offset: int, horizon_ms: int) -> tu
 def without_swept(horizons: tuple[Horizon, ...]) -> tuple[Horizon, ...]:
     """Drop the entries that have no live tombstone, except the last one.
 
-    The offsets of a dropped entry fall to the next one. No tombstone is alive there, and a late one gets its own
+    The offsets of a dropped entry fall to the next entry. They have no live tombstone, and a late one gets its own
     horizon.
     """
     return (*(h for h in horizons[:-1] if h.tombstones), *horizons[-1:])

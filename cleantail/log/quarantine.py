@@ -3,14 +3,14 @@
 1. A failed check puts a log into quarantine (`after_failure`), and so does a rejection
    (cleantail.rounds.approval.after_rejection).
 2. The pause before the next try begins when the check has failed, and doubles with each failed check, up to an hour.
-   During it the log is neither compacted nor swept (`quarantine_pause`). Its retention continues.
+   During the pause the log is neither compacted nor swept (`quarantine_pause`). Its retention continues.
 3. A log leaves quarantine when a round of it is published (cleantail.log.round_state), or when a user releases it.
 4. A release (semantics.md 1.3) is stored in the namespace of the table and needs no commit to the table. A release
    applies to one quarantine of one table. After another failed try it has no effect: that quarantine has another begin,
    number of attempts or next try.
 5. The branch of a failed round is kept for inspection. It copies no data: it has delete files over the files of its
-   base, and protects these from removal. It may be dropped cleantail.failed.branch.retention.ms after the round's own
-   clock. The branch of a newer failed try of the same log replaces it, unless another log names it.
+   base, and protects these from removal. The branch may be dropped cleantail.failed.branch.retention.ms after the
+   round's own clock. The branch of a newer failed try of the same log replaces it, unless another log names it.
 """
 
 from __future__ import annotations

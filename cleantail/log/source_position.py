@@ -121,7 +121,7 @@ class Forgotten:
 class SourcePosition:
     """What the table has of its topic in Kafka: everything below `next_offsets`, by partition.
 
-    `topic_id` is Kafka's: a recreated topic has another one. `read_id` is unique to the ingestion that wrote the
+    `topic_id` is Kafka's: a recreated topic has another id. `read_id` is unique to the ingestion that wrote the
     position. `read_at_ms` is when the log ends were fetched (Unix ms). `open_from` has the last stable offset of each
     partition from which records of open transactions were read. `as_of_ms` is when each log last had nothing unread
     (Unix ms). With `delete_retention_ms`, the source topic's config at the last read, that time shows whether the
@@ -240,9 +240,9 @@ class SnapshotGap:
 class SnapshotPosition:
     """What a topic has of its source table: everything up to a snapshot.
 
-    `catalog` and `table` are the names in the YAML. `table_uuid` is Iceberg's: a recreated table has another one.
-    `next_offsets` has, by partition, the highest offset that came, plus one. `read_id` is unique to the ingestion that
-    wrote the position. `read_at_ms` is when the snapshots were listed (Unix ms).
+    `catalog` and `table` are the names in the YAML. `table_uuid` is Iceberg's: a recreated table has another UUID.
+    `next_offsets` has, by partition, the highest offset that was read, plus one. `read_id` is unique to the ingestion
+    that wrote the position. `read_at_ms` is when the snapshots were listed (Unix ms).
     """
 
     __pydantic_config__ = _NO_MORE

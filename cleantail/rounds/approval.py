@@ -4,8 +4,8 @@
    more than that share of one of its logs. Compactions, expiries and reconciliations all wait: no later round can
    restore what the latter two remove.
 2. One answer applies to the whole round, because everything that passed its checks is published in one commit
-   (semantics.md 3.2). It counts only for the branch heads that were shown. A round that was made or checked again needs
-   another answer.
+   (semantics.md 3.2). The answer counts only for the branch heads that were shown. A round that was made or checked
+   again needs another answer.
 3. Airflow shows the question, and its database has the user who answered. But every user who may edit a DAG may also
    write the results of its tasks, or set a task to success. So the approval task stores the question, and later the
    answer, in a property of Cleantail's own namespace. `publish` reads only that property.
@@ -78,8 +78,8 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
     """Return the state of a log whose round was rejected: in quarantine until the pause ends or a user releases it.
 
     The log has passed its check, so the quarantine of an earlier failed check ends. Exception: a rejected expiry,
-    reconciliation or retention (`kind`) does not end the quarantine of another kind, whose records were not checked. It
-    only makes the pause longer. A second call with the same rejection changes nothing.
+    reconciliation or retention (`kind`) does not end the quarantine of another kind, whose records were not checked,
+    and only makes the pause longer. A second call with the same rejection changes nothing.
     """
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine
@@ -225,7 +225,7 @@ def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
         catalog.create_namespace_if_not_exists(topic.own_namespace)
         catalog.update_namespace_properties(topic.own_namespace, updates=updates)
 
-    settled(write, unsure=NoSuchNamespaceError)  # some catalogs refuse a namespace as existing, and then lack it
+    settled(write, unsure=NoSuchNamespaceError)  # a catalog may report that the namespace exists, and lack it
 
 
 def _property(topic: Topic, kind: str) -> str:

@@ -82,7 +82,7 @@ def whole_rounds(history: Sequence[Commit]) -> list[Commit]:
 def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
     """Return the entries that a writer put into a summary.
 
-    Sinks store their progress there, and read it from the ancestry.
+    Sinks store their progress in these entries, and read it from the ancestry.
     """
     return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
 
@@ -115,7 +115,7 @@ class Saved:
 
     `hidden_bytes` are in present files, of records that delete files hide: a rewrite frees them. `reclaimed_bytes` were
     freed by rewrites, as far as known. `so_far_bytes` are those that published rounds have hidden from readers, by
-    their evidence. They fall only if rounds are undone, and are None until they are counted.
+    their evidence. These bytes fall only if rounds are undone, and are None until they are counted.
     """
 
     hidden_bytes: int

@@ -62,7 +62,7 @@ class SourceFile:
 
 @dataclass(frozen=True, slots=True)
 class KafkaRead:
-    """What was read of a topic in Kafka: [from, to) of offsets by partition, and the table's position before it.
+    """A read of a topic in Kafka: [from, to) of offsets by partition, and the table's position before the read.
 
     The position is the stored text (cleantail.log.source_position), or None.
     """
@@ -332,8 +332,8 @@ def lowered(state: PartitionState, log_end: int | None) -> PartitionState:
 def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) -> PartitionState:
     """Return the state of a log after the ingestion of `at_ms` (Unix ms) is undone.
 
-    It is `lowered`, and without a quarantine that began after the ingestion. The ingestion's records were the reason,
-    and if nothing else is due, no round would lift it.
+    The state is `lowered`, and has no quarantine that began after the ingestion. The ingestion's records were the
+    reason, and if nothing else is due, no round would lift the quarantine.
     """
     state = lowered(state, log_end)
     since_ms = state.quarantine.since_ms if state.quarantine else 0

@@ -1,4 +1,4 @@
-"""Detect that others rewrote the history of `main`, and discard what that voids in a table's properties. Pure.
+"""Detect that others rewrote the history of `main`, and discard the table properties that this voids. Pure.
 
 Iceberg's rollback_to_snapshot, set_current_snapshot and CREATE OR REPLACE TABLE take commits out of the ancestry of
 `main`, and leave the table's properties as they are. A table remembers the snapshots of its last published round and of
@@ -178,7 +178,7 @@ def after_rewriting(
 
 
 def _ingestions(gone: GoneCommits, table: str) -> list[Sources]:
-    """Return what the ingestions among the commits note of themselves, newest first."""
+    """Return the sources that the ingestions among the commits recorded, newest first."""
     texts = (s.get(SOURCES) for s in gone.summaries if s.get(OPERATION) == INGEST)
     return [unpacked_sources(text, f"{table}: {SOURCES}") for text in texts if text]
 

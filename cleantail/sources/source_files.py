@@ -154,7 +154,7 @@ class _Unpacked(gzip.GzipFile):
 class FileRange:
     """The lines of a file that begin in bytes [start, end). If `end` is None, all lines from `start` on.
 
-    Up to `blank_lines` blank lines are accepted without counting those of the whole file.
+    Up to `blank_lines` blank lines are accepted without a count over the whole file.
     """
 
     file: Path

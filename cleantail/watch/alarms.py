@@ -155,7 +155,7 @@ def missed_deadlines(
 
 
 def deadline_run_ms(schedule: str | None, configs: KafkaConfigs, now_ms: int) -> int:
-    """Return when (Unix ms) the run was to start that should have cleaned records that were overdue then.
+    """Return the planned start (Unix ms) of the run that should have cleaned the records that were overdue then.
 
     Records that pass their deadline between two scheduled runs are not late. Without a schedule they are late after
     another max.compaction.lag.ms.

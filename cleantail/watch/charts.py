@@ -56,8 +56,8 @@ def scale(most: float, top: float, height: float, label: Callable[[int], str]) -
 
 
 def _step(most: float, label: Callable[[int], str]) -> int:
-    """Return the distance of two ticks: 1, 2 or 5 times a power of ten of the unit of `label`. It is the first that
-    needs few ticks."""
+    """Return the distance of two ticks: 1, 2 or 5 times a power of ten of the unit of `label`. The first distance
+    with few ticks is taken."""
     unit = _unit(most, label)
     step = 1
     while True:

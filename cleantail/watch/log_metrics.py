@@ -178,8 +178,8 @@ def total_samples(totals: Totals) -> list[Sample]:
 def job_samples(job: str, topic: str, result: RoundResult | ReclaimResult) -> list[Sample]:
     """Return samples of an ended Spark job, or of a station of a pack: increments for counters, values for gauges.
 
-    They show what this job blocked and published, and what its compaction cost. A job that failed without a result has
-    no samples.
+    The samples show what this job blocked and published, and what its compaction cost. A job that failed without a
+    result has no samples.
     """
     if isinstance(result, ReclaimResult):
         return _freed(topic, result.reclaimed_bytes)

@@ -1,12 +1,12 @@
 """Compare Cleantail's reader of data files with Spark's Iceberg reader, once for each kind of files (file_columns).
 
-A round decides by the columns that its tasks read by themselves (spark_jobs.iceberg.log_files). Iceberg's own reader
+A round decides by the columns that its tasks read themselves (spark_jobs.iceberg.log_files). Iceberg's own reader
 is the reference (docs/architecture.md, decision 10). Before a round stages its removals:
 
 1. The tasks have recorded the kinds of the files that they opened. Kinds that the table remembers are not compared
    again.
 2. Both readers read up to three files of each other kind, up to 10,000 live records of each. Spark computes a digest of
-   each column by its own plan (cleantail.log.adopted_table). Tasks compute it from the rounds' columns (records_of).
+   each column by its own plan (cleantail.log.adopted_table). Tasks digest the columns of rounds (records_of).
    The digest includes a record's number among the live ones of its file, so two exchanged values count as a difference.
 3. If the digests differ, nothing is removed from the logs that have such files. Their check is red, and names file and
    columns.
@@ -54,7 +54,7 @@ PROPERTY_COMPARED = "cleantail.compared.files"
 RECORDS = 10_000
 """Maximum number of records that are compared in a file."""
 MOST_KINDS = 64
-"""Maximum number of kinds that a table remembers. The oldest kinds beyond it are compared again."""
+"""Maximum number of kinds that a table remembers. If there are more, the oldest are forgotten and compared again."""
 FILES_AT_ONCE = 24
 NEXT_STEP = (
     "Report this file's Parquet schema as a bug of Cleantail. To continue before it is fixed, let Iceberg rewrite the "

@@ -97,8 +97,8 @@ LateFiles = Sequence[tuple[int, int, Sequence[str]]]
 def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradiction]:
     """Return the contradictions in the order of the logs' numbers. `records`: COLUMNS.
 
-    `few` records are compared by one plan of one task. Otherwise a plan reads offsets, and only if one of them occurs
-    twice, another reads keys and values.
+    `few` records are compared by one plan of one task. Otherwise a plan reads offsets. Another plan reads keys and
+    values only if an offset occurs twice.
     """
     if few:
         compared = records.coalesce(1)
@@ -142,8 +142,8 @@ def of_round(
     """Return the contradictions in the dirty part of a compaction.
 
     Live records are compared with each other. Late records are also compared with those that earlier rounds have hidden
-    there, as long as their files are kept. `has_copies`: an offset occurs twice among live records. `base`: the files
-    that the round has read.
+    at the same offsets, as long as their files are kept. `has_copies`: an offset occurs twice among live records.
+    `base`: the files that the round has read.
 
     A topic that was created again reuses the offsets of records that were removed long ago. Without the hidden records
     its new ones would count as late, and lose.

@@ -1,6 +1,6 @@
 """Arguments and results of one task of the engine. A task has the files of one log, or of logs that share files.
 
-Both can be pickled. They contain only positions and counts of records.
+Arguments and results can be pickled, and contain only positions and counts of records.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ STREAM_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class RewriteSource:
-    """A file that is rewritten. `updated`: its file sequence number. Records inherit it as the number of their last
+    """A file that is rewritten. `updated`: its file sequence number, which records inherit as the number of their last
     change."""
 
     file: LogFile

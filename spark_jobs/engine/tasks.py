@@ -1,6 +1,6 @@
 """The driver's side: it makes tasks of the logs of a unit, and runs them on Spark.
 
-1. Some sinks write no bounds to Iceberg's metadata. Tasks then read them from the footers of the Parquet files.
+1. Some sinks write no bounds to Iceberg's metadata. Tasks then read the bounds from the footers of the Parquet files.
 2. The files of a large log are split into shares. If records of two shares are never compared, each share is a task
    that has only its own files (run_apart). Otherwise spark_jobs.engine.shared_logs merges what must be compared.
 """
@@ -171,7 +171,7 @@ T = TypeVar("T")
 
 
 def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds: bool = False) -> list[LogTask]:
-    """Return the tasks of a unit, one for each log. Small logs share one, and so do logs that share files.
+    """Return the tasks of a unit, one for each log. Small logs share a task, and so do logs that share files.
 
     `by_rounds`: whether a round ends when its map is full. Then every log has its own task.
     """
@@ -295,7 +295,7 @@ class StoredWork(Generic[T, R]):
 
 
 def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
-    """Return the work with its store. Raises CleantailError if Spark's workers lack what it needs."""
+    """Return the work with its store. Raises CleantailError if Spark's workers lack what the work needs."""
     require_python(table.spark.sparkContext, table.platform)
     return stored_work(work, file_io_properties(table.topic), table.met)
 

@@ -1,7 +1,7 @@
 """Check one task's logs after the round is on its branch: count rule violations and the new state.
 
-1. The check finds the winners again, on the base. For every record of the base it compares whether the branch has it
-   with whether it should.
+1. The check finds the winners again, on the base. For every record of the base, it compares whether the branch has the
+   record with whether the branch should have it.
 2. Keys that the dirty part touches must have one survivor, their winner. The records of all other keys must be as they
    were: they were proven unique when they were cleaned. A full proof (measures.prove_keys) compares all keys again.
 3. An unchanged file that the round had no reason to change is counted by its metadata, and read only for its

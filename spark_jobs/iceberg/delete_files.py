@@ -1,4 +1,4 @@
-"""Read and write delete files through the table's own IO. Each has all deleted positions of one data file.
+"""Read and write delete files through the table's own IO. Each file has all deleted positions of one data file.
 
 Format version 3 uses deletion vectors: one Puffin file for each log and round. Version 2, for sinks that do not
 support version 3, uses position deletes in Parquet: one small file for each data file.
@@ -123,7 +123,7 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> lis
 def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
     """Return the data file's positions in a delete file, by the table's own IO.
 
-    Tasks read them by log_files.read_deletes_in_task. Raises TableError if it cannot be read.
+    Tasks use log_files.read_deletes_in_task instead. Raises TableError if the delete file cannot be read.
     """
     require_bytes(where.length, limit := most_delete_bytes(), where.path)
     content = _content(table, where.path, where.start or 0, max(where.length, 0))
@@ -180,7 +180,7 @@ def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:
     """Write one Puffin file for each partition, and so for each log.
 
     A reader may apply all vectors of a Puffin file that it opens, also those of other data files. PyIceberg 0.12 does.
-    With a common file it would apply the deletes of a blocked partition, which are not published.
+    With a common file such a reader would apply the deletes of a blocked partition, which are not published.
     """
     by_partition: dict[tuple[int, str], list[Lost]] = {}
     for file, positions in lost:

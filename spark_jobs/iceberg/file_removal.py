@@ -25,8 +25,8 @@ logger = logging.getLogger("cleantail.file_removal")
 T = TypeVar("T")
 ACTION_TRIES = 4
 REWRITING = Lock()
-"""Held during a rewrite by Iceberg's own action. Its first use in a JVM registers a catalog of rewrites, which two
-threads cannot do at the same time."""
+"""Lock during a rewrite by Iceberg's own action. The action's first use in a JVM registers a catalog of rewrites, which
+two threads cannot do at the same time."""
 
 
 def require_own_files(spark: SparkSession, name: str, location: str) -> None:
@@ -131,8 +131,8 @@ def past_unreadable(load: Load, older_than_ms: int, action: Callable[[], T]) -> 
     """Return the action's result. If a metadata file is missing, remove unreadable snapshots, and run the action again.
 
     Two kinds of snapshots are removed and named in a warning. No branch or tag leads to the first kind. The second kind
-    is older than `older_than_ms` and not the head of a branch or tag. Raises the action's error if there are none, and
-    TableError if the head of a branch or tag is unreadable.
+    is older than `older_than_ms` and not the head of a branch or tag. Raises the action's error if no such snapshot
+    exists, and TableError if the head of a branch or tag is unreadable.
     """
     try:
         return action()

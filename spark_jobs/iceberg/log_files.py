@@ -33,7 +33,7 @@ from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 
 BATCH_RECORDS = 1 << 17
 CERTAIN_BYTES = 1 << 20
-"""Maximum size of values that are always read. For larger ones the column `tombstone` may be read instead."""
+"""Maximum size of values that are always read. For larger values the column `tombstone` may be read instead."""
 
 Deletes = tuple[DeletedPositions, ...]
 """The delete files of one registration of a data file."""
@@ -141,8 +141,8 @@ def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> l
 
 
 def read_deletes_in_task(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
-    """Return the deleted positions of a file. Raises TableError if their number differs from the metadata's, or if one
-    is behind the file's end."""
+    """Return the deleted positions of a file. Raises TableError if their number differs from the metadata's, or if a
+    position is behind the file's end."""
     positions = BitMap64()
     for each in deletes:
         found = _positions(io, each, file)
@@ -178,7 +178,7 @@ def column_batches(
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:
     """Yield batches of the file's piece: (position of the first record, column -> array in a topic table's type).
 
-    Deleted records are included, and columns that the file lacks (cleantail.lake.records.projection).
+    Includes deleted records, and columns that the file lacks (cleantail.lake.records.projection).
     Row lineage gives offsets that no column holds. Raises TableError as open_parquet does.
     """
     with io.new_input(file.path).open() as stream:
@@ -206,7 +206,7 @@ def _marks_hold(parquet: pq.ParquetFile, layout: Layout, groups: list[int]) -> b
     """Return whether the column `tombstone` can replace the values of these row groups, which then are not read.
 
     In an adopted table the column decides. In a topic's own table the value decides, because another engine may update
-    the value alone. There the column is used only for large values, and if it marks as many records as have no value.
+    the value alone. So the column is used only for large values, and only if it marks as many records as have no value.
     """
     if TOMBSTONE not in layout or layout[TOMBSTONE].marks is not None:
         return True

@@ -37,7 +37,7 @@ def start_session(platform: Platform, app_name: str, records: int | None = None)
         # otherwise workers on other hosts could not call the driver back
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # they quote values of records
+    for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):  # these quote values of records
         PySparkLogger.getLogger(name).setLevel(logging.CRITICAL + 1)
     make_home(platform.home)
     settings = spark_conf(platform, records)

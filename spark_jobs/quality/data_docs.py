@@ -249,7 +249,7 @@ def _subject_of(validation: Any) -> tuple[str, str]:
 
 
 def _on_each(partitions: str) -> str:
-    """Return a text that each expectation was checked on several partitions: pages and logs count each of them."""
+    """Return a note if each expectation was checked on several partitions: pages and logs count every check."""
     is_one = partitions == PARTITION_UNKNOWN or partitions.startswith("partition ")
     return "" if is_one else f", each on {partitions}"
 

@@ -5,8 +5,9 @@
    error, unless a person has excluded the branch or tag by name.
 2. A round removes every record of the keys. Like the topic's other rounds, it is checked, approved if necessary, and
    published.
-3. The files with such records are rewritten without them. The same commit removes their bounds from manifests. No
-   round reads side tables, so this commit also removes the records from them. A row of evidence counts these records.
+3. The files with such records are rewritten without them. The same commit removes the files' bounds from manifests. No
+   round reads side tables, so this commit also removes the records of side tables. A row of evidence counts these
+   records.
 4. The names of all files to remove are recorded, with their snapshots, and Cleantail's own branches that reach them.
    Then the snapshots expire with the branches, and the files are deleted.
 5. Another scan finds which of these files are gone. They are recorded as removed, also those that a killed run removed.
@@ -259,7 +260,7 @@ class _Erasure:
         return None
 
     def _take_inventory(self, scans: Scans) -> None:
-        """Count what holds the keys, before anything is changed. Raises TableError for a branch that must stay."""
+        """Count the files that hold the keys, before any change. Raises TableError for a branch that must stay."""
         met = {key for scan in scans.values() for holding in scan.holding.values() for key in holding.keys}
         self.done.keys_found = max(self.done.keys_found, len(met))
         for place, scan in scans.items():
@@ -400,7 +401,7 @@ def _failures(result: RoundResult) -> tuple[str, ...]:
 
 
 def _rewrite(table: TopicTable, place: Place, scan: TableScan, keys: ErasedKeys | None) -> None:
-    """Write the files of `main` that hold the keys again, without deleted records, and without those of `keys`. Raises
+    """Rewrite the files of `main` that hold the keys, without deleted records, and without those of `keys`. Raises
     ConflictError if others changed the files in every attempt."""
 
     def attempt() -> None:
@@ -502,8 +503,8 @@ class Unreached:
 def _to_forget(
     table: TopicTable, place: Place, scan: TableScan, excluded: Collection[str], done: Done, since_ms: int | None
 ) -> Unreached:
-    """Return what must go so that no snapshot reaches a file of the scan with the keys, or bounds of them. Adds the
-    names of those files to `done`."""
+    """Return what must be removed so that no snapshot reaches a file of the scan with the keys, or bounds of them. Adds
+    the names of these files to `done`."""
     now = replace(place.scan(None), holding=scan.holding)
     tainted = {*now.tainted_snapshots}
     ours = droppable(table, place.seen()) - {*excluded}

@@ -220,8 +220,8 @@ def log_records(
     """Return live records of a log (None: of all logs) at a snapshot: those in [from_offset, end_offset), only those
     of `key`, or only those with a key.
 
-    They are unordered. With `arrivals` (data file -> data sequence number), they are in order of arrival, file after
-    file.
+    The records are unordered. With `arrivals` (data file -> data sequence number), they are in order of arrival, file
+    after file.
 
     If columns of an adopted table are fields of structs, all mapped columns are read and then filtered: no filter
     reaches the files.

@@ -1,7 +1,7 @@
 """The message about all incidents of one event of a topic: its subject, one line for each incident, its links.
 
 Names of others and values of records are never used as a template or as markup. A channel gets values of records only
-if the topic's YAML has `values: true`. They are read from the table when the message is sent, and stored nowhere.
+if the topic's YAML has `values: true`. The values are read from the table when the message is sent, and stored nowhere.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class Message:
     """The message that every channel gets about one event of a topic.
 
     `incident` is the same in all messages about the event, so that a pager can match them. `state` is open while any
-    subject of `open` is left. `over` has the subjects that ended since the last message. Only messages of the run that
-    saw the `failures` have them.
+    subject of `open` is left. `over` has the subjects that ended since the last message. Only messages of the run with
+    the `failures` contain them.
     """
 
     topic: str

@@ -109,7 +109,7 @@ def tell_of_evaluation(
 ) -> list[str]:
     """Notify that the evaluation of the group failed or, if `failed` is empty, that it succeeds again.
 
-    All channels of the group's topics get it, each once. Returns the channels that were not reached.
+    All channels of the group's topics get the message, each once. Returns the channels that were not reached.
     """
     if not failed and not load_book(book_of(group)).incidents:
         return []

@@ -55,7 +55,7 @@ RECORD_BYTES_IN_KAFKA = 256
 def new_bytes(topic: Topic, kept: KeptFacts | None = None, silent: SilentBrokers | None = None) -> int | None:
     """Return the size of the topic's new input in bytes, or None if nothing is new. Raises CleantailError.
 
-    `kept`: as in evaluate_topic. `silent`: brokers that did not answer, which are not waited for again. For Kafka the
+    `kept`: as in evaluate_topic. `silent`: brokers that did not answer, for which no topic waits again. For Kafka the
     size is estimated from offsets. Equality deletes are new input of 0 bytes: they are converted, but add no records.
     """
     if topic.source.kafka is not None:

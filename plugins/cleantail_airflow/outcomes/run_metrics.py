@@ -1,7 +1,7 @@
 """Send metrics of tasks through Airflow's stats to StatsD, Datadog or OpenTelemetry, as Airflow's [metrics] configures.
 
-Names are `<prefix>.cleantail.<metric>`, with topic and partition as tags. Plain StatsD has no tags. There they are
-appended to the name: `airflow.cleantail.max-dirty-percent.orders`. Dots in a topic's name become two underscores.
+Names are `<prefix>.cleantail.<metric>`, with topic and partition as tags. Plain StatsD has no tags: topic and partition
+are appended to the name (`airflow.cleantail.max-dirty-percent.orders`). Dots in a topic's name become two underscores.
 """
 
 from __future__ import annotations

@@ -242,7 +242,7 @@ class PublishOperator(PublishingOperator):
 class ReconcileOperator(PublishingOperator):
     """Compares the table with its topic in Kafka, and removes the keys that were deleted there, in a round of its own.
 
-    It first reads from the brokers, without Spark, whether the comparison is allowed.
+    The task first reads from the brokers, without Spark, whether the comparison is allowed.
     """
 
     job = RECONCILE
@@ -275,7 +275,7 @@ class ExpireTombstonesOperator(PublishingOperator):
 class RollbackOperator(PublishingOperator):
     """Undoes rounds if the run was triggered with `rollback_to`. All other tasks of such a run are skipped.
 
-    With `publish: approve` only an approver of the topic may trigger it.
+    With `publish: approve` only an approver of the topic may trigger such a run.
     """
 
     job = ROLLBACK

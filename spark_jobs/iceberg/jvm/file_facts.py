@@ -65,7 +65,7 @@ class FileFacts:
 
     @property
     def partition_key(self) -> tuple[int, str]:
-        """Return its partition spec, and its partition as a text that is equal for equal partitions."""
+        """Return the file's partition spec, and its partition as a text that is equal for equal partitions."""
         return self.spec_id, json.dumps(self.partition, sort_keys=True)
 
     @property

@@ -1,12 +1,12 @@
 """Keep records with erased keys out of the table, in every kind of ingestion (cleantail.erasure.requests).
 
-1. Each ingestion, and each portion of one, reads the requests of the topic once. If the topic has no denylist, that
-   takes one request to the catalog, and no key is compared. An application reads and sends the keys of a request once:
-   they never change. After another request it sends only the new keys, while they are few.
+1. Each ingestion, and each portion of one, reads the requests of the topic once. If the topic has no denylist, this
+   takes one request to the catalog, and no key is compared. An application reads and sends the keys of a request once,
+   because they never change. After another request it sends only the new keys, while they are few.
 2. Tasks compare the keys of whole batches, before they write a file, or before Spark sorts if Spark writes.
 3. Records that were left out are counted by log, and recorded like those that a table cannot hold.
 4. A request that is approved meanwhile sets a property of the topic's table, and of its side table (`note_denylist`).
-   The commits of an ingestion that began with another denylist are refused then, and it starts over.
+   Then the commits of an ingestion that began with another denylist are refused, and the ingestion starts over.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ Erased = Mapping[int, tuple[int, int, int]]
 @dataclass(frozen=True, slots=True)
 class SentKeys:
     """The erased keys of some requests of a topic, as an application has sent them: most of them, and those that came
-    later. It can be pickled as part of a task's function."""
+    later. The object can be pickled as part of a task's function."""
 
     parts: tuple[Broadcast[ErasedKeys], ...]
 

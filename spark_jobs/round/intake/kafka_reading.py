@@ -1,4 +1,4 @@
-"""Append new records of a topic in Kafka to its table, in portions. Each is staged, compared and committed.
+"""Append new records of a topic in Kafka to its table, in portions. Each portion is staged, compared and committed.
 
 1. A read ends at the last stable offset of every partition at its start.
 2. Portions are bounded, so that memory and the loss by a crash do not grow with the backlog.
@@ -176,7 +176,7 @@ class LogSource(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """Return whether its log ends are the brokers' current ones, or of an unknown time."""
+        """Return whether its log ends are the brokers' current ones. False if their time is unknown."""
 
     def cleaner_configs(self) -> BrokerPolicy | None:
         """Return the brokers' cleaner configs of the topic, or None if they are unknown."""

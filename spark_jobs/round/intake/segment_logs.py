@@ -100,7 +100,7 @@ class SegmentLogs:
     is_current: bool = False
 
     def cleaner_configs(self) -> BrokerPolicy | None:
-        return None  # a broker's folders do not have them
+        return None  # a broker's folders lack these configs
 
     def position(self) -> TablePosition:
         """Return the table's position, records of files included. A log that the table lacks starts at its first
