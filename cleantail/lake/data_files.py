@@ -3,7 +3,7 @@
 A file of Cleantail's own holds one log, and its manifest has all bounds. A file of an adopted table may hold several
 logs, and some sinks leave bounds out of the manifest. Then the bounds come from the Parquet footer. If the footer lacks
 them, the partition and offset columns are read. A data file never changes, so a process reads it once. If no column
-holds offsets, row lineage bounds them.
+holds offsets, their bounds come from row lineage.
 """
 
 from __future__ import annotations

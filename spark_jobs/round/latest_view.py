@@ -69,7 +69,7 @@ def _source(table: TopicTable) -> str:
     columns = topic_columns_sql(asked_again(lambda: table.spark.table(table.name)), table.topic.columns)
     ordered = () if table.topic.columns.has_offsets else (ORDER,)
     shown = ", ".join(f"`{name}`" for name in (*COLUMNS, *ordered))
-    # Not every file stores its records' sequence numbers. The file's metadata entry has one, unless the file is new.
+    # Not every file stores its records' sequence numbers. The metadata entry has one, but a new file may lack it.
     records = f"SELECT {columns}, `_file` AS `ct_file`, {POSITION_AS_ROW_ID} FROM {table.name}"
     entries = f"SELECT data_file.file_path AS `ct_path`, sequence_number AS `ct_came` FROM {table.name}.entries"
     arrival = f"coalesce(`ct_came`, {LONG_MAX}) AS `_last_updated_sequence_number`"
