@@ -73,7 +73,7 @@ def test_histories_are_the_same_for_a_seed_and_bring_each_fault_to_each_point():
     assert played(200).keys() == allowed, "each fault comes to each point"
     dealt.clear()
     assert played(9, never="compact: publish")
-    assert sum(n for (point, _), n in dealt.items() if point == "compact: publish") >= 8, "it is tried again"
+    assert sum(n for (point, _), n in dealt.items() if point == "compact: publish") >= 7, "it is tried again"
 
 
 @pytest.mark.parametrize(
