@@ -30,7 +30,7 @@ class AsWritten(int):
 
 
 def counted(count: int, noun: str, plural: str | None = None) -> str:
-    """Return `1 record` or `2 records`. `plural`: for nouns whose plural is not the noun and an s."""
+    """Return `1 record` or `2 records`. `plural`: for nouns with another plural than an added s."""
     return f"{count} {noun if count == 1 else plural or noun + 's'}"
 
 

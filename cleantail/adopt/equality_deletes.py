@@ -87,8 +87,8 @@ class Search:
 
 
 MOST_PAIRS = 2_000_000
-"""Maximum number of pairs (data file, delete file) whose bounds are compared. For more, reading costs less than
-planning."""
+"""Up to this number of pairs (data file, delete file), the plan compares their bounds. For more pairs, reading the
+files costs less."""
 
 
 def searches(

@@ -14,8 +14,8 @@ Names in the catalog. Every name has at most one owner.
    A claim to a side table or view is as good as that to the table. `default_table` makes no name that is the name of
    another topic's side table. If two claims are equal, neither file has the name until one of them changes: it is
    unknown which file came first.
-4. Names that differ only in case are one name. Exception: in a catalog that keeps the case, two topics whose names
-   differ only in case have two default tables.
+4. Names that differ only in case are one name. Exception: a catalog that keeps the case has two default tables for two
+   such topics.
 5. A table that a topic reads (source.table, in the same catalog) must not be a topic's table. Rounds remove records of
    a topic's table, and a read would treat these removals as changes by a sink.
 
@@ -190,8 +190,8 @@ def _rank_of_file(claim: Claim) -> tuple[bool, bool]:
 def problem_of_new(claim: Claim, claims: Iterable[Claim], catalog: Catalog) -> Problem | None:
     """Return the problem of a topic file that does not exist yet, by the rules above.
 
-    The new file may not take a table that a topic reads. Nor may it take a name from a topic whose table has the
-    topic's name, because that topic's file would then be wrong.
+    The new file may not take a table that a topic reads. Nor may it take the name of
+    another topic's default table: the file of that topic would then be wrong.
     """
     others, names = list(claims), {name.casefold() for name in claim.names()}
     if readers := [other for other in others if other.reads is not None and other.reads.casefold() in names]:
@@ -227,7 +227,7 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
 
 def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]], whose: str) -> Problem:
     """Return the problem of a topic that reads a table of Cleantail. `owners`: files that claim the name of that
-    table. `whose`: the description of the table if no file claims it."""
+    table. `whose`: describes the table if no file claims it."""
     if not owners:
         whose = f"it is {whose}"
     elif any(owner.file == claim.file for owner, _ in owners):

@@ -89,7 +89,7 @@ URI_CHARS = 1500
 RESERVED_SCHEME = "airflow"
 BY_HAND = "by hand"
 ASSET_SCHEME = "x-cleantail"
-"""Scheme of topics' assets. Airflow normalizes URIs, except those whose scheme begins with x-."""
+"""Scheme of topics' assets. Airflow does not normalize a URI if its scheme begins with x-."""
 
 _CRON = 'five cron fields such as "*/15 * * * *", or a preset such as "@daily"'
 _URI = f"URIs of Airflow assets: printable ASCII without blanks, not {RESERVED_SCHEME}://"

@@ -52,7 +52,7 @@ _PASSING = re.compile(r"pass[_-]?through", re.IGNORECASE)
 """Matches a "pass" that is not a password."""
 _KEPT = re.compile(r"arn:[a-z-]+:(kms|secretsmanager):[\w:/+=,.@-]+")
 _REFERENCE = re.compile(r"spark\.kubernetes\.(driver|executor)\.secretKeyRef\.[A-Z][A-Z0-9_]*")
-"""Matches Spark's keys whose values only refer to a secret of Kubernetes."""
+"""Matches Spark's keys for references to secrets of Kubernetes. Their values are not secret."""
 _REFERENCED = re.compile(r"[a-z0-9]([a-z0-9.-]{0,250}[a-z0-9])?:[A-Za-z0-9._-]{1,253}")
 _PART = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z0-9]+(?![a-z])")
 _CLASS = re.compile(r"[A-Za-z_$][\w$]*(\.[A-Za-z_$][\w$]*){2,}")

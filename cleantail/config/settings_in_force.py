@@ -126,7 +126,7 @@ def _readable(name: str, value: Any) -> str:
 
 
 def _origin(name: str, layers: Layers) -> Origin:
-    """Return the highest layer with the key, whose value the loader takes."""
+    """Return the highest layer with the key. The loader takes its value from there."""
     if name in layers.topic_yaml:
         return Origin.TOPIC
     return Origin.DEFAULTS if name in layers.defaults_topic else Origin.BUILT_IN

@@ -95,7 +95,7 @@ def _located_problems(
 ) -> Iterator[tuple[KeyPath, Problem | None]]:
     """Yield each problem that the model reports, with its key path in the file.
 
-    The problem is None if it only follows from one of the `wrong` values, in place of which the default was used.
+    `wrong` values were replaced by their defaults. A problem that only follows from such a default is None.
     """
     for details in error.errors(include_url=False):
         key_path, node, parent = _walk(schema, details["loc"])

@@ -7,8 +7,8 @@ is left. Neither uses a reader of the rounds:
 2. Polars reads the key columns of each Parquet file, even of records that delete files hide. From an object in a
    bucket, only these columns are downloaded.
 3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So a manifest must be
-   removed too if it names a file with an erased key. This also holds if it names a deleted file, whose keys cannot be
-   read any more.
+   removed too if it names a file with an erased key. This also holds if it names a deleted file, because nobody can
+   read the keys of that file any more.
 4. Puffin files and delete files by position have no keys. In metadata, the scan searches only names of ingested files,
    and counts names with an erased key as a part. Any other object is *unread*, and prevents a proof.
 
@@ -321,7 +321,7 @@ class _Store:
             return name in named
         try:
             document = self.json_of(self.path_of(name))
-        except Exception:  # any error of a store or of a damaged file, whose content it may quote
+        except Exception:  # of a store or of a damaged file; its message may quote the file
             return False
         return folder == "metadata" and isinstance(document, dict) and "table-uuid" in document
 
@@ -339,7 +339,7 @@ class _Store:
         try:
             reader = fastavro.reader(BytesIO(self.content_of(name)))
             rows: list[Any] = list(reader)
-        except Exception:  # any error of a store or of a damaged file, whose content it may quote
+        except Exception:  # of a store or of a damaged file; its message may quote the file
             return None
         kind = str(reader.writer_schema["name"]).rpartition(".")[2]  # type: ignore[index, call-overload]
         if kind == "manifest_file":

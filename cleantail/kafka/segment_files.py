@@ -74,7 +74,7 @@ class SegmentFile:
 
     @property
     def is_copy(self) -> bool:
-        """Return whether the file is a copy in tiered storage, whose name has an id of its own.
+        """Return whether the file is a copy in tiered storage, which has an id in its name.
 
         Copies may overlap, and never belong to a compacted log.
         """
@@ -401,7 +401,7 @@ def scan_segment(request: ScanRequest, limit_bytes: int) -> SegmentScan:
 
 @dataclass(frozen=True, slots=True)
 class ScannedLog:
-    """A log whose segments are complete and contiguous. `segments`: the segments to read."""
+    """A log with complete and contiguous segments. `segments`: the segments to read."""
 
     partition: int
     segments: tuple[ScanRequest, ...]

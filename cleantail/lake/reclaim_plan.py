@@ -41,7 +41,7 @@ BATCH_RECORDS, BATCH_BYTES = PACK_RECORDS, 32 << 20
 """Maximum that groups in one task rewrite together."""
 ALWAYS_MERGED_BYTES, SMALL_BYTES, MERGED_BYTES = 128 << 10, 1 << 20, 24 << 20
 """The sizes of rule 2. Rewriting a file of the first size costs less than opening one more file. The last size is at
-most half of segment.bytes. By a simulation of runs of equal size, whose records all stay alive:
+most half of segment.bytes. These are the results of a simulation. All runs have one size, and all records stay alive:
 
 bytes a run | runs  | files of 24 MiB or more | other files, at most | bytes written to bytes that came in
 4 KiB       | 8,000 | 0                       | 30                   | 6.1

@@ -211,7 +211,7 @@ class RollbackResult:
 
 @dataclass(frozen=True, slots=True)
 class RepeatedRollback:
-    """The result of a request whose rollback was done before, as snapshot `snapshot_id`. No round was undone again.
+    """The result of a repeated request: snapshot `snapshot_id` is its earlier rollback. No round was undone again.
 
     `undone`: the names of the rounds in that snapshot's summary.
     """
