@@ -455,10 +455,10 @@ def append_files(
     present: Collection[str] | None = None,
     now_ms: int = 0,
     denylist: str | None = None,
-    branch: str = "",
+    branches: Collection[str] = (),
 ) -> None:
-    """Append data files to `main`, with the properties, in one commit. It also drops the branch on which they were
-    staged, if there is one.
+    """Append data files to `main`, with the properties, in one commit. The commit also drops `branches`, on which the
+    files were staged.
 
     The properties mark that the files were appended. If the table already has one of them, raises ConflictError, with
     nothing appended. Another driver that counts as dead may still run on another machine, where no lock of this machine
@@ -478,7 +478,7 @@ def append_files(
         aged, gone = ({}, ()) if present is None else aged_marks(there, present, now_ms, retention_ms)
         left = with_left_out(there, table.topic.table, left_out)
         _set(transaction, {**aged, **properties, **left, **marks}, gone)
-        _drop(iceberg, transaction, [branch])
+        _drop(iceberg, transaction, branches)
 
     send(table, stage)
 
@@ -497,8 +497,7 @@ class Advance:
     snapshot.
 
     `base_snapshot_id`: a first read continues after the table's files at this snapshot. `name`: the table property
-    that has the position. `left_out`: records that the commit skips. `denylist`: as in append_files. `branches`: those
-    that it drops, because the files were staged there.
+    that has the position. `left_out`: records that the commit skips. `denylist`, `branches`: as in append_files.
     """
 
     before: str | None
@@ -897,9 +896,9 @@ def replace_files(
     base_snapshot_id: int,
     summary: Mapping[str, str],
     load: Load | None = None,
-    branch: str = "",
+    branches: Collection[str] = (),
 ) -> dict[str, str]:
-    """Replace data files, and drop the branch on which the new ones were staged, if there is one. Returns the summary
+    """Replace data files, and drop `branches`, on which the new files were staged, in one commit. Returns the summary
     of the snapshot. `load`: of a side table.
 
     Raises ConflictError if an old file has changed since the base.
@@ -908,7 +907,7 @@ def replace_files(
 
     def stage(iceberg: Any, transaction: Any) -> None:
         replacement.stage(transaction, base_snapshot_id, summary)
-        _drop(iceberg, transaction, [branch])
+        _drop(iceberg, transaction, branches)
 
     done = send(load or table, stage)
     return texts(done.currentSnapshot().summary())

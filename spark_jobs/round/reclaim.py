@@ -240,7 +240,8 @@ def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
     old = [(task.file(), list(each(task.deletes()))) for task in tasks]
     replacement = Replacement(kept_number(batch[0]), old, staged.new)
     try:
-        made = replace_files(table, replacement, staged.snapshot_id, {OPERATION: RECLAIM}, branch=staged.branch or "")
+        branches = () if staged.branch is None else (staged.branch,)
+        made = replace_files(table, replacement, staged.snapshot_id, {OPERATION: RECLAIM}, branches=branches)
     except ConflictError:
         drop_staged(table, staged)
         raise

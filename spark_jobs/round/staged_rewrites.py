@@ -67,9 +67,10 @@ def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> in
         write_onto(load, branch, onto.append)
         written = load()
         new = added_by(written, branch) if int(written.snapshot(branch).snapshotId()) != base else []
-        replace_files(table, Replacement(None, old, new), base, {}, load, branch)
-    finally:
+        replace_files(table, Replacement(None, old, new), base, {}, load, [branch])
+    except BaseException:
         drop_branches(load, [branch])
+        raise
     return len(old)
 
 

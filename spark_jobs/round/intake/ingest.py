@@ -258,9 +258,10 @@ def _append(
             require_unchanged(states)
         progress("committing")
         summary = {OPERATION: INGEST, SOURCES: sources.packed()}
-        append_files(table, records.files, marks, summary, left_out, present, mark_ms, denylist.version, branch)
-    finally:
+        append_files(table, records.files, marks, summary, left_out, present, mark_ms, denylist.version, [branch])
+    except BaseException:
         table.drop_branches([branch])
+        raise
     record_left_out(table)
     late = late_warnings(records.lowest, states_of_logs, table.topic.config)
     replayed = replay_warnings(properties, shared)

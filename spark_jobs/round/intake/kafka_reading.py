@@ -387,8 +387,9 @@ class TopicRead:
                 branches=(branch,),
             )
             append_and_advance(self.table, records.files, advance)
-        finally:
+        except BaseException:
             self.table.drop_branches([branch])
+            raise
         written_bytes = sum(int(file.fileSizeInBytes()) for file in records.files)
         warnings = (*late, *(entry.text for entry in new), *(entry.text for entry in left_out))
         return records.count, written_bytes, warnings

@@ -263,8 +263,9 @@ class SourceTableRead:
                 (branch, branch + AGAIN),
             )
             append_and_advance(self.table, fresh.records.files, advance)
-        finally:
+        except BaseException:
             self.table.drop_branches([branch, branch + AGAIN])
+            raise
         warnings = (*late, *(entry.text for entry in fresh.left_out))
         return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, warnings, plan.is_last)
 
