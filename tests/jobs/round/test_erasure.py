@@ -78,14 +78,25 @@ def public_key(workshop) -> bytes:
     return public_pem(signing_key(os.environ)).encode()
 
 
-def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were(workshop, monkeypatch, table_of):
-    topic = workshop.topic("erased-whole", {"delete.retention.ms": 86_400_000})
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were(
+    workshop, monkeypatch, spark, table_of
+):
+    """Neither in the side tables, of which the evidence says so once. A run was killed between such a commit and its
+    evidence."""
+    config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 10**12}
+    topic = workshop.topic("erased-whole", {**config, "cleantail.unholdable.policy": "quarantine"})
+    beyond = 1_700_000_000_000_000_000
+    more = [record(6, f"{GONE}-0", f"{VALUE}-c", ts=beyond), record(7, KEPT, "z", ts=beyond)]
+    more += [record(8, f"{KEPT}-deleted", None)]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [*lines(topic), *more]))
     workshop.ok("compact", topic, "--now", NOW)
-    workshop.ok(
-        "ingest", topic, "--file", workshop.file("b.jsonl", [record(6, f"{GONE}-0", VALUE), record(7, KEPT, "z")])
-    )
+    workshop.ok("compact", topic, "--now", NOW + 10_000)  # the tombstones expire, and are remembered
+    again = [record(9, f"{GONE}-0", VALUE), record(10, KEPT, "z")]
+    workshop.ok("ingest", topic, "--file", workshop.file("b.jsonl", again))
     table = table_of(topic)
+    side_tables = [f"{workshop.find(topic).table}{suffix}" for suffix in ("_deleted_versions", "_unholdable")]
+    names = [f"{table.name[:-1]}{suffix}`" for suffix in ("_deleted_versions", "_unholdable")]
+    assert [spark.table(name).count() for name in names] == [3, 2]
     folder = Path(str(table.load().location()).removeprefix("file:"))
     snapshot = int(table.load().currentSnapshot().snapshotId())
     # statistics of another engine, and what a killed ingestion has copied from standard input
@@ -96,19 +107,32 @@ def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were
     before = workshop.read(topic)
     assert len(holding(workshop, topic, GONE, VALUE)) >= 5  # data files, manifests and the copy
     assert [*folder.rglob("*.stats")]
-    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
-    assert code == 0, err + out
+    with monkeypatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(erasing, "append_erased_beside", die)
+        erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    [request] = json.loads(workshop.ok("erase", topic, "--json"))["requests"]
     assert holding(workshop, topic, GONE, VALUE) == {}
     assert not copy.exists() and not [*folder.rglob("*.stats")]
-    after = workshop.read(topic)
-    assert after == [r for r in before if not str(r["key"]).startswith(GONE)]
-    assert [log["log_end_offset"] for log in workshop.json("status", topic)["topics"][topic]] == [8, 6]
-    [request] = json.loads(out)["requests"]
-    content = verified(request["certificate"].encode(), public_key(workshop))
-    assert content["steps"]["proven"]["found"] == 0
-    assert content["steps"]["hidden"]["records"] == {"0": 2, "1": 1}
+    assert workshop.read(topic) == [r for r in before if not str(r["key"]).startswith(GONE)]
+    assert [[bytes(row.key).decode() for row in spark.table(name).collect()] for name in names] == [
+        [f"{KEPT}-deleted"],
+        [KEPT],
+    ]
+    assert [log["log_end_offset"] for log in workshop.json("status", topic)["topics"][topic]] == [11, 6]
+    steps = verified(request["certificate"].encode(), public_key(workshop))["steps"]
+    assert steps["proven"]["found"] == 0
+    assert steps["hidden"]["records"] == {"0": 1}
+    assert [steps["hidden"]["inventory"][name]["records"] for name in side_tables] == [2, 1]
+    assert all(steps["removed"]["files"][name] and steps["removed"]["snapshots"][name] for name in side_tables)
     with pytest.raises(Exception, match="changed"):
         verified(request["certificate"].replace('"found": 0', '"found": 1').encode(), public_key(workshop))
+    beside = [row for row in workshop.evidence(topic) if row["kind"] == "erased_beside"]
+    columns = ("note", "partition", "records_in", "records_out", "deleted")
+    assert sorted([tuple(row[c] for c in columns) for row in beside]) == [
+        (f"table {side_tables[0]}", None, 3, 1, '{"erased":2}'),
+        (f"table {side_tables[1]}", None, 2, 1, '{"erased":1}'),
+    ]
+    workshop.ok("history", topic)  # which reads the evidence
     # the snapshot has expired: who reads it, or goes back to it, is told the request
     for command in (("read", topic, "--as-of"), ("latest", topic, "--as-of"), ("rollback", topic, "--to")):
         code, _, err = workshop.run(*command, snapshot)
@@ -166,35 +190,6 @@ def test_branches_and_tags_that_are_needed_are_refused_by_name_or_excluded_and_t
     assert len([r for r in workshop.read(topic, "--as-of", "audit") if r["key"] == f"{GONE}-0"]) == 3
 
 
-def test_keys_leave_the_side_tables_too_and_the_evidence_says_so_once(workshop, monkeypatch, spark, table_of):
-    config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 10**12}
-    topic = workshop.topic("erased-beside", {**config, "cleantail.unholdable.policy": "quarantine"})
-    beyond = 1_700_000_000_000_000_000
-    more = [record(6, f"{GONE}-0", f"{VALUE}-c", ts=beyond), record(7, KEPT, "z", ts=beyond)]
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [*lines(topic), *more]))
-    workshop.ok("compact", topic, "--now", NOW)
-    workshop.ok("compact", topic, "--now", NOW + 10_000)  # the tombstone expires, and is remembered
-    name, unholdable = (f"{table_of(topic).name[:-1]}{suffix}`" for suffix in ("_deleted_versions", "_unholdable"))
-    assert (spark.table(name).count(), spark.table(unholdable).count()) == (2, 2)
-    with monkeypatch.context() as patch, pytest.raises(Killed):  # after the commit, before its evidence
-        patch.setattr(erasing, "append_erased_beside", die)
-        erase(workshop, monkeypatch, topic, f"{GONE}-0")
-    out = workshop.ok("erase", topic, "--json")
-    found = [row for row in workshop.evidence(topic) if row["kind"] == "erased_beside"]
-    tables = [f"{workshop.find(topic).table}{suffix}" for suffix in ("_deleted_versions", "_unholdable")]
-    assert sorted(row["note"] for row in found) == [f"table {table}" for table in tables]
-    for row in found:
-        counts = (row["partition"], row["records_in"], row["records_out"], row["deleted"])
-        assert counts == (None, 2, 1, '{"erased":1}'), row["note"]
-    steps = json.loads(json.loads(out)["requests"][0]["certificate"])["certificate"]["steps"]
-    assert [steps["hidden"]["inventory"][table]["records"] for table in tables] == [1, 1]
-    assert all(steps["removed"]["files"][table] and steps["removed"]["snapshots"][table] for table in tables)
-    workshop.ok("history", topic)  # which reads the evidence
-    left = {table: [bytes(row.key).decode() for row in spark.table(table).collect()] for table in (name, unholdable)}
-    assert left == {name: [f"{GONE}-1"], unholdable: [KEPT]}
-    assert holding(workshop, topic, f"{GONE}-0", f"{VALUE}-c", full=True) == {}
-
-
 def test_an_unknown_object_and_a_young_file_of_no_snapshot_prevent_a_proof_and_an_old_one_goes(
     workshop, monkeypatch, table_of
 ):
@@ -202,25 +197,23 @@ def test_an_unknown_object_and_a_young_file_of_no_snapshot_prevent_a_proof_and_a
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
     data = Path(str(table_of(topic).load().location()).removeprefix("file:")) / "data"
     [file, *_] = sorted(data.rglob("*.parquet"))
-    orphan = file.with_name("orphan.parquet")
-    orphan.write_bytes(file.read_bytes())
-    unknown = data / "notes.bin"
-    unknown.write_bytes(b"anything")
+    for written in data.parent.rglob("*"):  # the table is older than its orphans
+        if written.is_file():
+            os.utime(written, (1_600_000_000, 1_600_000_000))
+    unknown, young, old = data / "notes.bin", file.with_name("young.parquet"), file.with_name("old.parquet")
+    for orphan in (unknown, young, old):
+        orphan.write_bytes(file.read_bytes())
+    os.utime(old, (1_700_000_000, 1_700_000_000))
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
     [request] = json.loads(out)["requests"]
-    assert (code, request["certificate"]) == (1, None)
-    for name in (orphan.name, unknown.name):
+    assert (code, request["certificate"], old.exists()) == (1, None, False)
+    for name in (young.name, unknown.name):
         assert [text for text in request["problems"] if name in text], request["problems"]
-    unknown.unlink()
-    os.utime(orphan, (1_700_000_000, 1_700_000_000))
-    for written in data.parent.rglob("*"):  # the table is older than its orphan
-        if written.is_file() and written != orphan:
-            os.utime(written, (1_600_000_000, 1_600_000_000))
-    out = workshop.ok("erase", topic, "--json")
-    assert json.loads(out)["requests"][0]["certificate"]
-    assert not orphan.exists() and holding(workshop, topic, GONE, VALUE) == {}
 
 
+# test_commits_that_merge_manifests_leave_none_that_no_snapshot_has in test_uncommitted_rounds.py holds the rule; here
+# another writer was faster
+@pytest.mark.deep
 def test_a_commit_of_ours_that_another_writer_overtook_leaves_nothing_that_prevents_a_proof(
     workshop, monkeypatch, table_of
 ):
@@ -242,6 +235,8 @@ def test_a_commit_of_ours_that_another_writer_overtook_leaves_nothing_that_preve
     assert holding(workshop, topic, GONE, VALUE) == {}
 
 
+# test_no_byte_of_an_erased_key_is_left_... has bounds of both; here keys have none
+@pytest.mark.deep
 def test_bounds_of_values_go_too_also_if_keys_have_none(workshop, monkeypatch, spark, table_of):
     topic = workshop.topic("erased-bounds")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "other", "a")]))
@@ -315,10 +310,7 @@ def die(*_: object) -> None:
     raise Killed
 
 
-AFTER = pytest.mark.parametrize(
-    "after",
-    [pytest.param(False, id="before the commit", marks=pytest.mark.deep), pytest.param(True, id="after the commit")],
-)
+AFTER = pytest.mark.parametrize("after", [False, True], ids=["before the commit", "after the commit"])
 
 
 def after_kills(monkeypatch: pytest.MonkeyPatch, after: bool, run: Callable[[], Answer]) -> Answer:
@@ -346,6 +338,8 @@ def after_kills(monkeypatch: pytest.MonkeyPatch, after: bool, run: Callable[[], 
     raise AssertionError("no run has ended")
 
 
+# test_no_byte_of_an_erased_key_is_left_... has a run that was killed once
+@pytest.mark.deep
 @AFTER
 def test_a_run_that_is_killed_at_any_commit_is_ended_by_the_next(workshop, monkeypatch, after):
     topic = workshop.topic(f"erased-killed-{after}".lower())
@@ -366,37 +360,38 @@ ENDS = {
     "searching again": "lift",
 }
 """Step of a run -> what a person does to its request meanwhile. The first two come before a round is published."""
-STEPS = [*ENDS]
 
 
-@pytest.mark.parametrize("steps", [STEPS[:3], pytest.param(STEPS[3:], marks=pytest.mark.deep)])
-def test_a_request_that_a_person_ends_during_a_run_is_not_erased_any_further(workshop, monkeypatch, steps):
-    topic, begun = workshop.topic(f"erased-ended-{len(steps)}"), list[str]()
+@pytest.mark.parametrize(
+    "step", [pytest.param(step, marks=() if step == "checking the erasure" else pytest.mark.deep) for step in ENDS]
+)
+def test_a_request_that_a_person_ends_during_a_run_is_not_erased_any_further(workshop, monkeypatch, step):
+    topic, begun, end = workshop.topic(f"erased-ended-{[*ENDS].index(step)}"), list[str](), ENDS[step]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
     before = workshop.read(topic)
 
     def progress(text):
-        if text == step:
-            [request] = [r for r in workshop.json("erasures", topic)["requests"] if r["request"] not in begun]
+        if text == step and not begun:
+            [request] = workshop.json("erasures", topic)["requests"]
             begun.append(request["request"])
             workshop.ok("erasures", topic, f"--{end}", request["request"])
 
     monkeypatch.setattr(erased_request, "Run", lambda table, _, by: Run(table, progress, by))
-    for step in steps:
-        end = ENDS[step]
-        code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
-        [request] = json.loads(out)["requests"]
-        assert (step, code, request["id"], request["certificate"]) == (step, 1, begun[-1], None)
-        assert request["problems"] == [f"request {request['id']} is {end}ed: nothing more is erased for it"]
-        [listed] = [r for r in workshop.json("erasures", topic)["requests"] if r["request"] == request["id"]]
-        assert (step, listed["state"], listed["reason"]) == (step, f"{end}ed", None)
-        if step in STEPS[:2]:
-            assert workshop.read(topic) == before, step
-        if step in STEPS[:3]:
-            assert holding(workshop, topic, GONE, VALUE), step
+    code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
+    [request] = json.loads(out)["requests"]
+    assert (code, request["id"], request["certificate"]) == (1, begun[0], None)
+    assert request["problems"] == [f"request {request['id']} is {end}ed: nothing more is erased for it"]
+    [listed] = workshop.json("erasures", topic)["requests"]
+    assert (listed["state"], listed["reason"]) == (f"{end}ed", None)
+    if step in [*ENDS][:2]:
+        assert workshop.read(topic) == before
+    if step != "searching again":
+        assert holding(workshop, topic, GONE, VALUE)
     workshop.ok("compact", topic, "--now", NOW)  # the table is whole
 
 
+# test_no_byte_of_an_erased_key_is_left_... has a run that was killed once
+@pytest.mark.deep
 def test_what_killed_runs_have_hidden_is_in_the_certificate_and_what_they_left_is_deleted(workshop, monkeypatch):
     topic = workshop.topic("erased-killed-twice")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
@@ -414,23 +409,18 @@ def test_what_killed_runs_have_hidden_is_in_the_certificate_and_what_they_left_i
     assert (hidden["records"], len({*hidden["rounds"]})) == ({"0": 3, "1": 3}, 2)  # the second round hides nothing more
 
 
-def test_requests_are_worked_on_by_themselves_or_together_and_their_certificates_are_chained(workshop, monkeypatch):
+def test_requests_are_worked_on_together_and_their_certificates_are_chained(workshop, monkeypatch):
     topic = workshop.topic("erased-twice")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
     with monkeypatch.context() as patch:
         patch.setattr(erased_request, "erase_keys", die)
-        for key in (f"{GONE}-0", "a key that no record has"):
+        for key in (f"{GONE}-0", f"{GONE}-1"):
             with pytest.raises(Killed):
                 erase(workshop, monkeypatch, topic, key)
     code, _, err = workshop.run("erase", topic, "--exclude", "source")
     assert (code, "name one by --request" in err) == (2, True)
-    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-1", more=("--exclude", "source"))
-    assert code == 0, err + out
-    documents = [json.loads(out), workshop.json("erase", topic)]
-    assert [len(document["requests"]) for document in documents] == [1, 2]
-    texts = [request["certificate"].encode() for document in documents for request in document["requests"]]
+    texts = [request["certificate"].encode() for request in workshop.json("erase", topic)["requests"]]
     contents = [verified(text, public_key(workshop)) for text in texts]
     require_chain(texts, contents)
-    assert [content["number"] for content in contents] == [1, 2, 3]
-    assert ["source" in content["exclusions"] for content in contents] == [True, False, False]
+    assert [content["number"] for content in contents] == [1, 2]
     assert holding(workshop, topic, GONE, VALUE) == {}

@@ -95,7 +95,9 @@ def test_a_compaction_between_two_steps_of_an_erasure_does_no_harm(workshop, mon
     assert [name for name in content["exclusions"] if "branch" in name] == []
 
 
-@pytest.mark.parametrize("step", [pytest.param("_hide", marks=DEEP), "_remove"])
+# test_a_sink_that_writes_... has a scan that finds what came meanwhile; here it is a side table
+@DEEP
+@pytest.mark.parametrize("step", ["_hide", "_remove"])
 def test_a_side_table_that_an_ingestion_with_the_old_denylist_makes_meanwhile_is_cleaned_too(
     workshop, monkeypatch, table_of, step
 ):
@@ -122,7 +124,7 @@ def test_a_side_table_that_an_ingestion_with_the_old_denylist_makes_meanwhile_is
 
 
 def test_a_round_that_begins_before_files_are_rewritten_is_named_and_publishes_nothing(workshop, monkeypatch, table_of):
-    topic, expected = filled(workshop, "erased-begun-before")
+    topic, _ = filled(workshop, "erased-begun-before")
     table = table_of(topic)
     done = before(monkeypatch, "_rewrite", lambda: made(table))
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
@@ -132,13 +134,10 @@ def test_a_round_that_begins_before_files_are_rewritten_is_named_and_publishes_n
     assert "a round that runs or waits for approval" in request["problems"][0]
     with pytest.raises(ConflictError, match="expired|rewritten|void"):  # the files that it has read are not in `main`
         publish_round(table, done[0])
-    table.drop_branches([branch])
-    workshop.ok("erase", topic)
-    assert holding(workshop, topic, GONE, VALUE) == {}
-    workshop.ok("compact", topic, "--now", NOW)
-    assert workshop.read(topic) == expected
 
 
+# test_a_round_that_begins_before_files_are_rewritten_... holds the rule; here there is no key left to read
+@pytest.mark.deep
 def test_a_round_that_begins_after_files_were_rewritten_has_no_key_and_is_published(workshop, monkeypatch, table_of):
     topic, expected = filled(workshop, "erased-begun-after")
     table = table_of(topic)
@@ -203,17 +202,27 @@ def shared_sink(workshop, lake, spark):
     return name, append
 
 
-def test_a_sink_that_writes_the_key_before_some_scan_makes_another_pass_and_no_certificate_until_it_stops(
+def test_a_sink_that_writes_the_key_before_each_scan_makes_another_pass_and_prevents_a_certificate(
     workshop, monkeypatch, shared_sink
 ):
     """Two passes show it as well as all five."""
     assert erasing.PASSES == 5
     monkeypatch.setattr(erasing, "PASSES", 2)
-    topic, written = appending(monkeypatch, shared_sink, {1, 2, 3, 5})
+    topic, written = appending(monkeypatch, shared_sink, {1, 2, 3})
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
     [request] = json.loads(out)["requests"]
     assert (code, request["certificate"], written) == (1, None, [1, 2, 3])
     assert "have an erased key" in request["problems"][0]
+
+
+# the test above holds the rule; here the sink stops
+@DEEP
+def test_a_sink_that_writes_the_key_before_a_scan_makes_another_pass_of_the_next_run(
+    workshop, monkeypatch, shared_sink
+):
+    monkeypatch.setattr(erasing, "PASSES", 2)
+    topic, written = appending(monkeypatch, shared_sink, {1, 2, 3, 5})
+    assert erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")[0] == 1
     [request] = json.loads(workshop.ok("erase", topic, "--json"))["requests"]
     assert request["certificate"] and written == [1, 2, 3, 5]
     assert {r["key"] for r in workshop.read(topic)} == {f"{KEPT}-0", f"{KEPT}-1", f"{KEPT}-x0", f"{KEPT}-x1"}
