@@ -432,6 +432,8 @@ def test_a_batch_beyond_the_limit_is_told_before_it_is_unpacked(broker, workshop
 # ---- with Kafka, and with files
 
 
+# test_segments_and_brokers_take_turns_from_the_tables_end copies them from a running broker; here it writes meanwhile
+@pytest.mark.deep
 def test_segments_of_a_running_broker_are_read_while_it_writes(kafka, workshop, landed):
     topic = workshop.topic("seg-running", source=kafka.source())
     kafka.create(topic, 2, **SMALL_SEGMENTS)
@@ -518,17 +520,10 @@ def test_segments_and_brokers_take_turns_from_the_tables_end(kafka, workshop, la
     assert workshop.json("ingest", topic)["records"] == 701
     assert position(topic).topic_id == topic_id != ""
     produce(b"3")
-    second = copy("second")
-    assert workshop.json("ingest", topic, "--segments", second)["records"] == 701
+    assert workshop.json("ingest", topic, "--segments", copy("second"))["records"] == 701
     assert workshop.json("ingest", topic, "--segments", tmp_path / "first")["records"] == 0
     assert workshop.json("ingest", topic)["records"] == 0
     assert landed(topic) == kafka.consumed(topic, 2) and len(landed(topic)) == 3 * 701
-    for file in second.glob("*/*.log"):
-        if int(file.stem) > 0:  # the files that are left end long before the table
-            file.unlink()
-    assert workshop.json("ingest", topic, "--segments", second)["records"] == 0
-    workshop.ok("rollback", topic, "--ingestion", "last")
-    assert len(landed(topic)) == 2 * 701
 
 
 def test_brokers_and_segments_spell_the_id_of_a_topic_alike(kafka):

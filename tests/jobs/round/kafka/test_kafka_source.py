@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 import time
 
+import pytest
+
 from differential.kafka_client import LET_GO
 
 
@@ -46,6 +48,9 @@ def test_append_time_is_the_brokers(kafka, workshop, landed):
     assert (record.timestamp_type, record.timestamp_ms > 1_600_000_000_000) == (1, True)
 
 
+# test_a_transaction_that_begins_in_one_range_and_... has aborted records, and test_no_round_goes_beyond_... an open
+# transaction; here in two logs
+@pytest.mark.deep
 def test_aborted_records_never_land_and_an_open_transaction_bounds_the_log(kafka, workshop, landed, position):
     topic = workshop.topic("transactions", source=kafka.source())
     kafka.create(topic, 2, segment_bytes=1_048_576)
@@ -121,6 +126,8 @@ def test_what_the_brokers_cleaner_removes_between_two_reads_stays_a_gap(kafka, w
     assert landed(topic) == [*first, *(r for r in seen if r.offset >= 9)]
 
 
+# test_a_transaction_that_begins_in_one_range_and_... has several commits; here of two logs
+@pytest.mark.deep
 def test_a_large_partition_is_read_in_several_commits_by_several_tasks(kafka, workshop, landed, monkeypatch):
     """With portions and ranges as small as they never are."""
     topic = workshop.topic("in-portions", source=kafka.source())
@@ -162,6 +169,8 @@ def test_a_transaction_that_begins_in_one_range_and_ends_in_another_lands_whole_
     assert done["commits"] > 3
 
 
+# test_files_may_come_before_kafka_... in test_kafka_trouble.py holds the rule; here a table comes before
+@pytest.mark.deep
 def test_kafka_goes_on_behind_what_a_sinks_table_has_brought(kafka, workshop, landed, position, sink):
     """A team that kept its history in a sink's table reads that once, and the brokers from then on."""
     name = "after-table"
@@ -184,7 +193,7 @@ def test_kafka_goes_on_behind_what_a_sinks_table_has_brought(kafka, workshop, la
     assert code == 2 and f"was read from {name} in Kafka" in err
 
 
-def test_what_another_engine_rolled_away_is_read_from_the_broker_again_and_deleted_keys_stay_deleted(
+def test_what_another_engine_rolled_away_is_read_from_the_broker_again(
     kafka, workshop, landed, position, table_of, spark
 ):
     topic = workshop.topic("rolled-away", source=kafka.source())
@@ -195,7 +204,6 @@ def test_what_another_engine_rolled_away_is_read_from_the_broker_again_and_delet
     first = table.load().currentSnapshot().snapshotId()
     kafka.send(topic, [(b"k1", None), (b"k3", b"c")])
     workshop.ok("ingest", topic)
-    workshop.ok("compact", topic, "--force")
     assert position(topic).next_offsets == {0: 4}
     spark.sql(f"CALL cleantail.system.rollback_to_snapshot('{table.name}', {first})")
     status = workshop.json("status", topic)
@@ -203,5 +211,3 @@ def test_what_another_engine_rolled_away_is_read_from_the_broker_again_and_delet
     assert "history was rewritten" in status["topics"][topic][0]["warnings"][0]
     assert workshop.json("ingest", topic)["partitions"] == [{"partition": 0, "from_offset": 2, "to_offset": 4}]
     assert landed(topic) == kafka.consumed(topic)
-    workshop.ok("compact", topic, "--force")
-    assert [(r.key, r.value) for r in landed(topic)] == [(b"k2", b"a"), (b"k1", None), (b"k3", b"c")]
