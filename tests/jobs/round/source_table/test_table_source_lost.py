@@ -37,7 +37,9 @@ def test_a_table_that_was_replaced_under_its_uuid_is_refused(sink, workshop, rea
     assert "give the topic another table in its YAML" in err and len(records(topic)) == 1
 
 
-@pytest.mark.parametrize("kind", ["whole", pytest.param("appends", marks=pytest.mark.deep), "overwrite"])
+@pytest.mark.parametrize(
+    "kind", ["whole", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("appends", "overwrite"))]
+)
 def test_a_snapshot_that_expires_between_plan_and_read_is_told(
     sink, workshop, reading, table_of, records, monkeypatch, kind
 ):

@@ -81,6 +81,8 @@ def test_a_struct_may_be_mapped_together_with_its_fields(sink, workshop, table_o
     assert found == {0: (False, b'{"value":{"' + name + b'":1,"ts":7,"gone":"no"}}')} | later
 
 
+# how much is read of what test_records_that_a_sink_copies_or_changes_in_place_... in test_table_source.py reads
+@pytest.mark.deep
 def test_of_the_snapshot_before_an_update_only_files_between_its_offsets_are_opened(sink, spark):
     """Also where partition and offset are fields of a struct."""
     columns = "at struct<p: int, o: bigint>, k string, v string"
