@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from pyspark.sql import SparkSession
 
 from cleantail.config.topic_table import SMALL_METADATA
@@ -49,6 +50,8 @@ def test_a_record_without_a_key_holds_its_partition_back_alone_until_the_policy_
     assert [log["state"]["quarantine"] for log in logs] == [None] * 3
 
 
+# test_a_record_without_a_key_holds_its_partition_back_... holds the rule; here it is in a later round
+@pytest.mark.deep
 def test_it_holds_its_partition_back_before_the_first_of_several_rounds(workshop):
     """Whatever file it is in, and wherever the map of that round is full."""
     topic = workshop.topic("keyless-beyond")
@@ -93,6 +96,8 @@ def test_the_logs_that_share_files_with_one_that_has_no_key_do_not_wait_for_it(w
     assert [(r["partition"], r["offset"]) for r in workshop.read("shared-keyless")] == [(0, 2), (1, 0), (1, 1), (1, 2)]
 
 
+# test_retention_goes_on_in_a_red_log_... in test_round_kinds.py holds the rule; here no check was made
+@pytest.mark.deep
 def test_retention_goes_on_in_a_log_that_is_held_back_for_a_record_without_a_key(workshop, table_of):
     hour = 3_600_000
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * hour, "segment.ms": hour, "segment.bytes": 14}

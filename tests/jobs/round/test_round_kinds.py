@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from cleantail.errors import ConflictError
 from cleantail.retries import ROUNDS
 from spark_jobs.round import run as rounds
@@ -66,22 +68,25 @@ def test_a_conflict_before_the_check_plans_the_round_anew(workshop, table_of, mo
     assert offsets(workshop.read(topic)) == [3]
 
 
-def test_a_round_that_is_overtaken_every_time_gives_up_with_the_last_conflict(workshop, table_of, monkeypatch):
-    """The round of a compaction, and that of an expiry. Two tries show it as well as all eight."""
+@pytest.mark.parametrize(
+    ("kind", "now_ms"), [("compact", NOW), pytest.param("expire", NOW + 5_000, marks=pytest.mark.deep)]
+)
+def test_a_round_that_is_overtaken_every_time_gives_up_with_the_last_conflict(
+    workshop, table_of, monkeypatch, kind, now_ms
+):
+    """Two tries show it as well as all eight."""
     assert ROUNDS.tries == 8
     monkeypatch.setattr(rounds, "ROUNDS", replace(ROUNDS, tries=2, pause_s=(0.0, 0.01)))
-    topic, publish, tries = workshop.topic("overtaken-always"), rounds.publish_round, []
+    topic, tries = workshop.topic(f"overtaken-always-{kind}"), []
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "v"), record(1, "a", None)]))
+    if kind == "expire":
+        workshop.ok("compact", topic, "--now", NOW)
 
     def overtaken(*arguments):
         tries.append(arguments)
         raise ConflictError(f"overtaken {len(tries)} times")
 
-    for kind, now in (("compact", NOW), ("expire", NOW + 5_000)):
-        tries.clear()
-        monkeypatch.setattr(rounds, "publish_round", overtaken)
-        code, _, err = workshop.run("compact", topic, "--now", now)
-        assert (code, len(tries), "overtaken 2 times" in err) == (3, 2, True)
-        assert {checked.kind for _, checked, *_ in tries} == {kind}
-        monkeypatch.setattr(rounds, "publish_round", publish)
-        workshop.ok("compact", topic, "--now", NOW)
+    monkeypatch.setattr(rounds, "publish_round", overtaken)
+    code, _, err = workshop.run("compact", topic, "--now", now_ms)
+    assert (code, len(tries), "overtaken 2 times" in err) == (3, 2, True)
+    assert {checked.kind for _, checked, *_ in tries} == {kind}

@@ -11,11 +11,11 @@ from cleantail.errors import ConflictError
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.log.work_units import WORK_UNIT_JSON
-from cleantail.rounds.checked_round import CHECKED_ROUND_JSON, ROUND_RESULT_JSON
+from cleantail.rounds.checked_round import ROUND_RESULT_JSON
 from spark_jobs.round import check_and_publish
 from spark_jobs.round import publish as publishing
 from spark_jobs.round import run as round_loop
-from tests.jobs.round.stations.test_forged_xcoms import ANNA, answer, call, told_by, unit_of  # noqa: F401
+from tests.jobs.round.stations.test_forged_xcoms import call, told_by, unit_of  # noqa: F401
 from tests.jobs.round.test_held_rounds import ONE_KEY, branches, summary_of
 from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
 
@@ -112,6 +112,8 @@ def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop
     assert (call("check_quality", topic, "--round", asked, "--publish")[0], attempts()) == (1, 1)
 
 
+# test_a_publication_is_known_to_its_own_run_until_it_is_undone holds the rule; here of a round that started over
+@pytest.mark.deep
 def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, call, told, monkeypatch):  # noqa: F811
     """Another writer changes the table between the check and the publication; what it brings is red."""
     topic, table, asked = staged("made-anew-here", two_logs()[:2], checks=[ONE_KEY])
@@ -134,21 +136,16 @@ def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, 
     assert (found.published, found.held_back, found.red_before) == ((), (0,), ())
 
 
-def test_a_round_that_waits_for_a_person_is_not_published_and_a_no_holds_though_the_yaml_asks_for_none_any_more(
+def test_a_round_that_waits_for_a_person_is_not_published(
     workshop,
     staged,
     call,  # noqa: F811
 ):
-    topic, table, asked = staged("no-is-no", two_logs()[:2], publish="approve", approvers=["anna"])
+    topic, _, asked = staged("no-is-no", two_logs()[:2], publish="approve", approvers=["anna"])
     code, result = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
     assert call("publish", topic, "--round", json.dumps(told_by(result)))[0] == 5
     assert offsets(workshop.read(topic)) == [0, 1]
-    checked = CHECKED_ROUND_JSON.of_plain(result, "XCom")
-    answer(workshop, table, checked, ANNA, approved=False)
-    workshop.topic(topic)
-    code, result = call("check_quality", topic, "--round", asked, "--publish")
-    assert (code, offsets(workshop.read(topic))) == (0, [0, 1])
 
 
 def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog):  # noqa: F811
@@ -205,6 +202,8 @@ def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, stag
     assert recorded_publication(without_table, "a-dag", "manual__1") is None
 
 
+# test_a_round_that_waits_is_published_by_... in test_forged_xcoms.py has one that was rolled back; here it has expired
+@pytest.mark.deep
 def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(workshop, staged, call, told, spark):  # noqa: F811
     topic, table, asked = staged("expired-meanwhile", two_logs()[:2])
     checked = call("check_quality", topic, "--round", asked, "--publish")[1]
@@ -215,6 +214,8 @@ def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(wo
     assert (code, "is not on main any more" in result["error"], offsets(workshop.read(topic))) == (5, True, [1, 2])
 
 
+# test_retention_goes_on_in_a_log_that_the_check_holds_back holds the rule; here an application dies before it
+@pytest.mark.deep
 def test_retention_that_a_dead_application_has_left_undone_is_done_by_the_next_run(
     workshop,
     table_of,
