@@ -1,4 +1,7 @@
-"""What is wrong with a real table is told to a real web server by the DAG's own tasks: each event once, and its end."""
+"""What is wrong with a real table is told to a real web server by the DAG's own tasks: each event once, and its end.
+
+Of `make test-deep`. In `make test`, tests/dags/test_whole_run.py has an alert of a real run, tests/dags/test_dag_runs.py
+runs that tell an incident once and its end, and tests/cleantail/watch/test_alarms.py each event."""
 
 from __future__ import annotations
 
@@ -24,7 +27,7 @@ from tests.jobs.round.test_held_rounds import ONE_KEY
 from tests.jobs.round.test_rounds import NOW, record
 from tests.quick_airflow_api import build_what_is_asked_for
 
-pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
+pytestmark = [pytest.mark.deep, pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 NO_RECLAIM = {"cleantail.reclaim.deleted.ratio": 1.0, "cleantail.snapshot.retention.ms": 1 << 50}
 """It has nothing to do with alerts, and takes longest."""
 
@@ -126,7 +129,6 @@ def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_an
     assert [r["offset"] for r in operations.workshop.read(topic)] == [1]
 
 
-@pytest.mark.deep
 def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     operations: Operations, spark: Any
 ) -> None:
@@ -151,7 +153,6 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     assert since in red and retry in red
 
 
-@pytest.mark.deep
 def test_a_partition_that_is_released_and_red_again_is_told_as_over_when_it_is_green(operations: Operations) -> None:
     """test_after_a_release_and_another_red_check_nothing_is_told_as_over_until_it_is_green in test_notifications.py
     holds the rule; here the task that sees the red check tells it, and the last task finds the first quarantine gone."""

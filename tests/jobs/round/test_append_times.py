@@ -24,7 +24,9 @@ def ingest(workshop, topic, records):
     workshop.ok("ingest", topic, "--file", workshop.file(f"{records[0]['offset']}.jsonl", records))
 
 
-@pytest.fixture(params=["own", pytest.param("adopted_null", marks=pytest.mark.deep), "adopted_without_column"])
+@pytest.fixture(
+    params=["own", *(pytest.param(name, marks=pytest.mark.deep) for name in ("adopted_null", "adopted_without_column"))]
+)
 def untimed(request, workshop, lake):
     """A topic of three records of one key, none with a timestamp: its own table, or one that a sink fills."""
     name = f"untimed-{request.param.replace('_', '-')}"
@@ -58,6 +60,9 @@ def log_of(workshop, topic, hours):
     return log
 
 
+# test_a_file_without_timestamps_has_the_time_of_its_append in tests/cleantail/log/test_segments.py holds the rule for
+# lags and retention; here with real tables
+@pytest.mark.deep
 def test_the_lags_of_records_without_timestamps_count_from_their_append(workshop):
     lags = {"segment.ms": 1, "min.compaction.lag.ms": 2 * HOUR_MS, "min.cleanable.dirty.ratio": 1.0}
     topic = workshop.topic("untimed-lags", {**lags, "max.compaction.lag.ms": 3 * HOUR_MS})
@@ -86,6 +91,8 @@ def test_only_segments_of_recent_appends_are_active(workshop, table_of):
     assert last.snapshotId() == table_of(topic).load().currentSnapshot().snapshotId()
 
 
+# as for the lags above
+@pytest.mark.deep
 def test_retention_of_records_without_timestamps_counts_from_their_append(workshop):
     policy = {"cleanup.policy": "compact,delete", "retention.ms": 2 * HOUR_MS}
     topic = workshop.topic("untimed-retention", policy)

@@ -110,6 +110,8 @@ def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, tab
     assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
 
 
+# test_files_that_nothing_points_to_are_removed_after_their_time holds the rule; here metadata files are gone
+@pytest.mark.deep
 def test_files_older_than_all_kept_metadata_are_removed_too(workshop, table_of, monkeypatch):
     separate(workshop, "older_evidence")
     monkeypatch.setattr(reclaim, "MIN_FILES", 2)

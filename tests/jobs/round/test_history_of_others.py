@@ -52,7 +52,7 @@ ACTS = {
 
 
 QUICK = "rollback_to_snapshot"
-"""The acts differ only in what Spark does; test_cherry_picks_fast_forwards_and_going_back_... has set_current_snapshot."""
+"""The acts differ only in what Spark does."""
 
 
 @pytest.mark.parametrize(
@@ -171,7 +171,7 @@ def forget_marks(spark, table):
     [
         pytest.param(False, "rolled back", id="at once", marks=pytest.mark.deep),
         pytest.param(True, "rolled back", id="an ingestion of this version came after it"),
-        pytest.param(False, "replaced", id="by CREATE OR REPLACE TABLE"),
+        pytest.param(False, "replaced", id="by CREATE OR REPLACE TABLE", marks=pytest.mark.deep),
     ],
 )
 def test_a_round_that_a_version_without_marks_published_is_missed_too(
@@ -206,6 +206,8 @@ def test_a_round_that_a_version_without_marks_published_is_missed_too(
         assert seen(workshop, name) == {"k2": "a"}
 
 
+# test_own_rollbacks_and_expired_snapshots_are_no_rewritten_history holds the rule; here by other commands
+@pytest.mark.deep
 def test_cherry_picks_fast_forwards_and_going_back_to_the_round_rewrite_nothing(workshop, deleted, table_of, spark):
     name = deleted("forward")
     table = table_of(name)

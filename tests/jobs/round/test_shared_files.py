@@ -56,6 +56,8 @@ def test_retention_counts_a_record_of_a_file_in_which_a_round_hid_those_of_anoth
     assert seen(1) == {"precious": 2, "new": 3, "newer": 4}
 
 
+# test_retention_counts_a_record_of_a_file_in_which_a_round_hid_... holds the rule; here another engine deleted them
+@pytest.mark.deep
 def test_a_record_of_a_file_in_which_another_engine_deleted_those_of_another_log_is_alive_on_adoption(workshop, shared):
     gone = "DELETE FROM {} WHERE `partition` = 0 AND `offset` < 9"
     config = {"cleanup.policy": "compact,delete", "retention.ms": -1}
@@ -66,6 +68,8 @@ def test_a_record_of_a_file_in_which_another_engine_deleted_those_of_another_log
     assert seen(1) == ALL_OF_PARTITION_1
 
 
+# test_retention_counts_a_record_of_a_file_in_which_a_round_hid_... holds the rule; here in the first file of a log
+@pytest.mark.deep
 def test_a_file_of_several_logs_lets_the_log_go_on_whose_first_file_it_is(workshop, shared):
     """The start of partition 1 is in a file of which partition 0 lost all: retention.ms -1 removes nothing of it."""
     gone = "DELETE FROM {} WHERE `partition` = 0"

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cleantail_cli import adopt_commands
-from tests.jobs.conftest import HEADERS, settings
+from tests.jobs.conftest import settings
 from tests.model import compacted, without_tombstones
 
 NOW = 1_800_000_000_000
@@ -35,7 +35,7 @@ def read(workshop, topic):
 @pytest.mark.parametrize(
     "version, upgrade",
     [(1, ["--upgrade"]), *(pytest.param(2, upgrade, marks=pytest.mark.deep) for upgrade in (["--upgrade"], []))],
-)  # test_kafka_connects_table_... below and test_rounds_expiry_... in test_format_2.py hold the rule for version 2
+)  # test_rounds_expiry_... in test_format_2.py holds the rule for version 2
 def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark, version, upgrade):
     """A table of version 1 is upgraded only when that is said."""
     records, topic = list(changes(partitions=2)), f"orders-v{version}{'-up' * len(upgrade)}"
@@ -75,16 +75,6 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     view = spark.table(f"cleantail.sinks.`{topic}_latest`").select("partition", "offset", "key").collect()
     assert sorted((r["partition"], r["offset"], bytes(r["key"]).decode()) for r in view) == [a[:3] for a in alive]
 
-    # the sink goes on; tombstones go at their horizon
-    more = [(0, 40, NOW, "k0", "new"), (0, 41, NOW, "k9", None)]
-    struct = ("named_struct('partition', p, 'offset', o, 'timestamp', timestamp_millis(ms), 'headers', CAST(NULL AS "
-              f"{HEADERS}), 'key', CAST(k AS BINARY), 'timestamp_type', 0) AS redpanda")  # fmt: skip
-    frame = spark.createDataFrame(more, "p int, o bigint, ms bigint, k string, v string")
-    frame.coalesce(1).selectExpr(struct, "CAST(v AS BINARY) AS value").writeTo(f"cleantail.sinks.`{topic}`").append()
-    workshop.ok("compact", topic, "--now", NOW + 2000, "--force")
-    left = [r for r in expected([*records, *more]) if r[3] is not None or r[1] == 41]
-    assert read(workshop, topic) == left
-
 
 def files_of(spark, table):
     namespace, name = table.split(".")
@@ -114,14 +104,10 @@ CONNECT = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("layout", "version"),
-    [
-        pytest.param(layout, version, marks=[] if (n, version) == (1, 2) else pytest.mark.deep)
-        for n, layout in enumerate(CONNECT)
-        for version in (2, 3)
-    ],  # the other layout, with version 3, is that of the next test
-)
+# test_where_one_log_fails_its_check_... adopts such a table
+@pytest.mark.deep
+@pytest.mark.parametrize("layout", CONNECT)
+@pytest.mark.parametrize("version", [2, 3])
 def test_kafka_connects_table_is_adopted_with_the_key_that_is_named(workshop, lake, spark, layout, version):
     columns, metadata, by = CONNECT[layout]
     name = f"connect_{list(CONNECT).index(layout)}_v{version}"

@@ -172,7 +172,9 @@ def ranged(file, cuts, encoding="text", limits=DEFAULT_LIMITS):
     return pa.Table.from_batches(batches, ARROW_SCHEMA).combine_chunks()
 
 
-@pytest.mark.parametrize("kinds", [KCATS, [*KCATS, *OTHERS]], ids=["kcat's", "others among them"])
+@pytest.mark.parametrize(
+    "kinds", [pytest.param(KCATS, id="kcat's", marks=pytest.mark.deep), pytest.param([*KCATS, *OTHERS], id="all")]
+)
 def test_wherever_a_file_is_cut_each_line_is_read_once(tmp_path, kinds):
     rng, file = random.Random(18), tmp_path / "a.jsonl"
     lines = [rng.choice(kinds) for _ in range(200)]

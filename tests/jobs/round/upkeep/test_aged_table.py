@@ -99,7 +99,7 @@ def sizes(workshop, table):
     return file.stat().st_size, len(loaded.properties), len(loaded.metadata.snapshots), len(below)
 
 
-@pytest.mark.parametrize("runs", [100, pytest.param(500, marks=pytest.mark.deep)])
+@pytest.mark.parametrize("runs", [30, pytest.param(500, marks=pytest.mark.deep)])
 def test_a_table_of_many_runs_shrinks_by_plain_runs(workshop, table_of, runs):
     (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
     name = f"aged-table-{runs}"

@@ -43,7 +43,7 @@ DAMAGES = {
 }
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("damage", [pytest.param("two", marks=pytest.mark.deep), "older"])
 def test_every_command_tells_damaged_vectors_with_the_way_out_which_loses_nothing(workshop, spark, redpanda, damage):
     spoil, message = DAMAGES[damage]
     records, name = list(changes(partitions=1)), f"vectors-{damage}"
@@ -101,7 +101,7 @@ def without_footer(vectors):
 @pytest.mark.parametrize(
     ("write", "in_one"),
     [
-        pytest.param(bare, False, id="no magic, a file each"),
+        pytest.param(bare, False, id="no magic, a file each", marks=pytest.mark.deep),
         pytest.param(without_footer, True, id="no footer, two in one file"),
         pytest.param(bare, True, id="no magic, two in one file", marks=pytest.mark.deep),
         pytest.param(without_footer, False, id="no footer, a file each", marks=pytest.mark.deep),
