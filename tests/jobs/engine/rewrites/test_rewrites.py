@@ -164,11 +164,12 @@ def test_files_end_near_the_tables_target(workshop, table_of, no_branches):
     assert all(high < low for (_, high), (low, _) in zip(bounds, bounds[1:], strict=False))
 
 
-@pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.deep), 3])
+@pytest.mark.deep
+@pytest.mark.parametrize("version", [2, 3])
 def test_an_adopted_table_keeps_the_columns_that_its_sink_has_written(
     workshop, spark, redpanda, table_of, no_branches, version
 ):
-    """Of version 2 test_reclaim_writes_parquet_whatever_other_format_the_table_names holds the rule."""
+    """test_reclaim_writes_parquet_whatever_other_format_the_table_names holds the rule."""
     records = [(p, o, NOW - HOUR + o, f"k{o % 3}", None if o % 5 == 0 else "v") for p in (0, 1) for o in range(20)]
     name, topic = redpanda(f"rewritten-{version}", records, version), f"rewritten-{version}"
     workshop.ok("adopt", name)
@@ -179,28 +180,6 @@ def test_an_adopted_table_keeps_the_columns_that_its_sink_has_written(
     assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2
     assert rows(table, *more) == before
     assert not table.spark.sql(f"SELECT * FROM {table.name}.delete_files").collect()
-
-
-def test_what_a_task_cannot_keep_is_rewritten_by_spark(workshop, spark, table_of, compacted, on_branches):
-    """Here the schema has changed since the files were written."""
-    topic = compacted("rewritten-schema", logs=(0,))
-    table = table_of(topic)
-    spark.sql(f"ALTER TABLE {table.name} ADD COLUMN seen int")
-    before = rows(table)
-    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == len(on_branches) == 1
-    assert rows(table) == before
-
-
-def test_files_that_overlap_are_merged_in_offset_order(workshop, table_of, on_branches):
-    topic = workshop.topic("rewritten-late", ALL_GOES)
-    for numbers in ((0, 4, 8), (2, 6, 10)):
-        workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(n, f"k{n}", "v") for n in numbers]))
-    workshop.ok("compact", topic, "--now", NOW)
-    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 1
-    assert [r["offset"] for r in workshop.read(topic)] == [0, 2, 4, 6, 8, 10]
-    table = table_of(topic)
-    placed = table.spark.sql(f"SELECT `offset` FROM {table.name} ORDER BY _pos").collect()
-    assert ([row.offset for row in placed], len(on_branches)) == ([0, 2, 4, 6, 8, 10], 1)
 
 
 def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_left(
@@ -223,13 +202,13 @@ def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_
     left = [r for r in before if "partition=2" in r or "offset=34," not in r]
     assert rows(table) == left != before and deleted == [0, 1]
     assert len(on_disk(table) - files) == 1
-    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2  # the next run has the others
-    assert rows(table) == left
 
 
+@pytest.mark.deep
 def test_of_small_logs_in_one_task_those_that_it_refuses_are_rewritten_by_spark_and_the_others_by_tasks(
     workshop, table_of, compacted, on_branches, monkeypatch
 ):
+    """test_what_a_task_cannot_keep_is_rewritten_by_spark_if_no_round_came_after_the_plan holds the rule."""
     topic = compacted("rewritten-one-refused")
     table, real = table_of(topic), staged_rewrites.rewrite_task
     before = rows(table)
@@ -249,7 +228,7 @@ def test_of_small_logs_in_one_task_those_that_it_refuses_are_rewritten_by_spark_
 def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
     workshop, spark, table_of, compacted, no_branches, monkeypatch
 ):
-    topic = compacted("rewritten-killed")
+    topic = compacted("rewritten-killed", logs=(0,))
     table, real = table_of(topic), staged_rewrites.rewrite_all
     before, snapshot, files = rows(table), table.load().currentSnapshot().snapshotId(), on_disk(table)
 
@@ -268,25 +247,11 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
     assert workshop.run("reclaim", topic, "--now", NOW)[0] != 0
     orphans = on_disk(table) - files
     assert orphans and table.load().currentSnapshot().snapshotId() == snapshot
-    monkeypatch.setattr(staged_rewrites, "rewrite_all", real)
-    assert workshop.json("reclaim", topic, "--now", NOW)["new_files"] == 2
-    assert rows(table) == before
     iceberg = table.load()
     of_branch = 2  # manifest and manifest list of the round's branch, which has no snapshot any more
     assert remove_orphans(spark, iceberg, FAR, str(iceberg.location()), 0) == len(orphans) + of_branch
     assert not orphans & on_disk(table)
     assert rows(table) == before
-
-
-def test_an_unpartitioned_table_gets_names_without_empty_parts(workshop, spark, lake, table_of, no_branches):
-    records = [(0, o, NOW - HOUR + o, f"k{o % 3}", "v") for o in range(20)]
-    table = lake("rewritten-flat", f"redpanda {REDPANDA}, value binary", [records], SINK)
-    workshop.ok("adopt", table)
-    settings(workshop, "rewritten-flat", **ALL_GOES)
-    workshop.ok("compact", "rewritten-flat", "--now", NOW)
-    assert workshop.json("reclaim", "rewritten-flat", "--now", NOW)["new_files"] == 1
-    [file] = data_files(table_of("rewritten-flat"))
-    assert "//" not in file.file_path.removeprefix("file://")
 
 
 @pytest.mark.parametrize(
@@ -306,7 +271,8 @@ def test_an_unpartitioned_table_gets_names_without_empty_parts(workshop, spark, 
 def test_reclaim_writes_parquet_whatever_other_format_the_table_names(
     workshop, spark, lake, table_of, on_branches, properties, overlap
 ):
-    """As where the sink writes Parquet by an option of its own."""
+    """As where the sink writes Parquet by an option of its own. No column changes, and files that overlap become one in
+    the order of the offsets. The names of an unpartitioned table's files have no empty parts."""
     asked = {"format-version": "2"} | properties
     topic = "-".join(properties.values()).lower() + f"-{overlap}"
     records = [(0, o, NOW - HOUR, f"k{o % 3}", f"v{o}") for o in range(20)]
@@ -320,12 +286,17 @@ def test_reclaim_writes_parquet_whatever_other_format_the_table_names(
     workshop.ok("adopt", table)
     settings(workshop, topic, **ALL_GOES)
     workshop.ok("compact", topic, "--now", NOW)
-    left = workshop.read(topic)
+    table = table_of(topic)
+    before = rows(table)
     assert workshop.json("reclaim", topic, "--now", NOW)["rewritten_files"] == 2
     assert bool(on_branches) == overlap
-    formats = spark.sql(f"SELECT DISTINCT file_format FROM cleantail.sinks.`{topic}`.all_files").collect()
+    formats = spark.sql(f"SELECT DISTINCT file_format FROM {table.name}.all_files").collect()
     assert [row.file_format for row in formats] == ["PARQUET"]
-    assert workshop.read(topic) == left and [r["offset"] for r in left] == [17, 18, 19]
+    [file] = data_files(table)
+    assert "//" not in file.file_path.removeprefix("file://")
+    assert rows(table) == before
+    placed = spark.sql(f"SELECT redpanda.`offset` FROM {table.name} ORDER BY _pos").collect()
+    assert [row.offset for row in placed] == [17, 18, 19]
 
 
 def test_a_type_that_icebergs_writers_do_not_write_is_refused():
@@ -355,8 +326,11 @@ def test_settings_are_the_tables_and_icebergs_where_it_has_none():
     assert (own.codec, own.level, own.row_group_bytes) == ("zstd", 9, 16 << 20)
 
 
+@pytest.mark.deep
 def test_a_reclaim_that_another_machine_overtakes_leaves_the_files_to_it(workshop, table_of, compacted, monkeypatch):
-    """The other one has rewritten the files, and deleted the old ones, before the tasks of this one open them."""
+    """The other one has rewritten the files, and deleted the old ones, before the tasks of this one open them.
+
+    Of other writers test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_left holds the rule."""
     topic, real, others = compacted("rewritten-overtaken"), staged_rewrites.run_tasks, []
     before = rows(table_of(topic))
 
@@ -372,11 +346,14 @@ def test_a_reclaim_that_another_machine_overtakes_leaves_the_files_to_it(worksho
     assert rows(table_of(topic)) == before
 
 
-def test_files_that_spark_rewrites_wait_for_the_next_run_if_a_round_came_after_the_plan(
-    workshop, compacted, on_branches, monkeypatch
+def test_what_a_task_cannot_keep_is_rewritten_by_spark_if_no_round_came_after_the_plan(
+    workshop, spark, table_of, compacted, on_branches, monkeypatch
 ):
-    """A round of another machine, say: locks are for one home."""
-    topic = compacted("rewritten-stale", logs=(0,))
+    """Here the schema has changed since the files were written. A round of another machine may come: locks are for one
+    home."""
+    topic = compacted("rewritten-schema", logs=(0,))
+    table = table_of(topic)
+    spark.sql(f"ALTER TABLE {table.name} ADD COLUMN seen int")
     workshop.ok(
         "ingest", topic, "--file", workshop.file("later.jsonl", [record(50 + i, f"k{i}", "v") for i in range(9)])
     )
@@ -386,14 +363,10 @@ def test_files_that_spark_rewrites_wait_for_the_next_run_if_a_round_came_after_t
         workshop.ok("compact", topic, "--now", NOW + 1, "--force")
         return real(table, groups)
 
-    def refuses(*_):
-        raise RefusedError("Spark has to")
-
-    monkeypatch.setattr(staged_rewrites, "_by_task", refuses)
     with monkeypatch.context() as patch:
         patch.setattr(reclaim, "rewrite_groups", overtaken)
         assert workshop.json("reclaim", topic, "--now", NOW + 1)["rewritten_files"] == 0
     assert on_branches
-    read = workshop.read(topic)
+    before = rows(table)
     assert workshop.json("reclaim", topic, "--now", NOW + 1)["rewritten_files"]
-    assert workshop.read(topic) == read
+    assert rows(table) == before
