@@ -91,24 +91,17 @@ def send_changes(kafka, topic, seed):
         kafka.send(topic, records, partition)
 
 
-def test_a_compacted_log_comes_back_with_its_tombstones_and_an_older_snapshot_as_it_was(kafka, workshop, table_of):
+def test_a_compacted_log_comes_back_with_its_tombstones(kafka, workshop):
     topic = workshop.topic("restored-compacted", source=kafka.source(), config={"min.cleanable.dirty.ratio": 0.0})
     kafka.create(topic, 3)
     send_changes(kafka, topic, 1)
     workshop.ok("ingest", topic)
-    first = table_of(topic).load().currentSnapshot().snapshotId()
     workshop.ok("compact", topic, "--now", NOW)
-    send_changes(kafka, topic, 2)
-    workshop.ok("ingest", topic)
-    now, then = read(workshop, topic), read(workshop, topic, "read", "--as-of", first)
-    assert len(now) != len(then) and any(r.value is None for r in now)
-    for target, records, options in (
-        ("restored-now", now, ["--log"]),
-        ("restored-then", then, ["--as-of", first]),
-    ):
-        kafka.create(target, 3)
-        assert restore(workshop, kafka, topic, target, *options)["verified"] == len(records)
-        assert kafka.consumed(target, 3, committed=False) == as_restored(records)
+    records = read(workshop, topic)
+    assert len(records) < 900 and any(r.value is None for r in records)
+    kafka.create("restored-now", 3)
+    assert restore(workshop, kafka, topic, "restored-now", "--log")["verified"] == len(records)
+    assert kafka.consumed("restored-now", 3, committed=False) == as_restored(records)
 
 
 @pytest.mark.parametrize(
@@ -161,17 +154,11 @@ def erased(workshop, monkeypatch, table_of, spark):
 def test_erased_keys_do_not_come_back_from_a_tag_until_a_person_lifts_them(kafka, workshop, erased):
     topic, request = erased("restored-erased")
     assert len(read(workshop, topic, "read", "--as-of", "audit")) == 5
-    for mode in ("--log", "--latest"):
-        target = f"restored-erased{mode}"
-        kafka.create(target)
-        options = ("restore", topic, "--bootstrap-server", kafka.address, "--to", target, "--as-of", "audit", mode)
-        if mode == "--log":
-            code, out, err = workshop.run(*options)
-            assert code == 0 and "2 records, each read back" in out and "3 records of erased keys left out" in err, err
-        else:
-            done = workshop.json(*options)
-            assert (done["erased"], done["partitions"][0]["erased"], done["verified"]) == (1, 1, 2)
-        assert [r.key for r in kafka.consumed(target)] == [b"kept", b"other"]
+    kafka.create("restored-erased-2")
+    options = ("--bootstrap-server", kafka.address, "--to", "restored-erased-2", "--as-of", "audit")
+    code, out, err = workshop.run("restore", topic, *options)
+    assert code == 0 and "2 records, each read back" in out and "3 records of erased keys left out" in err, err
+    assert [r.key for r in kafka.consumed("restored-erased-2")] == [b"kept", b"other"]
     workshop.ok("erasures", topic, "--lift", request)
     kafka.create("restored-lifted")
     done = restore(workshop, kafka, topic, "restored-lifted", "--as-of", "audit")
@@ -203,11 +190,6 @@ def test_a_restore_does_not_continue_or_end_well_if_keys_are_erased_after_it_beg
     assert (code, request["request"] in error) == (2, True)
     [branch] = branches(table_of, topic)
     assert branch in error
-    table_of(topic).drop_branches([branch])
-    kafka.recreate("restored-early", 1)
-    assert restore(workshop, kafka, topic, "restored-early")["erased"] == 1
-    assert [r.key for r in kafka.consumed("restored-early")] == [b"kept"]
-    assert json.loads(workshop.ok("erase", topic, "--json"))["requests"][0]["certificate"]
 
 
 def test_files_that_overlap_and_copies_of_records_come_back_in_order_and_once(kafka, workshop):
@@ -314,14 +296,10 @@ def test_partitions_that_never_had_a_record_are_as_many_as_somebody_says(kafka, 
     assert [p["verified"] for p in done["partitions"]] == [2, 2, 0, 0]
 
 
-@pytest.mark.parametrize(
-    ("name", "filled"),
-    [
-        pytest.param("last", (0, 1), id="last", marks=pytest.mark.deep),
-        pytest.param("all-but-one", (1,), id="all_but_one"),
-    ],
-)
+@pytest.mark.deep
+@pytest.mark.parametrize(("name", "filled"), [("last", (0, 1)), ("all-but-one", (1,))])
 def test_partitions_that_are_empty_in_kafka_count_as_the_archives(kafka, workshop, name, filled):
+    """test_the_archive_of_a_topic_without_a_record_has_its_partitions holds the rule."""
     topic = workshop.topic(f"restored-empty-{name}", source=kafka.source())
     kafka.create(topic, 4)
     for partition in filled:
@@ -401,7 +379,9 @@ def test_the_report_says_which_offsets_of_the_archive_they_are(kafka, workshop, 
     assert code == 2 and "told is not empty" in error
 
 
+@pytest.mark.deep
 def test_timestamps_of_the_brokers_own_are_told(kafka, workshop):
+    """test_a_log_comes_back_as_it_was holds that each timestamp comes back."""
     topic = workshop.topic("restored-append")
     line = {"partition": 0, "offset": 0, "ts": AT, "tstype": "logappend", "key": "k", "payload": "x"}
     workshop.ok("ingest", topic, "--file", workshop.file("append.jsonl", [line]))
@@ -411,8 +391,9 @@ def test_timestamps_of_the_brokers_own_are_told(kafka, workshop):
     assert [r.timestamp_ms for r in kafka.consumed("restored-append-2")] == [AT]
 
 
+@pytest.mark.deep
 def test_a_position_in_the_archive_becomes_one_in_kafka_by_counting(kafka, workshop):
-    """The recipe of docs/restore.md."""
+    """The recipe of docs/restore.md: test_a_compacted_log_comes_back_with_its_tombstones holds what it goes by."""
     topic = workshop.topic("restored-positions", config={"min.cleanable.dirty.ratio": 0.0})
     lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o % 9}", "payload": f"{o}"} for o in range(100)]
     workshop.ok("ingest", topic, "--file", workshop.file("positions.jsonl", lines))
