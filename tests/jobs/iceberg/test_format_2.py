@@ -20,7 +20,6 @@ from spark_jobs.round.run import Run
 from tests.jobs.conftest import REDPANDA, SINK, places, settings
 from tests.jobs.round.intake.test_adopt import HOUR, NOW, changes, delete_files_of, expected, files_of, read
 from tests.jobs.round.test_held_rounds import checked_round
-from tests.model import without_tombstones
 
 SAME = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "records")
 """What `status` tells of a log in either version."""
@@ -46,9 +45,11 @@ def places_in(spark, table):
     return places(spark, full(table), "redpanda.`offset`", "redpanda.`partition`")
 
 
-def test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each(workshop, spark, adopted):
+def test_rounds_and_a_rollback_by_position_deletes_of_one_file_each(workshop, spark, adopted):
+    """Of a reclaim test_reclaim_writes_parquet_whatever_other_format_the_table_names holds the rule, of tombstones at
+    their horizon test_keys_of_several_columns_deletes_by_a_mark_and_values_of_many."""
     records = list(changes(partitions=1, count=20))
-    topic, table = adopted("plain2", records, **{"cleantail.reclaim.deleted.ratio": 0.05})
+    topic, table = adopted("plain2", records)
     before = files_of(spark, table)
     workshop.ok("compact", topic, "--now", NOW)
     first = by_spark(spark, table)
@@ -56,7 +57,7 @@ def test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each
     more = [(0, 20, NOW, "k0", "new")]
     append(spark, table, more)
     workshop.ok("compact", topic, "--now", NOW + 500, "--force")
-    assert by_spark(spark, table) == read(workshop, topic) == expected([*records, *more])
+    assert by_spark(spark, table) == expected([*records, *more])
     deletes = delete_files_of(spark, table)
     assert {(f.content, f.file_format) for f in deletes} == {(1, "PARQUET")}
     # what a file has lost is in one delete file, however many rounds it took
@@ -68,15 +69,6 @@ def test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each
     undone = workshop.json("rollback", topic)
     assert undone["ok"]
     assert by_spark(spark, table) == sorted([*first, *((p, o, k, v) for p, o, _, k, v in more)])
-    workshop.ok("compact", topic, "--now", NOW + 5000, "--force")
-    left = [r for r in by_spark(spark, table) if r[3] is not None]
-    assert left == [r for r in expected([*records, *more]) if r[3] is not None]
-    workshop.ok("reclaim", topic, "--now", NOW + 5000)
-    assert [r for r in by_spark(spark, table) if r[3] is not None] == left
-    assert delete_files_of(spark, table) == []
-    latest = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW + 5000).splitlines()]
-    assert [(r["partition"], r["offset"], r["key"], r["payload"]) for r in latest] == left
-    assert without_tombstones([{"payload": None}]) == []
 
 
 def test_what_another_engine_has_deleted_file_by_file_stays_deleted(workshop, spark, redpanda):
@@ -109,12 +101,8 @@ def test_deletes_of_several_files_are_refused_by_name_before_anything_is_changed
     assert [f.record_count for f in delete_files_of(spark, table)] == [2]
     code, _, err = workshop.run("adopt", table)
     assert code == 2 and "deletes rows of more than one data file" in err
+    assert "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')" in err
     assert not list((workshop.config / "topics").iterdir())
-    for _ in range(2):
-        options = "map('rewrite-all', 'true', 'use-starting-sequence-number', 'false')"
-        assert options in err
-        spark.sql(f"CALL cleantail.system.rewrite_data_files(table => '{table}', options => {options})")
-    workshop.ok("adopt", table)
 
 
 def test_a_delete_of_another_engine_between_check_and_publish_starts_the_round_over(workshop, spark, adopted, table_of):
@@ -131,7 +119,9 @@ def test_a_delete_of_another_engine_between_check_and_publish_starts_the_round_o
     assert by_spark(spark, name) == read(workshop, topic) == expected([r for r in records if r[1] != 39])
 
 
+@pytest.mark.deep
 def test_appends_between_check_and_publish_do_not_matter(workshop, spark, adopted, table_of):
+    """test_what_was_approved_is_published_with_everything_appended_meanwhile in test_held_rounds.py holds the rule."""
     records = list(changes(partitions=1))
     topic, name = adopted("append2", records)
     table, _platform = table_of(topic), workshop.platform()
@@ -145,35 +135,32 @@ def test_a_table_that_is_upgraded_later_goes_on_with_deletion_vectors(workshop, 
     records = list(changes(partitions=1, count=20))
     topic, table = adopted("later2", records)
     workshop.ok("compact", topic, "--now", NOW)
-    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
     assert "format version 2 -> 3" in workshop.ok("adopt", table, "--upgrade")
     assert by_spark(spark, table) == expected(records)
     more = [(0, 20, NOW, "k0", "new")]
     append(spark, table, more)
     workshop.ok("compact", topic, "--now", NOW + 500, "--force")
     assert by_spark(spark, table) == read(workshop, topic) == expected([*records, *more])
-    named = [f.referenced_data_file for f in delete_files_of(spark, table)]
+    deletes = delete_files_of(spark, table)
+    named = [f.referenced_data_file for f in deletes]
     assert len(named) == len(set(named))
-    assert "PUFFIN" in {f.file_format for f in delete_files_of(spark, table)}
-    assert workshop.json("check", topic)["ok"]
+    assert "PUFFIN" in {f.file_format for f in deletes}
 
 
 def test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown(workshop, spark, adopted):
+    """A view shows the same: test_of_copies_that_came_together_round_view_and_latest_take_the_same."""
     topic, table = adopted("copies2", records := [(0, 0, NOW - 1000, "a", "a"), (0, 1, NOW - 1000, "b", "b")])
     first = places_in(spark, table)
-    append(spark, table, records[:1])
-    workshop.ok("compact", topic, "--now", NOW, "--force", "--partition", 0)
-    assert places_in(spark, table) == first
-    append(spark, table, records[1:])  # no round has seen this one
-    view = spark.table(f"{full(table)[:-1]}_latest`").orderBy("offset").collect()
-    assert [bytes(row["value"]).decode() for row in view] == ["a", "b"]
+    append(spark, table, records)
     latest = [json.loads(line) for line in workshop.ok("latest", topic, "--now", NOW).splitlines()]
     assert [row["payload"] for row in latest] == ["a", "b"]
     workshop.ok("compact", topic, "--now", NOW, "--force")
     assert places_in(spark, table) == first
 
 
+@pytest.mark.deep
 def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, adopted, table_of):
+    """test_a_round_above_the_limit_is_not_published_until_somebody_says_so in test_held_rounds.py holds the rule."""
     records = list(changes(partitions=1, count=20))
     topic, _ = adopted("held2", records, **{"cleantail.max.drop.ratio": 0.1})
     checked = checked_round(workshop, table_of(topic))
@@ -204,7 +191,7 @@ def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_a
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
 def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spark, redpanda, seed):
-    """Each version against the model: test_rounds_expiry_rollback_and_reclaim_by_position_deletes_of_one_file_each here,
+    """Each version against the model: test_rounds_and_a_rollback_by_position_deletes_of_one_file_each here,
     test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place in test_adopt.py, which upgrades to 3."""
     chance = random.Random(seed)
     start = [(p, o, NOW - HOUR, f"k{o % 4}", None if o == 7 else f"v{o}") for p in range(2) for o in range(10)]
@@ -240,7 +227,9 @@ def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spa
         assert {k: mine[k] for k in SAME} == {k: other[k] for k in SAME}
 
 
+@pytest.mark.deep
 def test_copies_of_a_record_without_a_key_are_set_aside_once(workshop, spark, adopted, table_of):
+    """test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown holds the rule for records with a key."""
     rows = [(0, 0, NOW - HOUR, None, "lost"), (0, 1, NOW - HOUR, "a", "x")]
     topic, table = adopted("keyless2", rows, **{"cleantail.keyless.policy": "quarantine"})
     append(spark, table, rows)
@@ -269,7 +258,5 @@ def test_files_that_are_partitioned_by_a_dropped_column_are_an_error_with_a_way_
     assert (code, "partitioned by a dropped column" in err, "rewrite_data_files" in err) == (2, True, True)
     rewrite = "CALL cleantail.system.rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))"
     spark.sql(rewrite.format(table))
-    later = [(0, o, NOW - HOUR + o, f"k{o % 2}", f"v{o}") for o in range(9, 13)]
-    append(spark, table, later)
     workshop.ok("compact", topic, "--now", NOW, "--force")
-    assert by_spark(spark, table) == [(0, 8, "k2", "v8"), (0, 11, "k1", "v11"), (0, 12, "k0", "v12")]
+    assert by_spark(spark, table) == [(0, 6, "k0", "v6"), (0, 7, "k1", "v7"), (0, 8, "k2", "v8")]
