@@ -17,8 +17,10 @@ from tests.jobs.round.intake.test_adopt import HOUR, NOW
 from tests.jobs.round.test_held_rounds import die
 
 
+@pytest.mark.deep
 def test_a_process_that_ends_around_its_commit_leaves_all_or_nothing(orderless, monkeypatch):  # noqa: F811
-    """What a killed process leaves is tested by test_other_processes."""
+    """What a killed process leaves is tested by test_other_processes. A round of any table is one commit:
+    test_a_round_is_one_commit_unless_its_branch_is_read holds the rule."""
     topic = orderless("ordered_killed", [batch(0, 12), batch(12, 12, late=4)])
     topic.compact()
     topic.append(batch(24, 12, late=9))
@@ -39,8 +41,11 @@ def ended(topic, monkeypatch, module, name, now):
     topic.spark.sql(f"REFRESH TABLE {full(topic.table)}")
 
 
+@pytest.mark.deep
 def test_a_full_offset_map_takes_several_rounds_to_the_same_winners(orderless):  # noqa: F811
-    """Each but the first meets the winners of those before it."""
+    """Each but the first meets the winners of those before it.
+
+    test_case_10_a_round_ends_inside_a_segment_where_the_map_is_full holds the rule."""
     topic = orderless("ordered_budget", [batch(0, 4), batch(4, 4, late=7), batch(8, 4, late=30)])
     in_rounds(topic.workshop, 4)
     topic.compact()
@@ -48,8 +53,10 @@ def test_a_full_offset_map_takes_several_rounds_to_the_same_winners(orderless): 
     assert sum(row["outcome"] == "checked" for row in topic.workshop.evidence(topic.name)) > 2
 
 
-@pytest.mark.parametrize("share", [7, *(pytest.param(share, marks=pytest.mark.deep) for share in (3, 40))])
+@pytest.mark.deep
+@pytest.mark.parametrize("share", [3, 7, 40])
 def test_a_log_in_several_shares_has_the_same_winners(orderless, monkeypatch, share):  # noqa: F811
+    """test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task holds the rule."""
     monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(share, share, 1 << 40, 1, 1))
     topic = orderless(f"ordered_shares{share}", [batch(0, 15), batch(15, 15, late=9)])
     topic.compact()
@@ -78,8 +85,11 @@ def test_files_that_are_registered_twice_count_once_and_ties_go_as_before(orderl
     assert topic.stored() == {"k0": [4], "k1": [9], "k2": [14], "k3": [15]}
 
 
+@pytest.mark.deep
 def test_a_round_that_registers_a_file_of_the_active_segment_once_makes_its_records_the_latest(orderless, twice):  # noqa: F811
-    """They have new row ids then (docs/limits.md): the highest version still wins, and only ties may go another way."""
+    """They have new row ids then (docs/limits.md): the highest version still wins, and only ties may go another way.
+
+    test_files_that_are_registered_twice_count_once_and_ties_go_as_before holds the rule."""
     topic = orderless("ordered_active_twice", [[(0, 7, NOW, "a", "x"), (1, 9, NOW, "b", "x")]])
     topic.append([(2, 8, NOW, "a", "y"), (3, 8, NOW, "b", "y"), (4, 1, NOW, "c", "y")])
     sink = twice(full(topic.table))
