@@ -1,4 +1,8 @@
-"""Which tombstones a sweep may take, and which have to wait, where records come late or are not cleaned yet."""
+"""Which tombstones a sweep may take, and which have to wait, where records come late or are not cleaned yet.
+
+test_every_tombstone_goes_at_its_own_horizon_whatever_the_rounds in test_ledger_of_horizons.py holds the rule for late
+records in the kernel; here are histories on real tables.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +53,7 @@ def test_a_tombstone_stays_while_a_lower_version_of_its_key_is_not_cleaned(works
     assert (offsets(workshop, topic), latest(workshop, topic)) == ([4], ["y"])
 
 
+@pytest.mark.deep
 def test_due_tombstones_go_up_to_a_late_record_and_not_beyond(workshop, ingest):
     """The first dirty offset is the late record's offset (3.5), in the middle of a round's entry in the ledger."""
     topic = workshop.topic("up-to-late", {"min.cleanable.dirty.ratio": 0.99})
@@ -61,6 +66,7 @@ def test_due_tombstones_go_up_to_a_late_record_and_not_beyond(workshop, ingest):
     assert offsets(workshop, topic) == [4, 8, 9]
 
 
+@pytest.mark.deep
 def test_a_late_tombstone_that_a_round_did_not_come_to_waits_for_the_one_that_does(workshop, ingest):
     """Its clock starts with the cleaning that kept it first (1.5), not with a round that ended below it."""
     lag = {"min.compaction.lag.ms": HOUR, "segment.bytes": 14}
@@ -92,6 +98,7 @@ def test_a_keyless_record_beyond_the_first_round_of_a_budget_holds_its_log_back_
     assert offsets(workshop, topic) == [0, 1, 2, 3, 4, 5]
 
 
+@pytest.mark.deep
 def test_hundreds_of_scattered_late_tombstones_have_horizons_of_their_own(workshop, ingest):
     topic = workshop.topic("scattered")
     ingest(topic, *(record(o, f"k{o}") for o in range(0, 1_000, 2)))

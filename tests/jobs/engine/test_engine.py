@@ -153,9 +153,12 @@ def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, 
     assert prove_keys(seen, unique.partitions) == {1: KeyCounts(4, 0)}
 
 
-@pytest.mark.parametrize("strategy", strategies("header"))
+@pytest.mark.deep
+@pytest.mark.parametrize("strategy", list(CONFIGS))
 def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monkeypatch, strategy):
-    """Also where records that no round has cleaned yet hold tombstones back, and whatever is damaged."""
+    """Also where records that no round has cleaned yet hold tombstones back, and whatever is damaged. Of a compaction
+    test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task holds the rule, of an expiry by two tasks
+    test_an_expiry_does_not_let_a_tombstone_go_from_above_another_record that it is judged."""
     draw, keys = random.Random(strategy), [f"k{i}" for i in range(40)]
     topic = workshop.topic(f"expired-{strategy}", CONFIGS[strategy] | {"min.cleanable.dirty.ratio": 1.0})
     table = table_of(topic)
