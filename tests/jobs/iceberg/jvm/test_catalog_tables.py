@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, table_properties
 from cleantail.errors import TableError
+from cleantail.retries import COMMITS
+from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.jvm.catalog_tables import NewTable
 from spark_jobs.iceberg.jvm.java_collections import each
@@ -72,7 +76,8 @@ def test_a_namespace_that_is_refused_as_existing_and_is_not_there_is_made_again(
     assert "CREATE NAMESPACE" in sent[0] and sent[0] == sent[1]
 
 
-def test_a_view_of_the_topics_name_is_an_error(new_table, spark):
+def test_a_view_of_the_topics_name_is_an_error(new_table, spark, monkeypatch):
+    monkeypatch.setattr(commits, "COMMITS", replace(COMMITS, tries=2, pause_s=(0, 0)))
     table = new_table("made-as-view")
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {table.name.rpartition('.')[0]}")
     spark.sql(f"CREATE VIEW {table.name} AS SELECT 1 AS one")
