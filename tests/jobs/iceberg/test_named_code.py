@@ -85,7 +85,7 @@ RECORDS = [(0, 0, 1000, "a", "x"), (0, 1, 1000, "a", "y"), (0, 2, 10**9, "b", "z
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=pytest.mark.deep if name == "fs.file.impl" else ()) for name in NAMED]
+    "name", [pytest.param(name, marks=() if name == "fs.s3a.endpoint" else pytest.mark.deep) for name in NAMED]
 )
 def test_adopt_and_each_command_that_writes_refuse_a_table_that_names_code(workshop, redpanda, adopted, spark, name):
     value, topic = NAMED[name], f"named-{name.replace('.', '-')}"

@@ -356,7 +356,7 @@ def by_task(table, columns):
     return found
 
 
-@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[] if seed < 3 else pytest.mark.deep) for seed in range(60)])
+@pytest.mark.parametrize("seed", [pytest.param(seed, marks=[] if seed < 2 else pytest.mark.deep) for seed in range(60)])
 def test_a_task_reads_what_sparks_iceberg_reads(workshop, spark, seed):
     workshop.platform()
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")

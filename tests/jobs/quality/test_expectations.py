@@ -218,9 +218,12 @@ def test_an_expectation_of_numbers_cannot_be_evaluated_on_text_even_if_it_is_all
     assert error_in(validate(name, RIGHT[name] | {"column": "value"}))
 
 
-@pytest.mark.parametrize("column", ["headers", pytest.param("timestamp", marks=pytest.mark.deep)])
+@pytest.mark.deep
+@pytest.mark.parametrize("column", ["headers", "timestamp"])
 def test_what_check_config_refuses_of_a_column_cannot_be_evaluated_and_what_it_takes_can(validate, errors, column):
-    """But for bounds and sets of numbers, which no time is compared with: their own rule is tested in the kernel."""
+    """But for bounds and sets of numbers, which no time is compared with: their own rule is tested in the kernel.
+
+    test_an_expectation_of_numbers_cannot_be_evaluated_on_text_even_if_it_is_all_numbers holds the rule for numbers."""
     alone = {n: a | {"column": column} for n, a in RIGHT.items() if "column" in a and "value_set" not in a}
     alone = {n: a for n, a in alone.items() if n not in NUMBERS_OR_TIMES}
     refused = {n for n, a in alone.items() if column_problems(n, a, tuple(COLUMNS))}

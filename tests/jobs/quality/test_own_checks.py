@@ -40,7 +40,7 @@ def _two_logs(workshop, topic, values):
     [
         pytest.param(SUM, "[CAST_INVALID_INPUT]", True, id="a value that is no number", marks=pytest.mark.deep),
         pytest.param(SUM, "[CAST_INVALID_INPUT]", False, id="no number, of many"),
-        pytest.param(IN_SCHEMA, "JSONDecodeError", True, id="a value that is no JSON"),
+        pytest.param(IN_SCHEMA, "JSONDecodeError", True, id="a value that is no JSON", marks=pytest.mark.deep),
     ],
 )
 def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, monkeypatch, check, reason, few):
@@ -81,7 +81,9 @@ def test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code
     assert len(_published(workshop, topic)) == 4
 
 
+@pytest.mark.deep
 def test_a_check_that_great_expectations_itself_refuses_holds_back_every_log(workshop, monkeypatch):
+    """As a pattern that Java refuses: test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code_2."""
     from cleantail.config import topic_checks
 
     monkeypatch.setattr(topic_checks, "argument_problems", lambda *_: [])

@@ -17,7 +17,7 @@ from tests.jobs.round.test_rounds import record
             id="encoding",
             marks=pytest.mark.deep,
         ),
-        pytest.param(RuntimeError("MARKER"), "RuntimeError", id="a defect"),
+        pytest.param(RuntimeError("MARKER"), "RuntimeError", id="a defect", marks=pytest.mark.deep),
         pytest.param(OSError(28, "No space left on device"), "No space left on device", id="disk"),
     ],
 )

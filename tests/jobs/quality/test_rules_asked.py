@@ -21,9 +21,7 @@ def auditor(workshop, tmp_path):
     return Auditor(tmp_path, workshop.find(workshop.topic("asked-rules")), COMPACT_RULES)
 
 
-@pytest.mark.parametrize(
-    ("imbalances", "red"), [((0, 0, 0), {}), ((0, -2, 0), {1: 2}), ((-3, 0, 3), {0: 3, 2: 3})], ids=str
-)
+@pytest.mark.parametrize(("imbalances", "red"), [((0, 0, 0), {}), ((-3, 0, 3), {0: 3, 2: 3})], ids=str)
 def test_each_log_is_judged_by_itself(auditor, imbalances, red):
     [together] = validated_together([(auditor, "r1", measures(*imbalances))])
     for results in (auditor.check_round("r1", measures(*imbalances)), together):
