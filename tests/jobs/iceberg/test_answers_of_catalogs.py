@@ -8,15 +8,8 @@ from tests.jobs.iceberg.answers import FAULTS
 from tests.jobs.iceberg.stations import STATIONS, end
 
 CHEAP = {
-    "409 after": {
-        "an expiry that remembers",
-        "records without a key",
-        "a rollback",
-        "a reclaim",
-        "a round that is approved",
-        "a conversion",
-    },
-    "unknown after": {"a reader that goes"},
+    "409 after": {"a reclaim"},
+    "unknown after": {"records without a key"},
 }
 """Fault -> stations that are tried with it in every run, of those that test_answers_of_rest.py leaves out. The other
 cases are deep: their commits are those of a station that is tried."""
