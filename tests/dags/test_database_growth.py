@@ -18,7 +18,7 @@ from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, p
 from tests.dags.test_group_dag import due, group, outcome  # noqa: F401
 
 pytestmark = pytest.mark.airflow
-RUNS = 2
+RUNS = 1
 OF_RUNS = {"dag_run", "task_instance", "xcom"}
 """Tables to which each run adds rows. Airflow keeps `rendered_task_instance_fields` of the last 30 runs only."""
 

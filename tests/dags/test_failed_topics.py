@@ -118,43 +118,31 @@ def test_each_failure_is_red_at_its_station_and_told_to_its_topic_and_hides_no_o
     assert "/cleantail/topics/right" in alerts["right"]["page"] and "/dags/pairs/" in alerts["right"]["link"]
 
 
-def test_a_failure_is_over_when_its_station_was_well_and_not_when_it_was_not_reached(
+def test_a_failure_is_told_once_and_is_over_when_its_station_was_well_and_not_when_it_was_not_reached(
     group: Site,  # noqa: F811
     jobs: StubbedJobs,
     airflow_db: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    due(group, monkeypatch, "left")
-    dag = group.dag("pairs")
-    for answer in (
-        {"ok": False, "station": "reclaim", "error": "files are gone"},
-        {"ok": False, "station": "compact", "error": "files are gone"},  # reclaim was not reached
-        {"ok": True, "compacted": outcome("left")["compacted"]},
-    ):
-        jobs.answer("run_pack", {"ok": answer["ok"], "topics": [{"topic": "left", **answer}]}, code=not answer["ok"])
-        dag.test()
-    event = ("left", "run_failed")
-    assert told(group)[:2] == [(*event, "open", "reclaim"), (*event, "open", "compact")]
-    assert [each[:3] for each in told(group)[2:]] == [(*event, "over")]
-
-
-def test_a_broken_yaml_is_told_once_to_the_channels_of_the_defaults_and_again_when_it_is_right(
-    group: Site,  # noqa: F811
-    jobs: StubbedJobs,
-    airflow_db: Path,
-) -> None:
+    """A broken YAML is told to the channels of the defaults, and is over when it is right."""
     forget_incidents(book_of_broken("pairs"))
     defaults = json.loads((group.config / "defaults.yaml").read_text()) | {"topic": {"alerts": ALERTS}}
     (group.config / "defaults.yaml").write_text(json.dumps(defaults))
+    due(group, monkeypatch, "left")
     dag = group.dag("pairs")
     group.topic("typo", group="pairs", config={"segment.sm": 1})
-    for _ in range(2):
+    for station in ("reclaim", "compact"):  # in the second run reclaim is not reached
+        failed = {"topic": "left", "ok": False, "station": station, "error": "files are gone"}
+        jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": [failed]}, code=1)
         assert str(dag.test().state) == "failed"
-    (begun,) = told(group)
+    of_left, of_group = ([each for each in told(group) if each[0] == topic] for topic in ("left", "group pairs"))
+    assert of_left == [("left", "run_failed", "open", "reclaim"), ("left", "run_failed", "open", "compact")]
+    [begun] = of_group
     assert begun[:3] == ("group pairs", "run_failed", "open") and "typo" in begun[3]
     assert load_book("typo").incidents == {}
     group.topic("typo", group="pairs", alerts=[])
+    jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
     dag.test(run_conf={"topic": "left"})  # which says nothing of others
-    assert len(told(group)) == 1
+    assert [each[:3] for each in told(group)[3:]] == [("left", "run_failed", "over")]
     group.dag("pairs").test()  # parsed anew: the one above has the parameters of its last run
-    assert [each[:3] for each in told(group)[1:]] == [("group pairs", "run_failed", "over")]
+    assert [each[:3] for each in told(group)[4:]] == [("group pairs", "run_failed", "over")]

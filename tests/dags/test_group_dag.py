@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from cleantail_airflow.groups.alert_group import book_of
-from cleantail_airflow.groups.group_plan import variable_name
+from cleantail_airflow.groups.group_plan import PlannedPack, variable_name
+from cleantail_airflow.groups.run_pack_task import RunPackOperator
 from tests.airflow_site import NOW_MS, Site, StubbedJobs, forget_incidents
 
 pytestmark = pytest.mark.airflow
@@ -158,35 +159,28 @@ def test_a_topic_that_may_be_tried_again_has_its_pack_tried_again(
     assert [json.loads(line)["topic"] for line in sent.read_text().splitlines()] == ["left", "right"]
 
 
-def test_a_pack_that_only_gives_back_space_skips_every_other_station(
-    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    due(group, monkeypatch, "left")
-    freed = {"reasons": ["4 small files"], "rewritten_files": 4, "new_files": 1}
-    jobs.answer("run_pack", {"ok": True, "topics": [{"topic": "left", "reclaimed": freed}]})
-    found = states(group.dag("pairs").test())
-    assert (found["run_pack"], found["reclaim"]) == (["success"], ["success"])
-    assert all(found[station] == ["skipped"] for station in STATIONS if station != "reclaim")
-
-
 def test_what_is_over_the_limits_is_left_and_first_in_the_next_run(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """The first pack only gives back space, so every other station is skipped."""
+    from airflow.models.variable import Variable
+
+    Variable.set(variable_name("pairs"), json.dumps({"right": NOW_MS}))
     due(group, monkeypatch, "left", "right", pack_max_topics=1, run_max_packs=1)
-    jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
+    freed = {"reasons": ["4 small files"], "rewritten_files": 4, "new_files": 1}
+    jobs.answer("run_pack", {"ok": True, "topics": [{"topic": "right", "reclaimed": freed}]})
     dag = group.dag("pairs")
-    dag.test(run_conf={"now_ms": NOW_MS})
-    assert left_over() == {"right": NOW_MS}
-    dag.test(run_conf={"now_ms": NOW_MS, "topic": "left"})  # a run of one topic forgets no other
-    assert json.loads(jobs.argument("run_pack", "--request"))["topics"] == ["left"]
-    assert left_over() == {"right": NOW_MS}
-    jobs.answer("run_pack", {"ok": True, "topics": [outcome("right")]})
-    group.dag("pairs").test(run_conf={"now_ms": NOW_MS + 1})  # anew: a DAG keeps the parameters of its last run
+    found = states(dag.test(run_conf={"now_ms": NOW_MS + 1}))
+    assert json.loads(jobs.argument("run_pack", "--request"))["topics"] == ["right"]
+    assert left_over() == {"left": NOW_MS + 1}
+    assert (found["run_pack"], found["reclaim"]) == (["success"], ["success"])
+    assert all(found[station] == ["skipped"] for station in STATIONS if station != "reclaim")
+    dag.test(run_conf={"now_ms": NOW_MS + 2, "topic": "right"})  # a run of one topic forgets no other
     assert json.loads(jobs.argument("run_pack", "--request"))["topics"] == ["right"]
     assert left_over() == {"left": NOW_MS + 1}
     due(group, monkeypatch)
     for conf in ({"now_ms": NOW_MS + 2}, {"topic": "left", "partition": 0}):
-        dag.test(run_conf=conf)
+        group.dag("pairs").test(run_conf=conf)  # anew: a DAG keeps the parameters of its last run
         assert left_over() == {"left": NOW_MS + 1}  # other logs may wait, or later records
     group.dag("pairs").test()
     assert left_over() == {}
@@ -206,7 +200,7 @@ def test_a_run_begins_no_pack_after_its_time(
 @pytest.mark.parametrize(
     ("conf", "named"),
     [
-        pytest.param({"partition": 0}, "partition needs the parameter topic", marks=pytest.mark.deep),
+        pytest.param({"rollback_to": "last"}, "rollback_to needs the parameter topic", marks=pytest.mark.deep),
         # who may run one group's DAG may not undo the rounds of another one's topics
         ({"topic": "third", "rollback_to": "last"}, "no topic third runs in the group pairs"),
         pytest.param({"topik": "left"}, "did you mean topic?", marks=pytest.mark.deep),
@@ -231,49 +225,28 @@ def alerts_of(site: Site) -> list[tuple[str, str, str]]:
 def test_what_an_application_did_before_it_crashed_is_shown_and_only_the_rest_is_told_of(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """A pack that was begun in time is tried again after it: skipped, the crash would look like work that was not
+    needed, and the run would be green."""
     from cleantail_airflow.groups import run_pack_task
 
-    due(group, monkeypatch, "left", "right")
+    due(group, monkeypatch, "left", "right", run_max_ms=60_000)
+    hour_later = SimpleNamespace(time=lambda: time.time() + (3600 if jobs.calls else 0))
+    monkeypatch.setattr(run_pack_task, "time", hour_later)
     monkeypatch.setattr(run_pack_task, "_name_of", lambda _: "of-this-test")
     jobs.answer("run_pack", code=137, output="killed")
     (group.home / "packs").mkdir()
     (group.home / "packs" / "of-this-test.jsonl").write_text(json.dumps(outcome("left")) + "\n")
-    found = states(group.dag("pairs").test())
-    assert (found["run_pack"], found["publish"]) == (["failed"], ["success"])
+    finished = group.dag("pairs").test()
+    found = states(finished)
+    assert (found["run_pack"], found["publish"], str(finished.state)) == (["failed"], ["success"], "failed")
     assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("right", "run_failed")]
 
 
-def test_a_pack_that_was_begun_in_time_is_tried_again_after_it(
-    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Skipped, the crash would look like work that was not needed, and the run would be green."""
-    due(group, monkeypatch, "left", "right", run_max_ms=60_000)
-    jobs.answer("run_pack", code=1, output="crashed")
-    from cleantail_airflow.groups import run_pack_task
-
-    hour_later = SimpleNamespace(time=lambda: time.time() + (3600 if jobs.calls else 0))
-    monkeypatch.setattr(run_pack_task, "time", hour_later)
-    finished = group.dag("pairs").test()
-    assert (states(finished)["run_pack"], str(finished.state)) == (["failed"], "failed")
-
-
-def test_a_topic_that_another_group_has_by_now_is_left_out(
-    group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    due(group, monkeypatch, "left", "right")
-    jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
-    from cleantail_airflow.groups import run_pack_task
-
-    real = run_pack_task.topics_of_group
-
-    def moved(*arguments: Any) -> Any:
-        group.topic("right", group="others", alerts=ALERTS)
-        return real(*arguments)
-
-    monkeypatch.setattr(run_pack_task, "topics_of_group", moved)
-    finished = group.dag("pairs").test()
-    assert json.loads(jobs.argument("run_pack", "--request"))["topics"] == ["left"]
-    assert (str(finished.state), alerts_of(group)) == ("success", [])
+def test_a_topic_that_another_group_has_by_now_is_left_out(group: Site) -> None:
+    """Or that somebody has written into the XCom of `evaluate`."""
+    task = RunPackOperator(task_id="run_pack", group="pairs", config_dir=str(group.config), pack={})
+    pack = PlannedPack("3 topics", ("left", "third", "right"))
+    assert task._still_of_group(pack).topics == ("left", "right")
 
 
 def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_well(
@@ -299,9 +272,11 @@ def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_wel
     assert lines[1]["page"].endswith("/dags/pairs")
 
 
+@pytest.mark.deep
 def test_an_evaluation_for_one_topic_that_failed_is_told_to_that_topic(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """test_a_rollback_that_failed_is_told_to_its_topic holds the rule for a run of one topic."""
     from cleantail.errors import OutsideError
 
     def unreachable(*_: Any) -> None:
