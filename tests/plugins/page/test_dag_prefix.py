@@ -16,8 +16,8 @@ from cleantail_airflow.alerts.alerting import origin_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
+from tests.plugins.page.conftest import HOST
 from tests.plugins.page.test_page import (  # noqa: F401
-    HOST,
     METRICS,
     browser,
     dag_row,
@@ -26,8 +26,6 @@ from tests.plugins.page.test_page import (  # noqa: F401
     orders,
     quarantine_of,
     scraped,
-    server,
-    tokens,
 )
 from tests.plugins.page.test_page_airflow import run_row
 
@@ -50,7 +48,7 @@ def prefixed(orders: OrdersTable, site: Site) -> Iterator[OrdersTable]:  # noqa:
     yield orders
 
 
-def only(server: Any, monkeypatch: pytest.MonkeyPatch, *readable: str) -> None:  # noqa: F811
+def only(server: Any, monkeypatch: pytest.MonkeyPatch, *readable: str) -> None:
     manager = server.state.auth_manager
     real = manager.is_authorized_dag
     monkeypatch.setattr(manager, "is_authorized_dag", lambda **asked: asked["details"].id in readable and real(**asked))
@@ -98,7 +96,7 @@ def test_a_dag_without_the_prefix_is_no_topic(browser: Any, prefixed: OrdersTabl
 def test_rights_are_those_on_the_prefixed_dag(
     browser: Any,  # noqa: F811
     prefixed: OrdersTable,
-    server: Any,  # noqa: F811
+    server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     only(server, monkeypatch, "orders")  # the other team's
@@ -114,7 +112,7 @@ def test_rights_are_those_on_the_prefixed_dag(
 def test_who_may_edit_the_prefixed_dag_releases_and_the_audit_log_has_its_id(
     browser: Any,  # noqa: F811
     prefixed: OrdersTable,
-    server: Any,  # noqa: F811
+    server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     from airflow.models.log import Log
@@ -132,7 +130,7 @@ def test_records_are_those_of_the_prefixed_dag_and_for_those_who_may_read_it(
     browser: Any,  # noqa: F811
     prefixed: OrdersTable,
     looked_at: Any,  # noqa: F811
-    server: Any,  # noqa: F811
+    server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     looked_at()
@@ -177,7 +175,7 @@ def test_rights_go_by_the_prefix_also_where_something_else_of_the_defaults_is_wr
     browser: Any,  # noqa: F811
     prefixed: OrdersTable,
     site: Site,
-    server: Any,  # noqa: F811
+    server: Any,
     monkeypatch: pytest.MonkeyPatch,
     readable: str,
     shown: bool,

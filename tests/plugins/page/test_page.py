@@ -9,7 +9,6 @@ import re
 import subprocess
 import sys
 import time
-import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -38,10 +37,10 @@ from cleantail_airflow.topic_dag import settings_section
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
+from tests.plugins.page.conftest import HOST, client_of
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
 
-HOST = "http://testserver"
 HOSTILE = "<script>alert(1)</script><img src=x onerror=alert(2)>\"'"
 BRANCH = "failed_r_u0_4000000000"
 HOSTILE_LABEL = 'critical"} 1\n# \\'
@@ -58,45 +57,6 @@ PATHS = [
     "/cleantail/glossary",
     "/cleantail/static/cleantail.css",
 ]
-
-
-@pytest.fixture(scope="module")
-def server(airflow_db: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """The API server of a real Airflow with an admin, a user and a viewer."""
-    from airflow.api_fastapi.app import create_app, purge_cached_app
-
-    passwords = tmp_path_factory.mktemp("auth") / "passwords.json"
-    passwords.write_text(json.dumps({name: f"{name}-password" for name in ("ann", "uma", "vic")}))
-    settings = {
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "ann:admin,uma:user,vic:viewer",
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(passwords),
-        "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_ALL_ADMINS": "False",
-    }
-    with pytest.MonkeyPatch.context() as patched, warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        for name, value in settings.items():
-            patched.setenv(name, value)
-        purge_cached_app()
-        yield create_app()
-        purge_cached_app()
-
-
-@pytest.fixture(scope="module")
-def tokens(server: Any) -> dict[str, str]:
-    """User -> a token of a real login."""
-    return {name: _token(server, name) for name in ("ann", "uma", "vic")}
-
-
-def _token(server: Any, name: str) -> str:
-    answer = _client(server).post("/auth/token", json={"username": name, "password": f"{name}-password"})
-    token: str = answer.json()["access_token"]
-    return token
-
-
-def _client(server: Any) -> Any:
-    from fastapi.testclient import TestClient
-
-    return TestClient(server, base_url=HOST, follow_redirects=False)
 
 
 @dataclass(frozen=True)
@@ -206,7 +166,7 @@ def browser(server: Any, tokens: dict[str, str], orders: OrdersTable) -> Any:
     """browser("ann") has her login, browser() none."""
 
     def of(user: str | None = None) -> Browser:
-        client = _client(server)
+        client = client_of(server)
         if user:
             client.cookies.set("_token", tokens[user])
         return Browser(client)
@@ -224,7 +184,7 @@ def quarantine_of(orders: OrdersTable) -> Quarantine | None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_without_a_login_nothing_is_served(server: Any, path: str) -> None:
-    answer = _client(server).get(path)
+    answer = client_of(server).get(path)
     assert (answer.status_code, answer.json()) == (401, {"detail": "Not authenticated"})
 
 
@@ -830,7 +790,7 @@ def test_a_tab_is_never_blank_while_its_page_is_made(browser: Any, path: str, ta
 
 
 def test_the_ui_has_a_menu_entry_and_a_tab(server: Any, tokens: dict[str, str]) -> None:
-    answer = _client(server).get("/api/v2/plugins", headers={"Authorization": f"Bearer {tokens['ann']}"}).json()
+    answer = client_of(server).get("/api/v2/plugins", headers={"Authorization": f"Bearer {tokens['ann']}"}).json()
     views = next(p["external_views"] for p in answer["plugins"] if p["name"] == "cleantail")
     assert {(v["destination"], v["href"]) for v in views} == {
         ("nav", "cleantail/loading/topics"),

@@ -23,9 +23,7 @@ from tests.plugins.page.test_page import (  # noqa: F401
     no_dags,
     orders,
     scraped,
-    server,
     shown_of,
-    tokens,
 )
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
@@ -188,7 +186,7 @@ def test_the_runs_of_a_dag_are_for_those_who_may_read_it(
     browser: Any,  # noqa: F811
     clean: OrdersTable,
     site: Site,
-    server: Any,  # noqa: F811
+    server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     site.topic("salaries")

@@ -12,7 +12,8 @@ from cleantail_airflow.page import mount
 from cleantail_airflow.page.page_content import PageContent
 from tests.airflow_site import Site
 from tests.dags.test_dag_files import stored
-from tests.plugins.page.test_page import HOST, browser, dag_row, no_dags, orders, server, tokens  # noqa: F401
+from tests.plugins.page.conftest import HOST
+from tests.plugins.page.test_page import browser, dag_row, no_dags, orders  # noqa: F401
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
 

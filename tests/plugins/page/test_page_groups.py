@@ -20,9 +20,9 @@ from cleantail_airflow.groups.group_plan import GROUP_PLAN_JSON, GroupPlan, Plan
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
+from tests.plugins.page.conftest import HOST
 from tests.plugins.page.test_dag_prefix import only
 from tests.plugins.page.test_page import (  # noqa: F401
-    HOST,
     METRICS,
     browser,
     dag_row,
@@ -30,8 +30,6 @@ from tests.plugins.page.test_page import (  # noqa: F401
     orders,
     quarantine_of,
     scraped,
-    server,
-    tokens,
 )
 
 pytestmark = [pytest.mark.airflow, pytest.mark.filterwarnings("ignore:Using `httpx` with")]
@@ -231,7 +229,7 @@ def test_a_viewer_of_one_topic_of_a_group_sees_that_one_and_no_other(
     grouped: OrdersTable,
     ended: Callable[..., None],
     site: Site,
-    server: Any,  # noqa: F811
+    server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     ended("r1", results=RED_BILLS, failed=(("ingest", 0),))
@@ -259,7 +257,7 @@ def test_who_may_read_the_dag_of_the_group_sees_its_topics_and_those_alone(
     browser: Any,  # noqa: F811
     grouped: OrdersTable,
     site: Site,
-    server: Any,  # noqa: F811
+    server: Any,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     site.topic("asks", group=GROUP, publish="approve")

@@ -249,6 +249,7 @@ def test_an_error_that_nobody_foresaw_is_an_unknown_lag_of_one_topic_without_its
     assert found == {"orders": "its source cannot be queried: ValueError"}
 
 
+@pytest.mark.deep
 def test_a_client_that_met_trouble_is_not_asked_again(site: Site, tmp_path: Path) -> None:
     site.topic("orders", source={"kafka": {"bootstrap.servers": "127.0.0.1:1", "topic": "prod.orders"}})
     watch = SourceWatch(lambda _: {"bootstrap.servers": f"127.0.0.1:{free_port()}"})

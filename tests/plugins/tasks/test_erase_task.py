@@ -69,38 +69,28 @@ def test_a_topic_that_does_not_exist_fails_the_task(config: Path) -> None:
         execute(config, "absent")
 
 
-def test_reasons_of_the_answer_are_in_the_log_and_the_certificates_are_not(
+def test_a_topic_whose_command_cannot_be_started_stops_no_other_and_the_log_has_the_reasons_of_the_answer(
     config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The real command, which needs no Spark: the request waits for approval, and a file is no request."""
-    (config / "topics" / "orders.yaml").write_text("topic: orders\npublish: approve\n")
-    monkeypatch.setenv("CLEANTAIL_CERTIFICATE_KEY", KEY)
-    request_for(config, "orders")
-    folder = tmp_path / "home" / "erasures" / "orders"
-    folder.mkdir(parents=True)
-    (folder / "broken.json").write_text('{"keys": ["marker-k2"], "requested_by": 7}')
-    with pytest.raises(AirflowFailException, match=r"orders \(exit code 5\)"):
-        execute(config)
-    log = capsys.readouterr().out
-    assert "broken.json is not a request: requested_by has a wrong value" in log and "waits for approval" in log
-    assert '"requests"' not in log and "marker" not in log
-
-
-def test_a_command_that_fails_or_cannot_be_started_fails_the_task_and_stops_no_other_topic(
-    config: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The connection of one topic was deleted. The real command of the other ends before Spark: nothing could be signed."""
+    """The connection of the first topic was deleted. The real command of the other one needs no Spark: its request waits
+    for approval, and a file is no request. Certificates are not in the log."""
     (config / "topics" / "payments.yaml").rename(config / "topics" / "a.yaml")  # it comes first
     (config / "topics" / "a.yaml").write_text("topic: a\nsource: {kafka: {connection: kafka_a}}\n")
-    monkeypatch.delenv("CLEANTAIL_CERTIFICATE_KEY", raising=False)
+    (config / "topics" / "orders.yaml").write_text("topic: orders\npublish: approve\n")
+    monkeypatch.setenv("CLEANTAIL_CERTIFICATE_KEY", KEY)
     notified = list[str]()
     monkeypatch.setattr(erase_task, "notify_now", lambda topic, *_: notified.append(topic.topic))
     for topic in ("a", "orders"):
         request_for(config, topic)
-    with pytest.raises(AirflowFailException, match=r"a \(not started\), orders \(exit code 2\)"):
+    folder = tmp_path / "home" / "erasures" / "orders"
+    folder.mkdir(parents=True)
+    (folder / "broken.json").write_text('{"keys": ["marker-k2"], "requested_by": 7}')
+    with pytest.raises(AirflowFailException, match=r"a \(not started\), orders \(exit code 5\)"):
         execute(config)
     log = capsys.readouterr().out
-    assert "kafka_a" in log and "CLEANTAIL_CERTIFICATE_KEY is not set" in log and "marker" not in log
+    assert "kafka_a" in log and "waits for approval" in log
+    assert "broken.json is not a request: requested_by has a wrong value" in log
+    assert '"requests"' not in log and "marker" not in log
     assert notified == ["a", "orders", "orders"]  # before anything is erased, and after
 
 
