@@ -67,9 +67,11 @@ def test_what_is_aborted_would_win_over_every_change_of_its_customer() -> None:
     assert version > max(record.headers[0][1] or b"" for record in records)
 
 
+@pytest.mark.deep
 def test_a_consumer_sees_what_was_committed_also_after_the_broker_was_started_again(
     broker: KafkaBroker, few_changes: Expected
 ) -> None:
+    """`make demo` compares the same with the compacted table."""
     broker.up()
     topic = KafkaTopic(few_changes, KafkaClient(broker.address))
     topic.create()

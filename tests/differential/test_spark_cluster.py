@@ -15,8 +15,10 @@ def not_activated(monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
 
+@pytest.mark.deep
 @pytest.mark.integration
 def test_a_cluster_starts_where_the_environment_of_its_python_is_not_activated(not_activated, tmp_path):
+    """tests/jobs/test_cluster.py starts one with the environment of the tests."""
     with spark_cluster(tmp_path, workers=1) as address:
         assert address.startswith("spark://")
 

@@ -151,7 +151,9 @@ def test_case_23_the_ends_of_the_range(runs, partition, first, last):
     assert offsets(runs[2][0].get(partition, [])) == last
 
 
+@pytest.mark.deep
 def test_case_15_the_longest_lag_cleans_block_by_block(workshop):
+    """The case in test_log_state.py holds the rule."""
     lags = {"min.cleanable.dirty.ratio": 1.0, "min.compaction.lag.ms": HOUR, "max.compaction.lag.ms": 6 * HOUR}
     topic = workshop.topic("case-15", {**lags, "segment.ms": 7 * 24 * HOUR})
     workshop.ok("ingest", topic, "--file", workshop.file("0.jsonl", of_keys(0, "aabb", ts=NOW)))

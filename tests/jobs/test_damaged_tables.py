@@ -126,7 +126,7 @@ ASKED = "damage-well", "damage-hurt"
         pytest.param("manifest", missing, id="manifest-missing", marks=pytest.mark.deep),
         pytest.param("list", empty, id="list-empty", marks=pytest.mark.deep),
         pytest.param("metadata", cut, id="metadata-cut", marks=pytest.mark.deep),
-        pytest.param("metadata", missing, id="metadata-missing"),
+        pytest.param("metadata", missing, id="metadata-missing", marks=pytest.mark.deep),
     ],
 )
 def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of_the_damaged_one(
@@ -165,7 +165,7 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
 
 
 @pytest.mark.parametrize(
-    "kind", ["metadata", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("list", "manifest")), "data"]
+    "kind", ["metadata", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("list", "manifest", "data"))]
 )
 def test_a_damaged_evidence_table_hides_no_topic_and_is_named(two, spark, kind):
     platform, now_ms = two.platform(), int(time.time() * 1000)

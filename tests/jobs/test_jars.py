@@ -45,8 +45,10 @@ def test_the_jar_of_object_stores_is_asked_for_where_a_person_says_so(jars, tmp_
     assert any("iceberg-spark-runtime" in jar.name for jar in (tmp_path / "jars").iterdir())
 
 
+@pytest.mark.deep
 def test_a_repository_that_is_named_is_asked(jars, tmp_path, monkeypatch):
-    """By Spark's own resolver, for a package that no other repository has."""
+    """By Spark's own resolver, for a package that no other repository has. `make test-versions` and `make test-first-day`
+    fetch jars by it."""
     place = tmp_path / "maven" / "org" / "example" / "thing" / "1.0"
     place.mkdir(parents=True)
     (place / "thing-1.0.jar").write_bytes(EMPTY_JAR)

@@ -244,7 +244,9 @@ def the_example_in_python(base: CleanEnvironment, beside_the_configuration: Path
     assert done.stdout == "[b'order-1', b'order-3', b'order-4'] {0: 8}\n"
 
 
+@pytest.mark.deep
 def test_without_jars_a_command_says_how_they_are_had(everything: CleanEnvironment, config: Path, place: Path) -> None:
+    """test_where_none_was_fetched_there_is_none in test_jar_list.py holds the rule; here once more with the wheel."""
     empty = str(place / "no-cache")
     refused = everything.run(
         "cleantail",

@@ -201,6 +201,7 @@ def test_a_task_that_is_forked_reads_and_writes_tables_by_libraries_that_were_im
     assert (done.returncode, done.stdout.splitlines()[-1:]) == (0, ["ended well []"]), done.stderr
 
 
+@pytest.mark.deep
 @pytest.mark.airflow
 def test_a_database_that_cannot_be_prepared_ends_the_start_and_is_named(site: Site, port: int) -> None:
     nowhere = {"AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": f"sqlite:///{site.home}/nowhere/airflow.db"}
