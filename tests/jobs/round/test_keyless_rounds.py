@@ -81,6 +81,8 @@ def test_status_and_plan_say_what_a_record_without_a_key_will_do_before_a_round_
     assert gone["cleanable_keyless"] == gone["uncleanable_keyless"] == {"at_least": 0, "at_most": 0}
 
 
+# test_a_record_without_a_key_holds_its_partition_back_alone_... holds the rule; here logs share files
+@pytest.mark.deep
 def test_the_logs_that_share_files_with_one_that_has_no_key_do_not_wait_for_it(workshop, lake):
     columns = "part int, off bigint, ts timestamp, k binary, v binary"
     rows = [(p, i, 1000, None if (p, i) == (1, 1) else "k", "v") for i in (0, 1, 2) for p in (0, 1)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from pyspark.sql import SparkSession
 
 from cleantail.log.partition_state import states_of_properties
@@ -99,6 +100,8 @@ def test_commits_that_merge_manifests_leave_none_that_no_snapshot_has(workshop, 
     assert files_without_snapshot(table) == unnamed
 
 
+# test_a_red_check_holds_its_partition_back_... in test_rounds.py holds the rule; here of a round without a branch
+@pytest.mark.deep
 def test_a_failed_log_of_such_a_round_keeps_its_branch(workshop, table_of, monkeypatch):
     topic = compacted(workshop, workshop.topic("red-uncommitted"))
     monkeypatch.setattr("spark_jobs.engine.measures.with_branch_deletes", lambda task, deletes: task)  # as if none

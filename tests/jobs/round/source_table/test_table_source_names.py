@@ -42,6 +42,8 @@ def test_a_field_that_was_not_there_yet_is_null_whatever_its_type_is_called(sink
 ENVELOPE = "p int, o bigint, k string, after struct<id: int, ts: bigint, gone: string>"
 
 
+# test_columns_are_mapped_as_those_of_adopted_tables in test_table_source.py holds the rule; here a struct with its fields
+@pytest.mark.deep
 @pytest.mark.parametrize(
     "is_later", [pytest.param(False, marks=pytest.mark.deep), True], ids=["first read", "later read"]
 )

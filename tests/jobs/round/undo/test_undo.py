@@ -179,6 +179,8 @@ def test_what_somebody_else_deleted_is_never_undone(workshop, compacted, table_o
         planned(workshop, topic, 5)
 
 
+# test_a_round_without_deletes_counts_as_one_... in tests/cleantail/rounds/test_rollback.py holds the rule
+@pytest.mark.deep
 def test_a_round_that_removed_nothing_is_undone_by_itself(workshop):
     topic = workshop.topic("unique")
     ingest(workshop, topic, "unique-0.jsonl", (0, "a", "x"), (1, "a", "y"))
