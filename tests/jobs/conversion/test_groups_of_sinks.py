@@ -13,7 +13,7 @@ from cleantail.lake.evaluate import evaluate_topic
 from cleantail.rounds.run_plan import NewInput, due_topic
 from tests.airflow_environment import airflow_db  # noqa: F401  # first: nothing may import airflow before it
 from tests.alert_sinks import hook  # noqa: F401
-from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty
+from tests.jobs.conversion.test_upserting_sinks import COLUMNS, MAPPED, change
 from tests.jobs.iceberg.test_format_2 import full
 from tests.jobs.round.intake.test_adopt import NOW
 from tests.jobs.round.test_alerts import Operations, operations  # noqa: F401
@@ -32,18 +32,14 @@ def test_a_missed_deadline_is_told_and_the_pack_is_as_large_as_the_table(
     workshop, _platform = operations.workshop, operations.workshop.platform()
     (workshop.config / "groups").mkdir()
     (workshop.config / "groups" / "of-sinks.yaml").write_text(json.dumps({"group": "of-sinks", "schedule": None}))
-    table = empty(lake, "of-a-group", version=3)
-    sink = UpsertSink(spark, full(table), ["id"])
-    sink.commit(change(0, 1))
-    workshop.ok("convert-deletes", table)
+    select = ["p", "o", "ms", "CAST(k AS BIGINT) AS id", "'a' AS region", "v"]
+    table = lake("of-a-group", COLUMNS, [[(0, 0, NOW, "1", "v0")]], select, "", "'format-version'='3'")
     workshop.ok("adopt", table, "--topic", "of-a-group", *(x for pair in MAPPED for x in ("--column", pair)))
     columns = dict(pair.split("=") for pair in MAPPED)
     more = {"table": table, "columns": columns, "group": "of-sinks"}
     operations.topic("of-a-group", {"max.compaction.lag.ms": 1_000}, Event.DEADLINE_MISSED, **more)
-    workshop.ok("compact", "of-a-group", "--now", NOW)
-
     kind, row = change(1, 1)
-    sink.commit((kind, row | {"ms": NOW}))
+    UpsertSink(spark, full(table), ["id"]).commit((kind, row | {"ms": NOW}))
     topic = workshop.find("of-a-group")
     with pytest.raises(TableError, match="convert-deletes"):
         evaluate_topic(topic, now_ms=NOW + 2_000)

@@ -76,7 +76,7 @@ def require_converted(spark, table, version):
     ("by", "key", "version"),
     [
         pytest.param("", ["id"], 2, id="unpartitioned-2"),
-        pytest.param("PARTITIONED BY (region)", ["id", "region"], 3, id="partitioned-3"),
+        pytest.param("PARTITIONED BY (region)", ["id", "region"], 3, id="partitioned-3", marks=pytest.mark.deep),
         pytest.param("", ["id"], 3, id="unpartitioned-3", marks=pytest.mark.deep),
         pytest.param("PARTITIONED BY (region)", ["id", "region"], 2, id="partitioned-2", marks=pytest.mark.deep),
     ],
@@ -171,7 +171,9 @@ def test_values_of_every_type_are_equal_where_icebergs_readers_say_so(workshop, 
     require_converted(spark, table, 3)
 
 
+@pytest.mark.deep
 def test_deletes_by_several_sets_of_columns_added_renamed_and_widened_ones(workshop, spark, lake):
+    """test_values_of_every_type_are_equal_where_icebergs_readers_say_so holds the rule for one set of many columns."""
     table = empty(lake, "evolved", "o bigint, id int, name string", version=2)
     sink = UpsertSink(spark, full(table), ["id"])
     sink.commit(*((UPSERT, {"o": n, "id": n, "name": f"n{n % 3}"}) for n in range(6)))
@@ -235,15 +237,13 @@ def test_what_a_sink_commits_meanwhile_stays_and_what_others_delete_is_not_lost(
     assert rows_of(spark, table) == tries[-1]
     assert [f.content for f in delete_files_of(spark, table)].count(2) == 1  # the last commit's own
     assert len(spark.sql(f"SELECT name FROM {full(table)}.refs").collect()) == 1
-    monkeypatch.undo()
-    workshop.ok("convert-deletes", table)
-    assert rows_of(spark, table) == tries[-1]
-    require_converted(spark, table, version)
 
 
+@pytest.mark.deep
 def test_a_run_that_is_killed_before_it_publishes_changes_nothing_and_the_next_one_does_it(
     workshop, spark, lake, monkeypatch
 ):
+    """Before its one commit nothing is seen: test_where_spark_sees_other_records_than_were_found_nothing_is_changed."""
     table = empty(lake, "killed-conversion", version=3)
     for made in history():
         UpsertSink(spark, full(table), ["id"]).commit(*made)
