@@ -24,12 +24,11 @@ from tests.jobs.round.test_rounds import record
 pytestmark = pytest.mark.integration
 
 CHEAP = {
-    "no answer after": {"a first ingestion", "a round that waits"},
+    "no answer after": {"a first ingestion"},
     "delivered twice": {"a compaction"},
     "409 after": {"a compaction"},
-    "500 after": {"an adoption"},
+    "500 before": {"a compaction"},
     "503 after": {"a reader"},
-    "500 before": {"a first ingestion"},
 }
 """Fault -> stations that are tried with it in every run; test_answers_of_catalogs.py tries others with a SQL catalog.
 The other cases are deep: their commits are those of a station that is tried."""
@@ -83,8 +82,8 @@ def test_a_command_ends_the_same_whatever_a_rest_catalog_answers(shop, catalog, 
     assert end(shop, table_of(topic), topic, done) == good[station], (done, wrong)
 
 
-@pytest.mark.parametrize(("every", "codes"), [(23, [0, 0]), (1, [4])], ids=["once", "for good"])
-def test_a_load_of_a_table_that_a_rest_catalog_does_not_answer_is_sent_again(shop, catalog, every, codes):
+@pytest.mark.parametrize(("every", "code"), [(11, 0), (1, 4)], ids=["once", "for good"])
+def test_a_load_of_a_table_that_a_rest_catalog_does_not_answer_is_sent_again(shop, catalog, every, code):
     defaults = json.loads((shop.config / "defaults.yaml").read_text())
     impatient = catalog.catalog["properties"] | {"rest.client.socket-timeout-ms": "2000"}
     defaults["platform"]["catalog"] |= {"name": f"silent{every}", "properties": impatient}
@@ -93,10 +92,10 @@ def test_a_load_of_a_table_that_a_rest_catalog_does_not_answer_is_sent_again(sho
     STATIONS["a compaction"].find(shop, topic)
     catalog.door.failed, catalog.door.fails_every = 0, every
     try:
-        done = [STATIONS[station].run(shop, topic) for station in ("a compaction", "a reclaim")[: len(codes)]]
+        done = STATIONS["a compaction"].run(shop, topic)
     finally:
         catalog.door.fails_every = 0
-    assert [code for code, *_ in done] == codes, done
+    assert done[0] == code, done
     assert catalog.door.failed > 1
 
 
