@@ -176,7 +176,7 @@ def test_a_round_that_waits_while_its_table_is_upgraded_starts_over_or_is_asked_
     workshop, spark, adopted, table_of
 ):
     """test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch holds the rule for a round that is being made, and
-    test_an_approval_is_void_once_another_round_was_published in test_held_rounds.py what is then told."""
+    test_an_answer_is_void_once_the_round_was_made_anew in test_forged_xcoms.py for an approval."""
     records = list(changes(partitions=1, count=20))
     topic, name = adopted("midway", records, **{"cleantail.max.drop.ratio": 0.1})
     table, _platform = table_of(topic), workshop.platform()
