@@ -152,10 +152,13 @@ def test_snapshots_expire_with_their_files_and_only_orphans_of_the_tables_own_fo
     assert [r["offset"] for r in workshop.read(topic)] == [2]
 
 
+@pytest.mark.deep
 def test_what_a_refused_creation_left_blocks_no_reclaim_until_its_table_has_records(
     workshop, filled, table_of, tmp_path
 ):
-    """Two machines create the topic's table at the same moment. The refused file may even be known elsewhere."""
+    """Two machines create the topic's table at the same moment. The refused file may even be known elsewhere.
+
+    test_only_the_file_of_a_refused_creation_of_the_same_table_blocks_nothing in test_table_folder.py holds the rule."""
     topic = filled("created-twice", 2, **{"cleantail.reclaim.min.merge.files": 2})
     table, place = table_of(topic), folder(table_of(topic))
     elsewhere = SqlCatalog("elsewhere", uri=f"sqlite:///{tmp_path}/elsewhere.db", warehouse=f"file:{tmp_path}/none")

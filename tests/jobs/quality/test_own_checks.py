@@ -72,7 +72,9 @@ def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(wor
     assert not [text for text in seen if "4711" in text]
 
 
+@pytest.mark.deep
 def test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code_2(workshop):
+    """test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told holds the rule for one log."""
     topic = workshop.topic("java-pattern", checks=[WRONG_PATTERN, FINE])
     _two_logs(workshop, topic, ("1", "2"))
     code, _, err = workshop.run("compact", topic, "--now", NOW)
@@ -83,7 +85,7 @@ def test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code
 
 @pytest.mark.deep
 def test_a_check_that_great_expectations_itself_refuses_holds_back_every_log(workshop, monkeypatch):
-    """As a pattern that Java refuses: test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code_2."""
+    """As a pattern that Java refuses, of which the test above speaks."""
     from cleantail.config import topic_checks
 
     monkeypatch.setattr(topic_checks, "argument_problems", lambda *_: [])
