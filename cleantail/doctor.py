@@ -304,7 +304,7 @@ def _master(platform: Platform, access: Access) -> str:
 
 def _jars(platform: Platform) -> str:
     if platform.spark.jars_of_cluster:
-        raise NotExaminedError("platform.spark leaves the jars to the cluster")
+        raise NotExaminedError("platform.spark.jars is cluster: the cluster has the jars")
     directory = jars_directory(platform)
     kinds = kinds_of(spark_version(), needs_s3(platform), needs_mysql(platform))
     if wrong := problems(directory, kinds):

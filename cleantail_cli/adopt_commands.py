@@ -125,8 +125,8 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
         write_file(file, text, new=True)
     except FileExistsError:
         raise CleantailError(
-            f"{file} was created by another process and stays as it is; table {report.table} has its properties. "
-            "Adopt the table again to check that the file fits it"
+            f"{file} was created by another process in the meantime, and was not changed. Table {report.table} was "
+            "adopted. Run the command again: it checks that the file fits the table"
         ) from None
 
 
@@ -186,7 +186,10 @@ def _topic_name(table: str, name: str | None, written: tuple[Path, Topic] | None
     """Return the topic's name: from the YAML that names the table, else from --topic, else from the table."""
     if written:
         if name not in (None, written[1].topic):
-            raise CleantailError(f"{written[0]} has {table} as the table of topic {written[1].topic}")
+            raise CleantailError(
+                f"--topic {name}: {written[0]} already names table {table}, for topic {written[1].topic}. Leave out "
+                "--topic, or remove the table from that file"
+            )
         return written[1].topic
     only_topic = foreign.topics[0] if len(foreign.topics) == 1 else None
     return str(name or foreign.owner or only_topic or table.partition(".")[2])
@@ -317,18 +320,18 @@ class Adopted:
             page.line(f"note: {text}")
         if not self.refused:
             verb = "would be changed" if self.dry_run else "changed"
-            changes = "; ".join(self.changes) or "nothing, it is adopted already"
+            changes = "; ".join(self.changes) or "nothing, because the table was already adopted"
             page.line(f"topic {self.topic}; {verb}: {changes}")
         if self.dry_run and self.text:
             page.line(self.text.removesuffix("\n"))
         if self.changes and not self.dry_run:
             page.line(
-                f"next: `cleantail plan {self.topic}` prints what is due; a new DAG is paused until you unpause it"
+                f"next: `cleantail plan {self.topic}` prints the due work; a new DAG is paused until you unpause it"
             )
 
     def _notes(self) -> list[str]:
         notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []
-        unseen = f"{self.unseen}: cannot check whether they share this table's folder"
+        unseen = f"{self.unseen}, so it is unknown whether they share this table's folder"
         return notes + ([unseen] if self.unseen else [])
 
 
@@ -349,16 +352,16 @@ class DeletesConverted:
     def tell(self, page: Page) -> None:
         foreign = self.found
         if not foreign.any:
-            page.line(f"{self.table}: every delete is of one data file; nothing was changed")
+            page.line(f"{self.table}: no delete file applies to several data files; nothing was changed")
             return
         rows = counted(foreign.equality_rows, "row")
         shared = counted(foreign.shared_position_deletes, "position delete file")
         deletes = counted(foreign.equality_deletes, "equality delete file")
-        page.line(f"{self.table}: {deletes} with {rows}, {shared} of several data files")
+        page.line(f"{self.table}: {deletes} with {rows}, and {shared} for several data files")
         page.line(_done(self.done) if self.done else "nothing was changed: --dry-run")
 
 
 def _done(done: Converted) -> str:
     hidden, files = counted(done.hidden_records, "record"), counted(done.data_files, "data file")
     seen = f"readers see {counted(done.live_records, 'record')}, as before"
-    return f"converted, as snapshot {done.snapshot_id}: they hide {hidden} in {files}; {seen}"
+    return f"converted in snapshot {done.snapshot_id}: the new deletes hide {hidden} in {files}; {seen}"

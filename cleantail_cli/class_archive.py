@@ -114,7 +114,7 @@ def make_archive_within(archive: Path, work: Path, seconds: float) -> int:
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
-        print(f"no class archive: it took longer than {seconds:g} s; JVMs start without it, slower", file=sys.stderr)
+        print(f"no class archive within {seconds:g} s; JVMs start without it, but more slowly", file=sys.stderr)
         return 1
     finally:
         if process.poll() is None:

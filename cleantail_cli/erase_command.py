@@ -40,20 +40,20 @@ BOM = b"\xef\xbb\xbf"
     click.option(
         "--keys",
         metavar="FILE",
-        help="File with a key on each line; - reads standard input. Without it, the open requests go on.",
+        help="File with a key on each line; - reads standard input. Default: continue the open requests.",
     ),
     click.option(
         "--encoding", type=click.Choice(["text", "base64"]), default="text", help="Encoding of keys (default: text)."
     ),
     click.option("--deadline-days", type=click.IntRange(min=1), metavar="N", help="Days until the keys must be gone."),
-    click.option("--requested-by", metavar="NAME", help="Who requests it, for the certificate (default: you)."),
+    click.option("--requested-by", metavar="NAME", help="Requester, for the certificate (default: you)."),
     click.option(
         "--exclude",
         multiple=True,
         metavar="NAME",
-        help="Branch or tag of another owner that keeps its files, or `source`. The certificate names it.",
+        help="Branch or tag that keeps its files, `source` or `versions`. The certificate names it.",
     ),
-    click.option("--request", "request_id", metavar="ID", help="Only this request, as `cleantail erasures` lists it."),
+    click.option("--request", "request_id", metavar="ID", help="Only this request; `cleantail erasures` lists ids."),
     click.option("--tombstone", is_flag=True, help="Write tombstones to the source topic for keys that it still has."),
     click.option("--approve", is_flag=True, help="Approve the request, if the topic's rounds wait for approval."),
     examples=["cleantail erase customer-cdc --keys keys.txt", "cleantail erase customer-cdc"],
@@ -91,7 +91,9 @@ def erase(
 
     configured, user = call.topic(topic), getpass.getuser()
     if keys is not None and request_id is not None:
-        raise CleantailError("--keys makes a request, and --request names one: name one of the two")
+        raise CleantailError(
+            "--keys and --request exclude each other: --keys makes a request, and --request names an existing one"
+        )
     require_ready(configured, exclude)
     store, taken, problems = ErasureStore(call.platform), list[ErasureRequest](), list[str]()
     if keys is not None:
@@ -157,7 +159,7 @@ def chosen_requests(
     if chosen := [request for request in still_open if request_id in (None, request.id)]:
         return chosen
     missing = f"open request {request_id}" if request_id else "open request"
-    none = f"topic {topic.topic} has no {missing}; name keys by --keys FILE"
+    none = f"topic {topic.topic} has no {missing}. `cleantail erasures` lists requests; --keys FILE makes one"
     raise CleantailError("; ".join([*problems, none]))
 
 
@@ -166,8 +168,8 @@ def require_one(chosen: Sequence[ErasureRequest], is_new: bool) -> None:
     left a request as a file, which the person may not have seen."""
     if len(chosen) > 1 or is_new:
         raise CleantailError(
-            "--exclude, --tombstone and --approve are for one request, and several are open, or one was left as a file "
-            f"just now: name one by --request: {', '.join(request.id for request in chosen)}"
+            "--exclude, --tombstone and --approve apply to one request only. Several are open, or a new one has just "
+            f"come from a file. Name one with --request: {', '.join(request.id for request in chosen)}"
         )
 
 
@@ -185,7 +187,7 @@ def read_keys(source: str, encoding: str) -> list[bytes]:
     try:
         return [base64.b64decode(line, validate=True) for line in lines]
     except ValueError:
-        raise CleantailError(f"--keys {source} has a line that is not base64, which --encoding names") from None
+        raise CleantailError(f"--keys {source} has a line that is not base64, as --encoding base64 requires") from None
 
 
 def run_requests(
@@ -252,14 +254,14 @@ class ErasedTopic:
             found = (erased.proven or {}).get("keys_found", request.keys)
             if found < request.keys:
                 page.warning(
-                    f"{found} of {counted(request.keys, 'key')} had records, the others were never found: check their "
+                    f"{found} of {counted(request.keys, 'key')} had records. No record had the others: check their "
                     "spelling and --encoding (docs/erasure.md, The bytes of a key)"
                 )
             for problem in erased.problems:
                 page.note(f"not proven: {problem}")
             if end.waits:
-                page.note("it waits for approval (publish: approve); nothing was erased")
-                page.note(f"cleantail erase {name} --request {request.id} --approve approves it and goes on")
+                page.note(f"request {request.id} waits for approval (publish: approve); nothing was erased")
+                page.note(f"cleantail erase {name} --request {request.id} --approve approves and continues it")
             if end.certificate:
                 page.line(f"  certified: cleantail certificate show {request.id} prints it")
         for problem in self.problems:

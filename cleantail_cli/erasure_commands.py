@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     "erasures",
     parameters.optional_topic,
     click.option("--lift", metavar="REQUEST", help="Let the keys of this request into the table again."),
-    click.option("--reject", metavar="REQUEST", help="End this request, before anything of it was erased."),
+    click.option("--reject", metavar="REQUEST", help="End this request; only possible before its records are removed."),
     parameters.now,
     examples=["cleantail erasures", "cleantail erasures customer-cdc", "cleantail erasures --lift 20261129-5f0c2a91"],
 )
@@ -50,7 +50,7 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
 
     def lifted(request: ErasureRequest) -> str:
         if not request.denies:
-            why = "it was lifted before" if request.is_lifted else f"it is {request.state}"
+            why = "it was already lifted" if request.is_lifted else f"it is {request.state}"
             raise CleantailError(f"request {lift} of topic {request.topic} keeps no key out of the table: {why}")
         return LIFTED
 
@@ -68,7 +68,7 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
     if configured is None:
         known = [topic.topic for _, topic in scan_topics(call.config) if isinstance(topic, Topic)]
         for file in files_without_topic(call.platform.home, known):
-            call.output.warning(f"{file} is not read: there is no valid topic {file.parent.name}")
+            call.output.warning(f"{file} is not read: the configuration has no valid topic {file.parent.name}")
     return 1 if any(request.is_overdue(now_ms) for request in report.requests) else 0
 
 
@@ -117,7 +117,7 @@ class Erasures:
 
     def tell(self, page: Page) -> None:
         if not self.requests:
-            page.line("no keys were ever requested to be erased")
+            page.line("there are no requests to erase keys")
             return
         rows = [
             (
@@ -137,7 +137,8 @@ class Erasures:
                 page.error(f"{request.topic}, {request.id}: {failed.details.get('reason', 'failed')}")
             if request.is_overdue(self.now_ms):
                 page.warning(
-                    f"{request.topic}, {request.id}: the deadline has passed: `cleantail erase {request.topic}` goes on"
+                    f"{request.topic}, {request.id}: the deadline has passed; continue with `cleantail erase "
+                    f"{request.topic}`"
                 )
 
 
@@ -155,8 +156,8 @@ def certificate() -> None:
 
 @command(
     "show",
-    click.argument("request", metavar="REQUEST", help="The request, as `cleantail erasures` lists it."),
-    click.option("--html", is_flag=True, help="Print a page for people, which has the file in it."),
+    click.argument("request", metavar="REQUEST", help="The request's id; `cleantail erasures` lists the ids."),
+    click.option("--html", is_flag=True, help="Print an HTML page for people; it contains the file."),
     examples=[
         "cleantail certificate show 20261129-5f0c2a91 > certificate.json",
         "cleantail certificate show 20261129-5f0c2a91 --html > certificate.html",
@@ -181,7 +182,7 @@ def show_certificate(call: Invocation, request: str, html: bool) -> int:
     click.argument(
         "files", nargs=-1, required=True, type=FILE, metavar="FILE...", help="Certificates, in the order of the chain."
     ),
-    click.option("--public-key", required=True, type=FILE, metavar="PEM", help="The public key of who signed."),
+    click.option("--public-key", required=True, type=FILE, metavar="PEM", help="The signer's public key."),
     examples=["cleantail certificate verify certificate.json --public-key cleantail.pem"],
     configured=False,
     checked=False,
@@ -223,7 +224,7 @@ class Verified:
 
     def tell(self, page: Page) -> None:
         if (first := self.contents[0]["number"]) > 1:
-            page.note(f"certificates before number {first} of the topic are not among these")
+            page.note(f"not checked: the topic's certificates before number {first}, because they were not given")
         for content in self.contents:
             request = content["request"]
             page.line(

@@ -81,7 +81,7 @@ class Jars:
 
     def tell(self, page: Page) -> None:
         if self.directory is None:
-            page.line("platform.spark leaves the jars to the cluster: none are fetched")
+            page.line("platform.spark.jars is cluster: the cluster has the jars, and none are fetched")
             return
         for jar in self.jars:
             page.line(jar.name)

@@ -77,7 +77,7 @@ class Offset(click.ParamType[int]):
         if isinstance(value, int):
             return value
         if not is_natural(value.removeprefix("-")):
-            self.fail(f"{value!r} is not an offset, nor a number below 0 that counts back from the log's end")
+            self.fail(f"{value!r} is neither an offset nor a number below 0, which counts back from the log's end")
         return int(value)
 
 
@@ -92,8 +92,7 @@ class Clock(click.ParamType[int]):
                 self.fail(problem)
             return int(value)
         if (at_ms := moment_ms(value)) is None:
-            hint = "not an integer from 0 to 2^63 - 1 (Unix ms), nor a time as 2026-11-29T14:20"
-            self.fail(f"{value!r} is {hint}")
+            self.fail(f"{value!r} is neither Unix ms (0 to 2^63 - 1) nor a time such as 2026-11-29T14:20")
         return at_ms
 
 
@@ -139,8 +138,8 @@ force = click.option(
 as_of = click.option(
     "--as-of",
     metavar="SNAPSHOT|TIME",
-    help="As it was: a snapshot id (`cleantail history` lists them), a branch, a tag, or a time as 2026-11-29T14:20 "
-    "(UTC).",
+    help="As it was: a snapshot id (`cleantail history` lists them), a branch, a tag, or a time such as "
+    "2026-11-29T14:20 (UTC).",
 )
 key = click.option(
     "--key", metavar="KEY", help="Only records of this key. Other users of this machine can see it in the process list."
@@ -158,7 +157,7 @@ def key_bytes(key: str | None, encoding: str) -> bytes | None:
     try:
         return base64.b64decode(key, validate=True)
     except ValueError:
-        raise CleantailError("--key is not base64, which --encoding names") from None
+        raise CleantailError("--key is not base64, as --encoding base64 requires") from None
 
 
 def clock(now_ms: int | None) -> int:

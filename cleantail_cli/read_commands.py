@@ -234,7 +234,7 @@ class Readers:
             return
         title = f"readers of {self.topic.topic}"
         rows = [(r.name, r.partition, r.offset, instant(r.at_ms)) for r in self.readers]
-        page.table(("reader", "partition", "next offset", "said at (UTC)"), rows, title)
+        page.table(("reader", "partition", "next offset", "reported at (UTC)"), rows, title)
 
 
 def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
@@ -245,6 +245,6 @@ def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Outpu
         file.write_text(json.dumps(document) + "\n", encoding="utf-8")
     offsets_text = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
     where = (
-        f"partition {offsets_text}" if offsets_text else "the start of every partition, the table has no records yet"
+        f"partition {offsets_text}" if offsets_text else "the start of every partition (the table has no records yet)"
     )
     output.note(f"snapshot {state.snapshot_id}; continue from: {where}")

@@ -130,7 +130,7 @@ class Restored:
         which = "the latest records" if result.mode == "latest" else "the log"
         page.line(
             f"{self.topic.topic}: {which} of snapshot {result.snapshot_id} in {result.target}: "
-            f"{counted(result.verified, 'record')}, each read back as the archive has it"
+            f"{counted(result.verified, 'record')}, each read back and equal to the archive's"
         )
         if result.erased:
             page.warning(
@@ -139,13 +139,13 @@ class Restored:
             )
         if result.without_type:
             page.warning(
-                f"{counted(result.without_type, 'record')} had a timestamp set by the broker (LogAppendTime): the "
-                "restored record has the same time, as the producer's (CreateTime)"
+                f"{counted(result.without_type, 'record')} had a timestamp set by the broker (LogAppendTime). The "
+                "restored records have the same timestamps, with the type CreateTime"
             )
 
 
 def _counts(log: RestoredLog) -> str:
-    earlier = f", {log.already_written} were there from an earlier run" if log.already_written else ""
+    earlier = f", {log.already_written} written by an earlier run" if log.already_written else ""
     return f"{counted(log.verified, 'record')}, {log.written} written now{earlier}"
 
 

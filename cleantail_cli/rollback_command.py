@@ -112,7 +112,7 @@ def take_back(topic: Topic, text: str, dry_run: bool, progress: Progress) -> Rep
     if not dry_run:
         from spark_jobs.round.undo import undo_in_topic
 
-        with table_in_spark(topic, "rollback", progress, "taking the ingestion back") as table:
+        with table_in_spark(topic, "rollback", progress, "undoing the ingestion") as table:
             snapshot_id = undo_in_topic(table, planned, logs, getpass.getuser(), int(time.time() * 1000))
     return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, planned)), snapshot_id)
 
@@ -152,14 +152,14 @@ class RolledBack:
             page.line(f"{self.topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
         rewrites = f", undoes {counted(planned.rewrites, 'rewrite')} of files" if planned.rewrites else ""
         page.line(f"  back to snapshot {planned.to_snapshot_id} of {instant(planned.to_at_ms)} UTC{rewrites}")
-        page.line(f"  commits that have appended since, and are kept: {len(planned.appends)}")
+        page.line(f"  later appends, which are kept: {len(planned.appends)}")
         columns = ("partition", "first dirty", "first dirty after", "records", "records after")
         page.table(columns, map(_log_row, self.logs))
         page.line("\n".join(self._end()))
 
     def _end(self) -> list[str]:
         if self.snapshot_id is not None:
-            return [f"done, as snapshot {self.snapshot_id}; the next run compacts again, by the policy in force"]
+            return [f"done in snapshot {self.snapshot_id}; the next run compacts again, by the policy in force"]
         further = [
             f"  --to {e.before_snapshot_id} would undo {e.kind} round {e.round} of {instant(e.at_ms)} UTC too"
             for e in self.planned.earlier
@@ -193,12 +193,12 @@ class TakenBack:
     def tell(self, page: Page) -> None:
         planned, ingestion = self.planned, self.planned.ingestion
         page.line(
-            f"{self.topic.topic}: takes back ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC: "
+            f"{self.topic.topic}: undoes ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC: "
             f"{ingestion.names}"
         )
         back = "the empty table" if planned.to_snapshot_id is None else f"snapshot {planned.to_snapshot_id}"
         rewrites = f", undoes rewrites of files: {planned.rewrites}" if planned.rewrites else ""
-        page.line(f"  back to {back}{rewrites}; commits since whose records stay: {len(planned.appends)}")
+        page.line(f"  back to {back}{rewrites}; later appends, which are kept: {len(planned.appends)}")
         for log in self.logs:
             page.line(
                 f"  partition {log.partition}: records {log.records} -> {log.records_after}, "
@@ -209,15 +209,15 @@ class TakenBack:
         if self.snapshot_id is None:
             page.line("\n".join(_listed(planned)))
         else:
-            page.line(f"done, as snapshot {self.snapshot_id}; what was taken back can be ingested again")
+            page.line(f"done in snapshot {self.snapshot_id}; the undone files or offsets can be ingested again")
 
 
 def warnings(topic: Topic, planned: IngestionUndo, logs: Sequence[LogWithout], come_again: Sequence[str]) -> list[str]:
     """Return the user's next steps: for readers, and for sources that the next run would ingest again."""
     of_readers = [
-        f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read what is taken back; "
-        f"the log ends at {log.log_end_after}: have it load the state again (`cleantail latest {topic.topic}`), then "
-        f"`cleantail reader set {topic.topic}`"
+        f"reader {r.name} is at offset {r.offset} of partition {log.partition} and may have read undone records, "
+        f"because the log ends at {log.log_end_after} afterwards. The reader has to load the state again: `cleantail "
+        f"latest {topic.topic}`, then `cleantail reader set {topic.topic} {r.name}`"
         for log in logs
         for r in log.readers
     ]
@@ -261,6 +261,6 @@ class DoneBefore:
     def tell(self, page: Page) -> None:
         undone, ingestion = self.undone, self.undone.ingestion
         page.line(
-            f"{self.topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was taken back on "
-            f"{instant(undone.at_ms)} UTC by {undone.by}, as snapshot {undone.snapshot_id}; nothing was changed"
+            f"{self.topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was already undone on "
+            f"{instant(undone.at_ms)} UTC by {undone.by}, in snapshot {undone.snapshot_id}; nothing was changed"
         )

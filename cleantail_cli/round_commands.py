@@ -237,11 +237,11 @@ class Compared:
         return {"topic": self.topic.topic, "keys": self.result.keys, **COMPARISON_RESULT_JSON.plain(self.result)}
 
     def tell(self, page: Page) -> None:
-        columns = ("partition", "compared to offset", "keys gone", "their records", "cut off, they stay")
+        columns = ("partition", "compared to offset", "keys gone", "their records", "below log start, kept")
         logs = self.result.partitions
         page.table(columns, [(log.partition, log.end_offset, log.keys, log.records, log.cut_off_keys) for log in logs])
         gone = f"{counted(self.result.keys, 'key')} would be removed: alive here, missing in {self.result.kafka_topic}"
-        page.line(f"{self.topic.topic}: {gone}; nothing was changed")
+        page.line(f"{self.topic.topic}: {gone}; nothing was changed: --dry-run")
 
 
 @dataclass(frozen=True)

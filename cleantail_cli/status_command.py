@@ -120,7 +120,7 @@ def lag_json(lag: Lag | str) -> dict[str, Any]:
 
 def lag_text(lag: Lag | str, now_ms: int) -> str:
     if isinstance(lag, str):
-        return f"how far it is behind its source is unknown: {lag}"
+        return f"its lag behind the source is unknown: {lag}"
     if lag.problem:
         return f"the next read of its source would stop: {lag.problem}"
     since_ms = lag.unread_since_ms

@@ -183,7 +183,8 @@ class Released:
     def tell(self, page: Page) -> None:
         was = self.was
         page.line(f"{self.topic.topic}: partition {self.partition} is no longer blocked; the next run retries it")
-        page.line(f"  it was there since {instant(was.since_ms)} UTC, {counted(was.attempts, 'attempt')}: {was.reason}")
+        since, attempts = instant(was.since_ms), counted(was.attempts, "attempt")
+        page.line(f"  it was blocked since {since} UTC, {attempts}: {was.reason}")
 
 
 @dataclass(frozen=True)
@@ -206,9 +207,9 @@ class Mended:
         for text in self.damaged.unreadable.values():
             page.line(text)
         for path in self.damaged.gone:
-            page.line(f"{path} no longer exists, but its deletion vector does")
+            page.line(f"{path} no longer exists, but still has a deletion vector")
         if not self.damaged.any:
-            page.line(f"{self.table}: all deletion vectors are sound; nothing was changed")
+            page.line(f"{self.table}: all deletion vectors are valid; nothing was changed")
             return
         verb = "would be" if self.dry_run else "were"
         files = counted(len(self.damaged.unreadable), "data file")

@@ -91,9 +91,9 @@ def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> Erasur
     except ValidationError as e:
         raise CleantailError(f"{file} is not a request: {_problems(e)}") from None
     except ValueError:
-        raise CleantailError(f"{file} is not a request: a key is not base64, which its encoding names") from None
+        raise CleantailError(f"{file} is not a request: a key is not base64, as its encoding requires") from None
     if at_ms is None:
-        raise CleantailError(f"{file} is not a request: deadline must be a time as 2026-12-24T00:00Z")
+        raise CleantailError(f"{file} is not a request: deadline must be a time such as 2026-12-24T00:00Z")
     if asked.exclude and not {*asked.exclude} <= (known := excludable(topic)):
         raise CleantailError(
             f"{file} is not a request: exclude has a name that no branch or tag of the topic's tables has. Allowed are "

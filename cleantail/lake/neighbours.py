@@ -224,8 +224,8 @@ def _of_listing(catalog: Catalog, table: Table, own: str | None) -> tuple[list[N
     with ThreadPoolExecutor(READ_THREADS) as pool:
         loaded = list(pool.map(lambda name: _loaded(catalog, name, prefix), [n for n in names if n != own_name]))
     hidden = refused + sum(1 for neighbour in loaded if neighbour is None)
-    hidden_text = f"{hidden} namespaces or tables of catalog {catalog.name} are not shown to us" if hidden else ""
-    return [neighbour for neighbour in loaded if neighbour is not None], hidden_text
+    text = f"{hidden} namespaces or tables of catalog {catalog.name} are hidden from this login"
+    return [neighbour for neighbour in loaded if neighbour is not None], text if hidden else ""
 
 
 def _listed(catalog: Catalog) -> tuple[list[tuple[str, str]], int]:

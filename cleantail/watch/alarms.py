@@ -185,7 +185,7 @@ def erasure_alarms(requests: Iterable[ErasureRequest], now_ms: int) -> list[Cond
         deadline = f"the deadline {'was' if late else 'is'} {instant(request.deadline_ms)} UTC"
         text = (
             f"the request {request.id} to erase {counted(request.keys, 'key')} is {request.state}, and {deadline}: "
-            f"`cleantail erase {request.topic}` goes on with it"
+            f"continue it with `cleantail erase {request.topic}`"
         )
         conditions.append(
             Condition(Event.ERASURE, f"request {request.id}", text, occurrence=LATE if late else DUE_SOON)

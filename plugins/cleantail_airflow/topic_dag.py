@@ -83,7 +83,7 @@ never green.
 clock, in trials), for a topic with `source.kafka` also `reconcile` (compare with Kafka), and `rollback_to` (undo:
 `last` is the state before the last published round; records appended since then stay; the next run compacts again, so
 correct the YAML first). A run that is triggered with any other name ends at its first task. Only the command line
-takes back a wrong file that was ingested. The same code without Airflow:
+undoes the ingestion of a wrong file. The same code without Airflow:
 
 ```
 cleantail status TOPIC                 # log state by partition
@@ -92,7 +92,7 @@ cleantail compact TOPIC --force        # the whole round
 cleantail reconcile TOPIC --dry-run    # keys that are alive here and deleted in Kafka
 cleantail release TOPIC PARTITION      # unblock it
 cleantail rollback TOPIC --dry-run     # what undoing the last round would do
-cleantail rollback TOPIC --ingestion FILE --dry-run  # what taking a wrong file back would do
+cleantail rollback TOPIC --ingestion FILE --dry-run  # what undoing an ingestion would do
 cleantail read TOPIC --partition 0     # records in offset order
 cleantail check-config                 # after every change of YAML
 ```

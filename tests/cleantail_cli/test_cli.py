@@ -386,7 +386,7 @@ def test_a_few_records_are_read_from_their_files_alone(run, orders_table, monkey
 
 def test_a_key_that_is_not_base64_is_refused_and_not_repeated(run, filled):
     code, out, err = run("read", "orders", "--key", "secret!", "--encoding", "base64")
-    assert (code, out, err) == (2, "", "error: --key is not base64, which --encoding names\n")
+    assert (code, out, err) == (2, "", "error: --key is not base64, as --encoding base64 requires\n")
 
 
 @pytest.mark.parametrize("command", ["read", "latest", "plan", "compact"])

@@ -191,7 +191,7 @@ class Guarded(RestCatalog):
 
 def test_of_a_catalog_that_hides_tables_it_is_said_how_many(platform, table):
     unseen = require_separate_folder(Guarded(), platform, table("sinks.orders"))
-    assert unseen == "2 namespaces or tables of catalog rest are not shown to us"
+    assert unseen == "2 namespaces or tables of catalog rest are hidden from this login"
 
 
 @pytest.mark.parametrize("name", ["cleantail_evidence", "orders_keyless", "orders_deleted_versions"])

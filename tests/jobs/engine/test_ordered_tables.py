@@ -150,7 +150,7 @@ def test_a_table_without_offsets_is_adopted_compacted_checked_and_read(workshop,
     out = workshop.ok("adopt", table, "--topic", "orderless", *arguments())
     assert "partition 0: 36 records, without offsets" in out
     settings(workshop, "orderless")
-    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
+    assert "nothing, because the table was already adopted" in workshop.ok("adopt", table)
     topic = Orderless(workshop, spark, "orderless", table, [r for group in groups for r in group])
     assert [r["payload"] for r in workshop.read("orderless")] == [
         v for *_, v in topic.records

@@ -374,7 +374,7 @@ def test_the_report_says_which_offsets_of_the_archive_they_are(kafka, workshop, 
     kafka.create("told", 2)
     out = workshop.ok("restore", archive, "--bootstrap-server", kafka.address, "--to", "told")
     assert "partition 1: 2 records, 2 written now; offset 0 is the archive's 0, offset 1 its 3" in out
-    assert "4 records, each read back as the archive has it" in out
+    assert "4 records, each read back and equal to the archive's" in out
     code, error = refused(workshop, kafka, archive, "told")  # which has ended, and is not done again
     assert code == 2 and "told is not empty" in error
 

@@ -60,7 +60,7 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     out = workshop.ok("adopt", table, *upgrade)
     assert (f"format version {version} -> 3" in out, f"{topic}.yaml in" in out) == (bool(upgrade), True)
     assert f"next: `cleantail plan {topic}`" in out
-    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
+    assert "nothing, because the table was already adopted" in workshop.ok("adopt", table)
     settings(workshop, topic)
     assert read(workshop, topic) == [(p, o, k, v) for p, o, _, k, v in records]
 
@@ -178,7 +178,7 @@ def test_a_file_that_somebody_makes_while_a_table_is_adopted_stays_as_it_is(work
     with monkeypatch.context() as patch:
         patch.setattr(adopt_commands, "_adopt", meanwhile)
         code, _, err = workshop.run("adopt", table)
-    assert code == 2 and f"{file} was created by another process and stays as it is" in err
+    assert code == 2 and f"{file} was created by another process in the meantime, and was not changed" in err
     assert file.read_text() == "topic: mine\n"
     file.unlink()
     workshop.ok("adopt", table)

@@ -277,7 +277,7 @@ def test_a_column_that_a_person_leaves_out_stays_out(workshop, spark, lake):
     assert "not mapped: timestamp, headers" in out
     file = workshop.config / "topics" / f"{name}.yaml"
     assert "headers" not in file.read_text() and "timestamp" not in file.read_text()
-    assert "nothing, it is adopted already" in workshop.ok("adopt", table)
+    assert "nothing, because the table was already adopted" in workshop.ok("adopt", table)
     file.unlink()
     workshop.ok("adopt", table)
     assert "headers" not in file.read_text() and "timestamp" not in file.read_text()

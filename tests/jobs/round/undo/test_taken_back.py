@@ -75,7 +75,7 @@ def test_a_file_is_taken_back_with_its_mark_and_its_log_end_and_can_come_again(w
     assert seen(workshop, topic) == before
     again = workshop.json("rollback", topic, "--ingestion", file)
     assert (again["done_before"], again["snapshot_id"]) == (True, done["snapshot_id"])
-    assert "was taken back on" in workshop.ok("rollback", topic, "--ingestion", plan["ingestion"]["snapshot_id"])
+    assert "was already undone on" in workshop.ok("rollback", topic, "--ingestion", plan["ingestion"]["snapshot_id"])
     _, history = main_of(workshop, topic)
     assert history[0].summary["cleantail.undone"] == f"ingestion {plan['ingestion']['snapshot_id']}"
     assert history[0].summary["cleantail.by"]
@@ -271,7 +271,7 @@ def test_a_killed_undoing_leaves_all_old_or_all_new_and_is_simply_tried_again(wo
     old = seen(workshop, topic)
     ingest(workshop, topic, "wrong.jsonl", (1, "a", "wrong"))
     new = seen(workshop, topic)
-    kill_at("taking the ingestion back", ["rollback", topic, "--ingestion", "wrong.jsonl", "--config", workshop.config])
+    kill_at("undoing the ingestion", ["rollback", topic, "--ingestion", "wrong.jsonl", "--config", workshop.config])
     assert seen(workshop, topic) in (old, new)
     workshop.ok("rollback", topic, "--ingestion", "wrong.jsonl")
     assert seen(workshop, topic) == old
