@@ -33,7 +33,7 @@ from differential.broker import BrokerError
 from differential.kafka_client import KafkaClient
 
 PIPE_WIDTH = 150
-HOW_TO_STOP = "stop it with: .venv/bin/python -m demo down"
+HOW_TO_STOP = "to stop both: .venv/bin/python -m demo down"
 
 
 def main(argv: list[str]) -> int:
@@ -61,9 +61,13 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("command", nargs="?", choices=["run", "up", "down"], default="run")
     named = os.environ.get("DEMO_REPO")
     parser.add_argument(
-        "--repository", type=Path, default=Path(named).expanduser() if named else None, help="also DEMO_REPO=path"
+        "--repository",
+        type=Path,
+        default=Path(named).expanduser() if named else None,
+        metavar="PATH",
+        help="git repository for the topic of file histories (also DEMO_REPO=PATH)",
     )
-    parser.add_argument("--keep", action="store_true", help="leave Airflow running at the end")
+    parser.add_argument("--keep", action="store_true", help="keep Airflow and Kafka running at the end")
     return parser.parse_args(argv)
 
 
@@ -77,10 +81,10 @@ def switch(home: Home, command: str) -> str:
     if not (home.path / "airflow").is_dir():
         raise DemoError(f"there is no demonstration in {home.path}: run `make demo` first")
     if command == "down":
-        return home.airflow("down").strip() + ("\nKafka is down" if home.broker.down() else "\nKafka is not up")
+        return home.airflow("down").strip() + ("\nKafka is down" if home.broker.down() else "\nKafka was not running")
     broker = home.broker
     if not broker.has_data:
-        raise DemoError(f"the last demonstration left no Kafka broker in {broker.folder}: run `make demo` first")
+        raise DemoError(f"{broker.folder} has no data of a Kafka broker: run `make demo` first")
     try:
         broker.up()
         said = home.start_airflow(free_port(), broker).splitlines()[-2]
@@ -100,8 +104,8 @@ def _demonstrate(console: Console, home: Home, repository: Path | None, keep: bo
             f"{topic_input.topic:<18}{len(topic_input.records):>7,} records  {topic_input.origin}", markup=False
         )
     holds = _with_airflow(console, home, inputs, keep, started)
-    verdict = "everything as claimed" if holds else "[bold red]NOT as claimed[/bold red]"
-    console.print(f"\n{time.monotonic() - started:.0f} s in all; {verdict}")
+    verdict = "all claims are true" if holds else "[bold red]a claim is NOT true[/bold red]"
+    console.print(f"\n{verdict} ({time.monotonic() - started:.0f} s)")
     return 0 if holds else 1
 
 
@@ -147,7 +151,7 @@ def _run(console: Console, home: Home, inputs: list[Expected], started: float) -
     results = run_topics(scheduler, home, platform, inputs, kafka)
     now_ms = int(time.time() * 1000)
     proofs = [prove(topic, platform, now_ms) for topic in results]
-    scheduler.say(f"erasing a key of {SENSORS}, with a certificate")
+    scheduler.say(f"erasing a key of {SENSORS} and writing its certificate")
     erasure = erase_a_key(home, platform, SENSORS)
     print_summary(console, proofs, erasure)
     print_locations(console, home, broker, [proof.topic for proof in proofs])

@@ -39,10 +39,10 @@ def run_corrupted(scheduler: Scheduler, home: Home, platform: Platform, topic: T
         expectations=tuple(sorted({failure["expectation"] for failure in failures})),
         alert=alerts[0]["text"] if alerts else "none",
         claims={
-            "check_quality is red, and so is the run": _is_red(ended),
-            f"its message names {RULE}": RULE in log,
-            "the alert is in the file and names it too": any(f["expectation"] == RULE for f in failures),
-            "main untouched: what it had and what was ingested, but for what is past retention": _same(
+            "check_quality failed, and so did the run": _is_red(ended),
+            f"the task's log names {RULE}": RULE in log,
+            f"the alert in the file names {RULE}": any(f["expectation"] == RULE for f in failures),
+            "main has the same records as before, the ingested ones, and none past retention": _same(
                 after, retained([*before, *topic.batches[1]], log_starts(platform, topic.topic))
             ),
         },

@@ -42,10 +42,10 @@ def erase_a_key(home: Home, platform: Platform, topic: str) -> Erasure:
         request["request"],
         {
             "the request is certified": request["state"] == "certified",
-            "no record of the key is left, and every other record is": set(after) == set(others),
-            "the certificate has no key": key.decode(errors="replace") not in text,
-            "the certificate is valid by the public key alone": _code(home, *verify, str(file)) == 0,
-            "a certificate with one changed byte is not": _code(home, *verify, str(changed)) == 1,
+            "no record of the key is left, and all other records are": set(after) == set(others),
+            "the certificate does not contain the key": key.decode(errors="replace") not in text,
+            "the public key alone is enough to verify the certificate": _code(home, *verify, str(file)) == 0,
+            "a certificate with one changed byte is refused": _code(home, *verify, str(changed)) == 1,
         },
     )
 

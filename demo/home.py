@@ -54,7 +54,7 @@ class Home:
         self.broker.require_parts()
         if self.path.exists():
             if not (self.path / MARK).exists() and any(self.path.iterdir()):
-                raise DemoError(f"{self.path} was not made by the demonstration: move it away first")
+                raise DemoError(f"{self.path} exists, and the demonstration did not create it: move it away first")
             self.airflow("down")
             self.broker.down()
             shutil.rmtree(self.path)

@@ -34,12 +34,12 @@ def make_inputs(repository: Path | None, now_ms: int) -> list[Expected]:
     """Return the three inputs. Without `repository`, the file history is that of the repository of the demonstration,
     or a generated one if there is no repository."""
     customers = topic_input(CUSTOMERS, CUSTOMERS_ORIGIN, customer_changes(now_ms), 2)
-    sensors = topic_input(SENSORS, "generated, a third of the sensors sends late", sensor_readings(now_ms), 2)
+    sensors = topic_input(SENSORS, "generated, a third of the sensors send late", sensor_readings(now_ms), 2)
     return [
         _files(repository, now_ms),
-        Expected(customers, winners(customers.records, version_of), "highest version of each"),
+        Expected(customers, winners(customers.records, version_of), "its highest version"),
         # after the second batch the first one exceeds retention.bytes
-        Expected(sensors, winners(sensors.batches[1], lambda r: (r.timestamp_ms, r.offset)), "latest reading of each"),
+        Expected(sensors, winners(sensors.batches[1], lambda r: (r.timestamp_ms, r.offset)), "its latest reading"),
     ]
 
 
@@ -54,10 +54,10 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
     except NoHistoryError as error:
         if repository:
             raise DemoError(f"{repository} has no history to show: {error}") from None
-        origin = f"made, since there is no git history here ({error})"
+        origin = f"generated, because there is no git history here ({error})"
     generated = topic_input(FILES, origin, file_changes(now_ms), 3)
     return Expected(
-        generated, winners(generated.records, lambda r: (0, r.offset)), "latest version of each (no git here)"
+        generated, winners(generated.records, lambda r: (0, r.offset)), "its latest version"
     )
 
 

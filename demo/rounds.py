@@ -71,7 +71,7 @@ class Scheduler:
         end = time.monotonic() + RUN_WITHIN_S
         while time.monotonic() < end:
             if self._stopped.wait(POLL_S):
-                raise DemoError(f"{dag_id}: given up")
+                raise DemoError(f"{dag_id}: gave up waiting")
             run = self.api.run(dag_id, run_id)
             tasks = self.api.tasks(dag_id, run_id)
             self._print_new_states(f"{dag_id:<26}{name:<11}", tasks, printed)

@@ -26,14 +26,14 @@ def print_summary(console: Console, proofs: Sequence[Proof], erasure: Erasure) -
     for proof in proofs:
         if proof.result.corrupted:
             _print_corrupted(console, proof.topic, proof.result.corrupted)
-    console.print(f"\n[bold]{erasure.topic}[/bold]  a key was erased: request {erasure.request}")
+    console.print(f"\n[bold]{erasure.topic}[/bold]  one key was erased: request {erasure.request}")
     _print_claims(console, erasure.claims)
 
 
 def _table(proofs: Sequence[Proof]) -> Table:
     table = Table(
         title="before → after",
-        caption="bytes: file size times the share of live records; seconds: of both runs together",
+        caption="bytes: file size times the share of live records; seconds: both runs together",
         caption_justify="left",
     )
     table.add_column("topic", no_wrap=True)
@@ -96,8 +96,8 @@ def print_locations(console: Console, home: Home, broker: KafkaBroker, topics: S
         ("evidence", "table cleantail.cleantail_evidence in " + str(home.path / "catalog.db")),
         ("alerts", str(home.alerts)),
         ("certificates", str(home.path / "certificates")),
-        ("Kafka", f"{broker.folder / 'broker.log'}; while it is up it is at {broker.address}, without a login"),
-        ("Airflow's UI", ".venv/bin/python -m demo up   (these very runs, with Kafka; `demo down` stops both)"),
+        ("Kafka", f"{broker.address} without a login, while it runs; log: {broker.folder / 'broker.log'}"),
+        ("Airflow's UI", ".venv/bin/python -m demo up   (has these runs; also starts Kafka; `demo down` stops both)"),
     ]
     console.print("\n[bold]Where to look[/bold]")
     for name, location in rows:

@@ -58,10 +58,10 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     parser.add_argument("--histories", type=int, default=HISTORIES, metavar="N", help=f"random ones ({HISTORIES})")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all random histories (1)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of the random histories (1)")
     names = [*(family.name for family in FAMILIES), CHANGELOG_TOPIC]
-    parser.add_argument("--only", choices=names, action="append", help="these topics only; may be repeated")
-    parser.add_argument("--changelog", type=Path, default=CHANGELOG, metavar="F", help="kcat -J lines")
+    parser.add_argument("--only", choices=names, action="append", help="compare only this topic; may be repeated")
+    parser.add_argument("--changelog", type=Path, default=CHANGELOG, metavar="F", help="kcat -J lines of a topic")
     return parser.parse_args(argv)
 
 
@@ -122,7 +122,7 @@ def _stop_spark() -> None:
 def _verdict(console: Console, trials: list[Trial], seconds: float) -> int:
     histories = sum(len(t.plan.histories) for t in trials)
     records, different = sum(t.records_in for t in trials), sum(len(t.unexplained) for t in trials)
-    result = f"{different} differences that nothing declares" if different else "equal, offset by offset"
+    result = f"{different} undeclared differences" if different else "equal, offset by offset"
     console.print(f"{histories} histories, {records:,} records: {result} ({seconds:.0f} s)")
     return 1 if different else 0
 

@@ -200,7 +200,7 @@ def wait_until_started(process: subprocess.Popen[bytes], output: Path) -> None:
     began = time.monotonic()
     while "Kafka Server started" not in (log := output.read_text(errors="replace")):
         if process.poll() is not None or time.monotonic() - began > READY_WITHIN_S:
-            raise BrokerError(f"the broker did not come up:\n{log[-2000:]}")
+            raise BrokerError(f"the broker did not start:\n{log[-2000:]}")
         time.sleep(0.1)
 
 

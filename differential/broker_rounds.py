@@ -142,7 +142,7 @@ class BrokerTopic:
         if [(d.key, d.value, d.timestamp_ms, d.headers) for d in drafts] != [
             (r.key, r.value, r.timestamp_ms, r.headers) for r in records
         ]:
-            raise BrokerError(f"{self._plan.topic}-{partition}: what was read is not what was sent")
+            raise BrokerError(f"{self._plan.topic}-{partition}: the read records are not those that were sent")
 
     def _note_young(self, partition: int, segments: tuple[Segment, ...], records: list[Record]) -> None:
         """Store the offset of the first record in a young segment."""
@@ -173,7 +173,7 @@ class BrokerTopic:
             time.sleep(0.1)
         time.sleep(SETTLED_S)
         if self._current_checkpoints() != expected:
-            raise BrokerError(f"{topic}: the cleaner went on beyond the bounds: {self._current_checkpoints()}")
+            raise BrokerError(f"{topic}: the cleaner cleaned beyond the bounds: {self._current_checkpoints()}")
 
     def _current_checkpoints(self) -> dict[int, int]:
         return dict.fromkeys(self._ends, 0) | self._broker.checkpoints(self._plan.topic)

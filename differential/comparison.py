@@ -23,12 +23,12 @@ class Declared(Enum):
 
     ROLLED = (
         "3.1",
-        "no new record came: the archive closes a segment as old as segment.ms, Kafka only at an append",
+        "no new record came: the archive closes a segment at the age segment.ms, Kafka only at an append",
     )
-    SWEPT = ("3.4", "a tombstone went at its horizon; Kafka keeps it until new records let it clean that log again")
+    SWEPT = ("3.4", "a tombstone left at its horizon; Kafka keeps it until new records let it clean that log again")
     UNSEEN = (
         "3.10",
-        "markers and aborted data have offsets that no consumer sees: the first dirty offset is at another of them",
+        "markers and aborted data have offsets that no consumer sees: the first dirty offset differs among them",
     )
 
     @property
@@ -101,7 +101,7 @@ def _checkpoints(log: Log) -> list[Difference]:
 
 def _records(log: Log) -> list[Difference]:
     theirs, ours = {r.offset: r for r in log.broker}, {r.offset: r for r in log.archive}
-    differences = [_difference(log, f"offset {offset} is there twice") for offset in _twice(log.archive)]
+    differences = [_difference(log, f"offset {offset} occurs twice") for offset in _twice(log.archive)]
     for offset in sorted(theirs.keys() | ours.keys()):
         if offset not in theirs:
             differences.append(_difference(log, f"only the archive has {_shown(ours[offset])}"))
@@ -109,7 +109,8 @@ def _records(log: Log) -> list[Difference]:
             record = theirs[offset]
             differences.append(_difference(log, f"only the broker has {_shown(record)}", explained(record, log)))
         elif theirs[offset] != ours[offset]:
-            differences.append(_difference(log, f"the broker has {_shown(theirs[offset])}, we {_shown(ours[offset])}"))
+            texts = _shown(theirs[offset]), _shown(ours[offset])
+            differences.append(_difference(log, f"the broker has {texts[0]}, the archive has {texts[1]}"))
     return differences
 
 

@@ -45,18 +45,18 @@ class Family:
 
 
 FAMILIES = (
-    Family("before-horizon", "no tombstone may go", ({RETENTION: DAY_MS},) * 3, quiet_end=True),
-    Family("past-horizon", "tombstones go one round after the first that kept them", ({RETENTION: SHORT_MS},) * 3),
+    Family("before-horizon", "no tombstone may be deleted", ({RETENTION: DAY_MS},) * 3, quiet_end=True),
+    Family("past-horizon", "the round after the first that kept a tombstone drops it", ({RETENTION: SHORT_MS},) * 3),
     Family("no-retention", "delete.retention.ms is 0", ({RETENTION: 0},) * 3, compression="lz4"),
     Family(
         "retention-cut",
-        "a horizon once set does not move nearer",
+        "a horizon that is set does not become earlier",
         ({RETENTION: DAY_MS}, {RETENTION: SHORT_MS}, {RETENTION: SHORT_MS}),
         compression="zstd",
     ),
     Family(
         "retention-raised",
-        "a horizon once set does not move away",
+        "a horizon that is set does not become later",
         ({RETENTION: SHORT_MS}, {RETENTION: DAY_MS}, {RETENTION: DAY_MS}),
         source=FROM_FILES,
     ),

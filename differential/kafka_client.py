@@ -54,7 +54,7 @@ class KafkaClient:
         until = time.monotonic() + ANSWER_TIMEOUT_S
         while not self._knows(topic):
             if time.monotonic() > until:
-                raise BrokerError(f"{topic}: the broker does not know of it")
+                raise BrokerError(f"{topic}: the broker has no such topic")
             time.sleep(0.05)
 
     def create_all(self, topics: Sequence[str], partitions: int, configs: Mapping[str, object]) -> None:
@@ -64,7 +64,7 @@ class KafkaClient:
         for done in made.values():
             done.result(ANSWER_TIMEOUT_S)
         if not holds_within(lambda: self._knows(topics[-1]), every_s=0.05, within_s=ANSWER_TIMEOUT_S):
-            raise BrokerError(f"{topics[-1]}: the broker does not know of it")
+            raise BrokerError(f"{topics[-1]}: the broker has no such topic")
 
     def _knows(self, topic: str) -> bool:
         try:
@@ -93,7 +93,7 @@ class KafkaClient:
         until = time.monotonic() + ANSWER_TIMEOUT_S
         while not self._shows(topic, configs):
             if time.monotonic() > until:
-                raise BrokerError(f"{topic}: the broker does not show {dict(configs)}")
+                raise BrokerError(f"{topic}: the broker does not report the configs {dict(configs)}")
             time.sleep(0.05)
 
     def alter_all(self, topics: Sequence[str], configs: Mapping[str, object]) -> None:

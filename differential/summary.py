@@ -35,11 +35,11 @@ def _verdict(trial: Trial) -> str:
     if trial.unexplained:
         return f"NO: {len(trial.unexplained)} differ"
     declared = sum(d.is_record for d in trial.differences)
-    return f"yes, but for {declared:,} declared" if declared else "yes"
+    return f"yes, except {declared:,} declared" if declared else "yes"
 
 
 def _declared(trials: Sequence[Trial]) -> Table:
-    table = Table(title="Declared differences met (semantics, part 3): records that the broker still had")
+    table = Table(title="Declared differences that occurred (semantics, part 3): records that only the broker had")
     for name in ("number", "reason", "records", "logs x rounds", "topics"):
         table.add_column(name, justify="right" if name in ("records", "logs x rounds") else "left", overflow="fold")
     for declared in Declared:

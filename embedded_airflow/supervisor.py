@@ -51,7 +51,7 @@ STATE = "up.json"
 def up(home: Path, port: int) -> None:
     """Start Airflow in a session of its own. Raises CleantailError if it does not become healthy."""
     if noted := running(home):
-        _say(home, noted["port"], "is already up")
+        _say(home, noted["port"], "is already running")
         return
     _refuse_taken(port)
     make_secrets(home)
@@ -73,7 +73,7 @@ def up(home: Path, port: int) -> None:
 
 def _say(home: Path, port: int, state: str) -> None:
     print(f"Airflow {state}: http://127.0.0.1:{port}  user: {USER}  password: in {home / PASSWORDS}")
-    print(f"log: {home / 'airflow.log'}  stop it with: make down")
+    print(f"log: {home / 'airflow.log'}  to stop it: make down")
 
 
 def _refuse_taken(port: int) -> None:
@@ -83,7 +83,7 @@ def _refuse_taken(port: int) -> None:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
             raise CleantailError(
-                f"port {port}: {error.strerror}; choose another with --port, or make up PORT=8081"
+                f"port {port}: {error.strerror}; choose another port with --port, or with make up PORT=8081"
             ) from None
 
 
@@ -130,7 +130,7 @@ def down(home: Path) -> None:
     own."""
     noted = running(home)
     if noted is None:
-        print("Airflow is not up")
+        print("Airflow is not running")
         return
     leader = psutil.Process(noted["pid"])
     family = [leader, *leader.children(recursive=True)]
@@ -138,7 +138,7 @@ def down(home: Path) -> None:
     _, alive = psutil.wait_procs(family, timeout=STOPPED_WITHIN_S)
     _send(alive, signal.SIGKILL)
     (home / STATE).unlink(missing_ok=True)
-    print("Airflow is down")
+    print("Airflow has stopped")
 
 
 def run(port: int) -> int:
@@ -164,7 +164,7 @@ def run(port: int) -> int:
                 tidied_s = time.time()
                 delete_old_logs(airflow_home(os.environ), tidied_s)
             time.sleep(0.5)
-        print("a component ended; stopping the rest", file=sys.stderr, flush=True)
+        print("a component has ended; stopping the others", file=sys.stderr, flush=True)
         return 1
     except KeyboardInterrupt:
         return 0

@@ -43,16 +43,16 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         prog="python -m soak", description=soak.__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--minutes", type=float, default=60, metavar="M", help="begin no history after this time (60)")
-    parser.add_argument("--seed", type=int, default=1, metavar="S", help="of all histories (1)")
-    parser.add_argument("--machines", type=int, default=2, metavar="N", help="processes with homes of their own (2)")
-    parser.add_argument("--platform", type=Path, metavar="FILE", help="defaults.yaml of a staging platform")
-    parser.add_argument("--sql", action="store_true", help="a catalog in Postgres, in place of a REST server")
-    parser.add_argument("--no-kafka", action="store_true", help="no broker, and no history from Kafka")
+    parser.add_argument("--minutes", type=float, default=60, metavar="M", help="no history begins later (60)")
+    parser.add_argument("--seed", type=int, default=1, metavar="S", help="seed of all histories (1)")
+    parser.add_argument("--machines", type=int, default=2, metavar="N", help="processes, each with its own home (2)")
+    parser.add_argument("--platform", type=Path, metavar="FILE", help="use the platform of this defaults.yaml")
+    parser.add_argument("--sql", action="store_true", help="a catalog in Postgres instead of a REST server")
+    parser.add_argument("--no-kafka", action="store_true", help="start no broker: no history from Kafka")
     parser.add_argument("--version", type=Path, action="append", default=[], metavar="DIR", help="another checkout")
-    parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="play these; may be repeated")
+    parser.add_argument("--scenario", choices=SCENARIOS, action="append", help="only this one; may be repeated")
     parser.add_argument("--replay", type=Path, metavar="FILE", help="play a saved history")
-    parser.add_argument("--shrink", type=Path, metavar="FILE", help="make a saved history that fails shorter")
+    parser.add_argument("--shrink", type=Path, metavar="FILE", help="shorten a saved history that fails")
     parser.add_argument("--save", type=Path, default=Path("soak-failures"), metavar="DIR", help="for failing histories")
     return parser.parse_args(argv)
 
@@ -87,10 +87,10 @@ class Soak:
             print_summary(self.deck, self.site.doors, self.played, self.acts, self.commands, minutes)
         unknown = sorted({name for door in self.site.doors for name in door.unknown})
         for name in unknown:
-            say(f"FINDING: a request without a name: {name}")
+            say(f"FINDING: a request that matches no point: {name}")
         missed = sorted(self.deck.names - {point for point, _ in self.deck.hits})
         if missed and self.played >= len(self.deck.names):
-            say(f"FINDING: no fault came to: {', '.join(missed)}")
+            say(f"FINDING: points without a fault: {', '.join(missed)}")
             unknown += missed
         say(f"{len(self.failed)} of {self.played} histories failed" + "".join(f"\n  {file}" for file in self.failed))
         return 1 if self.failed or unknown else 0
@@ -139,14 +139,14 @@ class Soak:
         file.write_text(history.as_json())
         file.with_suffix(".txt").write_text(found)
         self.failed.append(file)
-        say(f"FINDING, again by `python -m soak --replay {file}`:\n{found}")
+        say(f"FINDING, to repeat: `python -m soak --replay {file}`:\n{found}")
 
     def _shrink(self, history: History) -> int:
         kind = kind_of(self.finding("shrink", history))
         shorter = shrink(history, lambda each: kind_of(self.finding("shrink", each)) == kind != "", say)
         file = self.arguments.shrink.with_suffix(".short.json")
         file.write_text(shorter.as_json())
-        say(f"{len(shorter.acts)} of {len(history.acts)} acts: {file}")
+        say(f"{len(shorter.acts)} of {len(history.acts)} acts still fail: {file}")
         return 1
 
 

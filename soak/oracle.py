@@ -86,7 +86,7 @@ class Truth:
         for place, count in there.items():
             copies = 1 if settled else len(self.files.get(place, ()))
             if count > copies + self.twice:
-                found.append(f"offset {place} is there {count} times")
+                found.append(f"offset {place} occurs {count} times")
         last: dict[tuple[int, str], int] = {}
         for record in self.sent.values():
             last[record.partition, record.key] = max(record.offset, last.get((record.partition, record.key), -1))
@@ -96,11 +96,11 @@ class Truth:
             if record.value is not None:
                 found.append(f"{record} is lost")
             elif self.last_run.get(place, 0) < self.kept.get(place, 0) + self.retention:
-                found.append(f"tombstone {record} went before its horizon")
+                found.append(f"tombstone {record} was deleted before its horizon")
         for partition, point in (clean or {}).items():
             keys = Counter(row.key for row in rows if row.partition == partition and row.offset < point)
             twice = {key: n for key, n in keys.items() if n > 1}
-            found += [f"partition {partition}: key {k} is there {n} times below {point}" for k, n in twice.items()]
+            found += [f"partition {partition}: key {k} occurs {n} times below {point}" for k, n in twice.items()]
         if settled:
             winners = self.winners()
             for row in rows:
@@ -108,7 +108,7 @@ class Truth:
                 if winner.value is None and self.revived and row.value is not None:
                     continue
                 if winner.offset != row.offset or winner.value is None:
-                    found.append(f"{row} is left")
+                    found.append(f"{row} should have been deleted")
         return found
 
 
@@ -116,7 +116,7 @@ def read(table: Table, base_ms: int, snapshot_id: int | None = None) -> list[Rec
     """Return the records of the table's main branch, or of a snapshot, as another engine sees them."""
     columns = ("partition", "offset", "timestamp", "key", "value", "tombstone")
     rows = table.scan(selected_fields=columns, snapshot_id=snapshot_id).to_arrow().to_pylist()
-    assert all(row["tombstone"] == (row["value"] is None) for row in rows), "the column tombstone is wrong"
+    assert all(row["tombstone"] == (row["value"] is None) for row in rows), "tombstone contradicts value"
     return [
         Record(
             row["partition"],
@@ -217,4 +217,4 @@ def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table)
     found = load(catalog, evidence)
     rows = found.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if found else []
     said = {row["round"] for row in rows if row["outcome"] in ("published", "undone", "withdrawn")}
-    return [f"round {name} is published, and the evidence does not say so" for name in sorted(published - said)]
+    return [f"round {name} is published, but the evidence has no publication" for name in sorted(published - said)]

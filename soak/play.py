@@ -105,7 +105,7 @@ class Player:
         thread.join()
         on_disk = act.fault is not None and act.fault.how in DISK
         if not others and ended[0].code in (CONFLICT, WRONG) and self.head() != before:
-            raise Finding(f"it changed the table, and says that it did not: {ended[0]}")
+            raise Finding(f"the command changed the table, but reports no change: {ended[0]}")
         for each, of in zip((*ended, *done), (act, *others), strict=True):
             # one wrong answer to one request changes no result, unless another machine works at the same time
             is_one = of.fault is not None and of.fault.how in ANSWERS and of.fault.how not in SEVERE and not others
@@ -128,7 +128,7 @@ class Player:
         """Ingest again, on another machine, a file that may not have been taken: no record may be there twice."""
         done = self.run(replace(act, machine=(act.machine + 1) % len(self.site.machines), fault=None, meanwhile=()))
         if done.code:
-            raise Finding(f"the next plain run does not heal it: {done}")
+            raise Finding(f"the next run without a fault fails: {done}")
 
     def run(self, act: Act) -> Done:
         """Run one act, and report it to the oracle."""
@@ -261,7 +261,7 @@ class Player:
         table.transaction().set_properties({FORMAT: "99"}).commit_transaction()
         done = self.site.machines[act.machine].run(["compact", self.topic, "--force"])
         if done.code != WRONG or "99" not in done.err:
-            raise Finding(f"a table of format 99 must be refused by name: {done}")
+            raise Finding(f"a table of format 99 was not refused, or not named: {done}")
         change = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
         assert change is not None
         transaction = change.transaction()
@@ -278,7 +278,7 @@ class Player:
         if was_read:
             done = self.site.machines[act.machine].run(["ingest", self.topic], label="read")
             if done.code != WRONG or self.rows() != before:
-                raise Finding(f"a topic that was made again must be refused: {done}")
+                raise Finding(f"a recreated topic was not refused: {done}")
         self.table, self.truth = f"{self.table}_again", Truth(self.truth.retention)
         self.configure(act)
 
@@ -318,7 +318,7 @@ class Player:
         done = self.site.machines[0].run(argv, None, allow_clock)
         self.log.append(f"0: {' '.join(done.argv)[:150]} -> {done.code}")
         if done.code:
-            raise Finding(f"no fault, and not healed: {done}")
+            raise Finding(f"it fails without a fault: {done}")
         return done
 
     # ---- the end
@@ -352,7 +352,7 @@ class Player:
             said = [json.loads(line) for line in self.must(command, self.topic).out.splitlines()]
             found = sorted((line["partition"], line["offset"], line["key"], line["payload"]) for line in said)
             if found != [(r.partition, r.offset, r.key, r.value) for r in live]:
-                raise Finding(f"{command} prints {found} in place of {live}")
+                raise Finding(f"{command} prints {found} instead of {live}")
         self.must("check", self.topic)
         self.must("history", self.topic)
         table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
@@ -388,12 +388,12 @@ class Player:
         assert table is not None
         unknown = oracle.unknown_files(table) if self.site.is_own else []
         if len(unknown) > FILES_OF_COMMAND * self.commands:
-            raise Finding(f"{len(unknown)} files that no snapshot knows after {self.commands} commands: {unknown[:10]}")
+            raise Finding(f"{len(unknown)} files are in no snapshot after {self.commands} commands: {unknown[:10]}")
         # a later run drops the branch of a killed one after a day, by the machine's clock
         if len(refs := set(table.refs()) - {"main", BACKUP}) > self.broken:
-            raise Finding(f"{self.broken} runs did not end well, and more branches are left: {refs}")
+            raise Finding(f"{self.broken} runs failed, but more branches are left: {refs}")
         if current and BACKUP not in table.refs():
-            raise Finding(f"the tag {BACKUP} of another user was dropped")
+            raise Finding(f"another user's tag {BACKUP} was dropped")
         self._watched(now_ms() + 61 * DAY)
 
     def _refused_next_to_another(self, table: Table) -> None:
@@ -420,7 +420,7 @@ class Player:
     def _refused(self, *argv: object, allow_clock: bool = False) -> None:
         done = self.site.machines[0].run(argv, None, allow_clock)
         if done.code != WRONG:
-            raise Finding(f"this must be refused, because something belongs to another owner: {done}")
+            raise Finding(f"the command was not refused, although it concerns another owner's table: {done}")
 
     def _watched(self, at_ms: int) -> None:
         """Compare pages, metrics and alerts of the settled topic with the records."""
@@ -437,9 +437,9 @@ class Player:
                 **({"log-end-offset": end} if self.history.source == FILES else {}),
             }
             if (found := {name: metrics.get((name, str(p))) for name in wanted}) != wanted:
-                raise Finding(f"metrics of partition {p} are {found} in place of {wanted}")
+                raise Finding(f"metrics of partition {p} are {found} instead of {wanted}")
         if said["state"] != "clean" or said["alarms"]:
-            raise Finding(f"the page says {said['state']}, and alerts {said['alarms']}, of a topic that is clean")
+            raise Finding(f"the topic is clean, but the page shows {said['state']}, and alerts are {said['alarms']}")
 
     def forget(self) -> None:
         """Remove the topic. On the soak's own site also drop its tables: a long soak would fill the disk."""

@@ -108,5 +108,5 @@ def test_up_says_what_the_last_demonstration_did_not_leave(tmp_path: Path) -> No
     with pytest.raises(DemoError, match="there is no demonstration in .*: run `make demo` first"):
         switch(home, "up")
     (home.path / "airflow").mkdir(parents=True)
-    with pytest.raises(DemoError, match="left no Kafka broker in .*: run `make demo` first"):
+    with pytest.raises(DemoError, match="has no data of a Kafka broker: run `make demo` first"):
         switch(home, "up")

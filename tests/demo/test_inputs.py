@@ -184,7 +184,7 @@ def test_a_source_archive_gets_a_made_changelog(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
     monkeypatch.setattr("demo.inputs.ROOT", tmp_path)
     files = make_inputs(None, NOW_MS)[0]
-    assert files.input.origin.startswith("made, since there is no git history here")
+    assert files.input.origin.startswith("generated, because there is no git history here")
     assert latest_values(files.input.records) == files.values
 
 

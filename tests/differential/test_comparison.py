@@ -62,7 +62,7 @@ def test_a_record_that_only_the_archive_has_is_never_explained(offset, value):
 
 
 def test_the_same_offset_twice_is_a_difference():
-    assert [d.what for d in compare(log([record(3)], [record(3), record(3)]))] == ["offset 3 is there twice"]
+    assert [d.what for d in compare(log([record(3)], [record(3), record(3)]))] == ["offset 3 occurs twice"]
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ def test_a_note_that_says_nothing_means_not_running(tmp_path: Path, text: str) -
 
 def test_down_without_up_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     embedded.down(tmp_path)
-    assert capsys.readouterr().out == "Airflow is not up\n"
+    assert capsys.readouterr().out == "Airflow is not running\n"
 
 
 def test_a_port_in_use_is_refused_before_anything_starts(site: Site, unused_home: Path) -> None:
@@ -102,7 +102,7 @@ def test_a_port_in_use_is_refused_before_anything_starts(site: Site, unused_home
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        with pytest.raises(CleantailError, match=f"port {port}: .* choose another with --port, or make up PORT=8081"):
+        with pytest.raises(CleantailError, match=f"port {port}: .* choose another port with --port, or with make up"):
             embedded.up(unused_home, port)
     assert not unused_home.exists()
 
@@ -237,5 +237,5 @@ def test_up_serves_the_dags_of_good_topics_and_the_error_of_the_broken_one_and_d
     family = [leader, *leader.children(recursive=True)]
     titles = [" ".join(member.cmdline()) for member in leader.children()]
     assert sorted(title.split()[1] for title in titles) == ["api_server", "dag-processor", "scheduler", "triggerer"]
-    assert command("down").stdout == "Airflow is down\n"
+    assert command("down").stdout == "Airflow has stopped\n"
     assert not [member for member in family if member.is_running() and member.status() != psutil.STATUS_ZOMBIE]
