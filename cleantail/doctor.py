@@ -158,8 +158,8 @@ def _state(platform: Platform) -> str:
     there = _nearest_folder(home)
     if not os.access(there, os.W_OK | os.X_OK):
         raise CleantailError(
-            f"{there} cannot be written by this user. The state is to be kept in {home}: let CLEANTAIL_HOME, or "
-            "platform.state, name another folder, or change its rights"
+            f"{there} cannot be written by this user, but the state belongs in {home}. Change the folder's rights, or "
+            "name another folder in CLEANTAIL_HOME or platform.state"
         )
     if warning := open_to_others(home):
         raise CleantailError(warning)
@@ -224,7 +224,7 @@ def _store(platform: Platform) -> str:
         folder = Path(address.path)
         there = _nearest_folder(folder)
         if not os.access(there, os.W_OK | os.X_OK):
-            raise CleantailError(f"{there} cannot be written by this user. Tables are to be kept in {folder}")
+            raise CleantailError(f"{there} cannot be written by this user, but tables belong in {folder}")
         return f"{folder} can be written"
     if not address.netloc:
         raise NotExaminedError("the catalog names the store: each topic's table shows whether it can be read")
@@ -281,7 +281,7 @@ def _spark(platform: Platform, env: Mapping[str, str], access: Access) -> Iterat
     step = "name a Spark master that runs: in the Airflow connection spark_default, or in platform.spark.master"
     yield checked("spark master", "", step, _master, platform, access)
     yield checked("jars", "", "run `cleantail jars`", _jars, platform)
-    step = "let PYSPARK_PYTHON name a Python of this version that has the package cleantail[spark]"
+    step = "set PYSPARK_PYTHON to a Python of this version that has the package cleantail[spark]"
     yield checked("workers' python", "", step, _workers_python, platform, env, access)
 
 
@@ -361,7 +361,7 @@ def _workers_python(platform: Platform, env: Mapping[str, str], access: Access) 
     except CleantailError:
         raise NotExaminedError("it depends on the Spark master, which is not known") from None
     if not runs_in_one_process(master):
-        raise NotExaminedError(f"executors have their own: it must be Python {here}, with the package cleantail[spark]")
+        raise NotExaminedError(f"executors have their own Python: they need {here}, with the package cleantail[spark]")
     python = with_own_python(env)["PYSPARK_PYTHON"]
     if python == sys.executable:
         return f"{python} is also the driver's: Python {here}"

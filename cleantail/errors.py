@@ -184,7 +184,7 @@ class UnknownCommitError(OutsideError):
 
     def __init__(self, said: str) -> None:
         super().__init__(
-            f"it is unknown whether the catalog took the commit: {said}. No file was deleted. When the catalog answers "
+            f"it is unknown whether the catalog accepted the commit: {said}. No file was deleted. When it answers "
             "again, check the table with `cleantail status`, and repeat the command if the commit is missing"
         )
 

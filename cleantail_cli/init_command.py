@@ -31,7 +31,7 @@ doctor = doctor_dag({config})
 DEFAULTS = """\
 # Settings that all topics share. The package has all of them with their defaults, in cleantail/config/defaults.yaml.
 # Secrets do not belong here: they come from the environment, or from Airflow connections.
-format: 1                         # of the configuration; a version that does not support the number refuses it
+format: 1                         # of the configuration; a version that does not support 1 refuses the file
 platform:
   catalog:
     type: sqlite                  # for a trial on one machine; or rest, postgres, mysql, glue, hive

@@ -424,18 +424,18 @@ ENTRIES: Mapping[str, StationEntry] = {
         _ingest,
         {
             "--file": {"type": Path, "action": "append", "help": "a file of kcat -J lines; repeatable"},
-            "--encoding": {"choices": ["text", "base64"], "help": "of key, payload and header values"},
+            "--encoding": {"choices": ["text", "base64"], "help": "encoding of key, payload and header values"},
             "--any-topic": {"action": "store_true", "help": "accept lines of any topic"},
             **_CLIENT,
         },
     ),
     CONVERT_DELETES: StationEntry(_convert_deletes, {}),
-    COMPACT: StationEntry(_compact, {"--unit": {"required": True, "help": "the work unit, JSON, as evaluate made it"}}),
+    COMPACT: StationEntry(_compact, {"--unit": {"required": True, "help": "JSON: the work unit that evaluate made"}}),
     CHECK_QUALITY: StationEntry(
         _check_quality,
         {
             "--round": {"required": True, "help": 'JSON: {"round", "branches": those that compact has made}'},
-            "--publish": {"action": "store_true", "help": "publish what passed, unless the round waits for a person"},
+            "--publish": {"action": "store_true", "help": "publish logs that passed, unless the round waits"},
         },
     ),
     PUBLISH: StationEntry(

@@ -83,7 +83,7 @@ Endpoint = Annotated[
 AlertPath = Annotated[
     str,
     AfterValidator(_alert_path),
-    allowing(f"a file below {ALERTS}/ in CLEANTAIL_HOME, without .., as {ALERTS}/orders.jsonl"),
+    allowing(f"a file below {ALERTS}/ in CLEANTAIL_HOME, without .., such as {ALERTS}/orders.jsonl"),
 ]
 
 

@@ -98,9 +98,10 @@ class Catalog(Model):
         if self.type == "glue" and self.uri:
             raise cross_field_error("uri", self.uri, "nothing for glue; set an endpoint by glue.endpoint", by="type")
         if self.uri and not re.match(_ADDRESSES[self.type], self.uri):
-            raise cross_field_error("uri", self.uri, f"an address as {_EXAMPLES[self.type]}", by="type")
+            raise cross_field_error("uri", self.uri, f"an address such as {_EXAMPLES[self.type]}", by="type")
         if self.type in ("glue", "hive") and not self.warehouse:
-            raise cross_field_error("warehouse", self.warehouse, "the root folder of tables, as s3://bucket/warehouse")
+            allowed = "the root folder of tables, such as s3://bucket/warehouse"
+            raise cross_field_error("warehouse", self.warehouse, allowed)
         return self
 
     @model_validator(mode="after")
@@ -129,7 +130,8 @@ class SourceCatalog(Catalog):
     @model_validator(mode="after")
     def _is_another(self) -> Self:
         if self.type == "sqlite" and not self.uri:
-            raise cross_field_error("uri", self.uri, f"the address of the catalog, as {_EXAMPLES['sqlite']}", by="type")
+            allowed = f"the address of the catalog, such as {_EXAMPLES['sqlite']}"
+            raise cross_field_error("uri", self.uri, allowed, by="type")
         for key in ("name", "namespace"):
             if key in self.model_fields_set:
                 raise cross_field_error(key, getattr(self, key), "left out: a table is named with its namespace")

@@ -45,7 +45,7 @@ def hint(name: str) -> str:
     """Return the allowed units, in addition to a plain number, for an error."""
     units = units_of(name)
     example = "7d" if units is TIMES else "1GiB"
-    return f", or a text with a unit ({', '.join(units)}) as {example}" if units else ""
+    return f", or a text with a unit ({', '.join(units)}) such as {example}" if units else ""
 
 
 def plain_number(name: str, value: object) -> object:

@@ -60,12 +60,12 @@ _WHY_BROKERS_ONLY = (
     (r"compression\.", "data files are Parquet, compressed with zstd"),
     (r"(leader|follower)\.replication|min\.insync|unclean\.leader|replica", "an archive has no replicas of its own"),
     (r"(local|remote)\.|errors\.deadletterqueue", "about tiered storage; the archive is the table"),
-    (r"max\.message|message\.|internal\.", "the broker judges records by it when they are produced"),
+    (r"max\.message|message\.|internal\.", "the broker applies it when records are produced"),
     (
         r"flush\.|preallocate|index\.|segment\.|file\.",
         "about files on a broker's disk; segments of an archive are virtual",
     ),
-    (r"redpanda\.|confluent\.", "of one vendor's brokers"),
+    (r"redpanda\.|confluent\.", "for one vendor's brokers"),
 )
 
 
@@ -193,7 +193,7 @@ class KafkaConfigs(Configs):
         "message.timestamp.after.max.ms",
         LONG_MAX,
         "With the timestamp strategy: a record further in the future than this counts as having no timestamp. "
-        "Kafka 4's default is one hour; an archive takes all records.",
+        "Kafka 4's default is one hour; an archive accepts all records.",
         TOPIC_CONFIG,
         low=0,
     )
@@ -241,16 +241,17 @@ class KafkaConfigs(Configs):
     cleantail_reclaim_deleted_ratio: float = config(
         "cleantail.reclaim.deleted.ratio",
         0.3,
-        "A data file is rewritten when its deleted share is above this. Neighbours below 128 KiB together are "
-        "rewritten for it at most once in a tenth of cleantail.snapshot.retention.ms, unless this is 0.",
+        "A data file is rewritten if its deleted share is above this. Neighbouring files of less than 128 KiB together "
+        "are rewritten for this reason at most once in a tenth of cleantail.snapshot.retention.ms, unless this is 0.",
         low=0.0,
         high=1.0,
     )
     cleantail_reclaim_min_merge_files: int = config(
         "cleantail.reclaim.min.merge.files",
         8,
-        "Least number of neighbouring files below 1 MiB that are merged. One above 128 KiB waits until its neighbours "
-        "have twice its bytes. Files from 1 MiB on are merged once they reach 24 MiB, or half of segment.bytes.",
+        "Minimum number of neighbouring files below 1 MiB to merge. A file above 128 KiB waits until its neighbours "
+        "have twice its bytes. Files of 1 MiB and more are merged when together they reach 24 MiB, or half of "
+        "segment.bytes.",
         low=2,
         high=INT_MAX,
     )
@@ -263,15 +264,15 @@ class KafkaConfigs(Configs):
     cleantail_orphan_retention_ms: int = config(
         "cleantail.orphan.retention.ms",
         259_200_000,
-        "Age from which a reclaim removes files that no snapshot references, if it also expires snapshots. At least a "
-        "day is kept: a younger file may belong to a commit that is under way.",
+        "Age from which a reclaim removes files that no snapshot references, if it also expires snapshots. Files "
+        "younger than a day always stay, because they may belong to an unfinished commit.",
         low=0,
     )
     cleantail_adopted_orphans: Literal["keep", "remove"] = config(
         "cleantail.adopted.orphans",
         "keep",
-        "Whether files in the folder of an adopted table that no snapshot references are kept, or removed as those of "
-        "other topics. Use remove only if no other table of any catalog and no other program keeps files there.",
+        "What a reclaim does with files in an adopted table's folder that no snapshot references: keep or remove them. "
+        "Use remove only if no other table of any catalog and no other program keeps files there.",
     )
     cleantail_ingested_retention_ms: int = config(
         "cleantail.ingested.retention.ms",

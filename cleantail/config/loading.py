@@ -251,8 +251,8 @@ def _topic_or_error(file: Path, defaults: ReadDefaults) -> Topic | ConfigError:
         return error
     except Exception as error:  # a defect of Cleantail must not hide other topics
         logger.debug("%s", file, exc_info=True)
-        fact = f"cannot be understood: {type(error).__name__}"
-        return ConfigError(file, [Problem("", fact, "what the documentation says; this is a defect, please report it")])
+        fact = f"cannot be read because of a defect of Cleantail: {type(error).__name__}"
+        return ConfigError(file, [Problem("", fact, "a topic as in docs/topics.md; please report the defect")])
     problem = name_problem(file, topic, defaults.file.platform.dag_prefix)
     return topic if problem is None else ConfigError(file, [problem])
 

@@ -108,8 +108,8 @@ SharedSource = Annotated[
     str,
     matching(r"(kafka|path|group):\S{1,1000}", "kafka:, path: or group:, then a name, or a prefix with * at the end"),
 ]
-FolderAddress = Annotated[str, matching(r"(/|[a-z0-9]+:/)[^\s?#]+", "an address of a folder, as s3://bucket/raw")]
-OwnExpectation = Annotated[str, matching(OWN_NAME, "a class with its module, as acme_checks.ExpectIban")]
+FolderAddress = Annotated[str, matching(r"(/|[a-z0-9]+:/)[^\s?#]+", "an address of a folder, such as s3://bucket/raw")]
+OwnExpectation = Annotated[str, matching(OWN_NAME, "a class with its module, such as acme_checks.ExpectIban")]
 KafkaPattern = Annotated[str, matching(r"[\x21-\x7e]{1,250}", "a name, or a prefix with * at the end")]
 
 
@@ -135,22 +135,21 @@ class Spark(Model):
     )
     jars: Literal["fetched", "cluster"] = Field(
         default="fetched",
-        description="Where Iceberg's jars come from. fetched: `cleantail jars`. cluster: the cluster has them, as in "
-        "an image. Nothing is fetched with spark.jars.packages either.",
+        description="Where Iceberg's jars come from. fetched: `cleantail jars`. cluster: the cluster has them, for "
+        "example in an image. With Iceberg's runtime in spark.jars.packages, `cleantail jars` fetches none either.",
     )
     exchange: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]+://[^\s?#]+$",
         description="Folder in a store that Airflow's workers share with drivers on a cluster, for arguments and "
         "results. Required for deploy-mode cluster.",
-        json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-exchange"},
+        json_schema_extra={"x-allowed": "an address of a folder, such as s3://bucket/cleantail-exchange"},
     )
     jobs: str | None = Field(
         default=None,
         pattern=r"^[a-z0-9]+:///?[^\s?#]+$",
-        description="The folder spark_jobs on drivers of a cluster, as local:///opt/cleantail/spark_jobs in an image. "
-        "null: the folder of this installation.",
-        json_schema_extra={"x-allowed": "an address of a folder, as local:///opt/cleantail/spark_jobs"},
+        description="The folder spark_jobs on drivers of a cluster. null: the folder of this installation.",
+        json_schema_extra={"x-allowed": "an address of a folder, such as local:///opt/cleantail/spark_jobs"},
     )
     insecure: bool = Field(
         default=False,
@@ -194,7 +193,7 @@ class PlatformSettings(Model):
         pattern=r"^[a-z0-9]+://[^\s?#]+$",
         description="Folder in a store to which drivers copy Data Docs, with the login of the warehouse. null: Data "
         "Docs are only in CLEANTAIL_HOME.",
-        json_schema_extra={"x-allowed": "an address of a folder, as s3://bucket/cleantail-docs"},
+        json_schema_extra={"x-allowed": "an address of a folder, such as s3://bucket/cleantail-docs"},
     )
     allow_clock: bool = Field(
         default=False,

@@ -122,7 +122,7 @@ def _asset_uri(uri: str) -> str:
 
 def _not_empty(uris: tuple[str, ...]) -> tuple[str, ...]:
     if not uris or len(set(uris)) < len(uris):
-        raise ValueError("no assets, or one twice")
+        raise ValueError("no assets, or the same asset twice")
     return uris
 
 

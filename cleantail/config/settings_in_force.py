@@ -173,6 +173,6 @@ def warnings_of(topic: Topic, written: Mapping[str, Any], topics: Collection[str
     ]
     # 3. aborted records
     if (written.get("source") or {}).get("isolation") == "read_uncommitted":
-        advice = "" if topic.source.kafka else "; let the consumer that writes the files read committed"
+        advice = "" if topic.source.kafka else "; set read_committed in the consumer that writes the files"
         texts.append(f"{_UNCOMMITTED_TEXT}{advice}")
     return texts

@@ -201,7 +201,7 @@ DOCTOR_DAG = "cleantail_doctor"
 ERASURE_DAG = "cleantail_erasures"
 """Id of the DAG of erasures. The default table of a topic of this name would be the table of erasures, so the topic is
 refused."""
-OWN_DAG = "another name: Cleantail has a DAG of this one"
+OWN_DAG = "another name: Cleantail has its own DAG of this name"
 
 
 def dag_id_of(topic: str, prefix: str) -> str:

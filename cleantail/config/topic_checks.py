@@ -171,7 +171,8 @@ def _time_format_problems(text: str) -> Iterator[Problem]:
     try:
         datetime.strptime(_SAMPLE_TIME.strftime(text), text)
     except (ValueError, re.error):  # strptime compiles a pattern, in which %d%d is one group twice
-        yield Problem("kwargs.strftime_format", not_allowed(text), "a format of Python's strptime, as %Y-%m-%d", text)
+        allowed = "a format of Python's strptime, such as %Y-%m-%d"
+        yield Problem("kwargs.strftime_format", not_allowed(text), allowed, text)
 
 
 def _pattern_problems(key: str, pattern: str) -> Iterator[Problem]:

@@ -226,7 +226,7 @@ def verified(data: bytes, public_key: bytes, where: str = "the certificate") -> 
     try:
         key.verify(signature, _signed_bytes(content))
     except InvalidSignature:
-        raise CertificateError("it was changed: its signature is of another content") from None
+        raise CertificateError("it was changed: its signature does not match its content") from None
     require_format(where, "format", content.get("format"))
     found: Mapping[str, Any] = content
     return found
@@ -236,7 +236,8 @@ def require_chain(texts: Sequence[bytes], contents: Sequence[Mapping[str, Any]])
     """Raise CertificateError unless each verified certificate follows the one before it."""
     for text, before, content in zip(texts, contents, contents[1:], strict=False):
         if content["topic"] != before["topic"]:
-            raise CertificateError(f"number {content['number']} is of topic {content['topic']}, another one")
+            topics = f"number {content['number']} is of topic {content['topic']}, but number {before['number']} is of"
+            raise CertificateError(f"{topics} topic {before['topic']}: a chain has the certificates of one topic")
         if content["previous"] != hashlib.sha256(text).hexdigest():
             raise CertificateError(
                 f"number {content['number']} of topic {content['topic']} does not follow number {before['number']}: "

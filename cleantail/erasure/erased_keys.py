@@ -45,13 +45,13 @@ class ErasureSecret:
         """Return the secret of the environment. Raises CleantailError if it is missing, too short or not Base64."""
         text = env.get(ERASURE_KEY, "")
         if not text:
-            raise CleantailError(f"{ERASURE_KEY} is not set: erasures keep marks of keys, which need it; {_HOW}")
+            raise CleantailError(f"{ERASURE_KEY} is not set: Cleantail marks erased keys with it; {_HOW}")
         try:
             secret = base64.b64decode(text, validate=True)
         except (binascii.Error, ValueError):
             raise CleantailError(f"{ERASURE_KEY} is not Base64; {_HOW}") from None
         if len(secret) < SECRET_BYTES:
-            raise CleantailError(f"{ERASURE_KEY} has {len(secret)} bytes; at least {SECRET_BYTES} are allowed; {_HOW}")
+            raise CleantailError(f"{ERASURE_KEY} has {len(secret)} bytes; at least {SECRET_BYTES} are needed; {_HOW}")
         return cls(secret)
 
     @property

@@ -47,7 +47,7 @@ class ObjectVersions:
             return self.unseen
         return (
             f"the bucket keeps {self.older} older versions and {self.uploads} unfinished uploads below the location: "
-            "delete them, also those of deleted objects, or have a rule of the bucket do so"
+            "delete them, also those of deleted objects, or let a lifecycle rule of the bucket delete them"
         )
 
 

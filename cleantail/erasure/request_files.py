@@ -73,8 +73,8 @@ def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> tuple[list[
             problems.append(str(error))
         except OSError as error:
             problems.append(
-                f"{file} is request {taken[-1].id} now, and cannot be deleted: {error.strerror}. Delete it: it has "
-                "keys, and is requested again after the end of that request"
+                f"{file} is request {taken[-1].id} now, and cannot be deleted: {error.strerror}. Delete it, because it "
+                "contains keys. If it stays, it becomes a new request when that request has ended"
             )
     return taken, problems
 

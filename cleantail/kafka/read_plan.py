@@ -155,11 +155,11 @@ def hindrance_of(topic: Topic, configs: BrokerPolicy | None) -> str:
     """
     kafka_topic = topic.kafka_topic
     if configs is None:
-        return f"the brokers do not show the configs of topic {kafka_topic} (Kafka's ACL: DescribeConfigs)"
+        return f"the brokers do not return the configs of topic {kafka_topic} (Kafka's ACL: DescribeConfigs)"
     if "delete" in configs.policy:
         return (
             f"topic {kafka_topic} has delete in its cleanup.policy ({','.join(sorted(configs.policy))}), so a key that "
-            "is gone there may just be old"
+            "is missing there may only have expired"
         )
     if topic.config.compaction_strategy != OFFSET:
         return (

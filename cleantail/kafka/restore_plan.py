@@ -268,8 +268,8 @@ def _first_run(
 
 def _require_same(table: Table, request: RestoreRequest, pin: RestorePin, now_ms: int) -> None:
     """Raise TargetError if the begun restore into the topic differs from the requested one."""
-    begun = f"a restore of --{pin.mode} of snapshot {pin.snapshot_id} into topic {pin.topic} was begun and not ended"
-    way_out = "Continue that one, or delete and recreate the topic"
+    begun = f"topic {pin.topic} has an unfinished restore with --{pin.mode} of snapshot {pin.snapshot_id}"
+    way_out = "Continue that restore, or delete and recreate the topic"
     if pin.mode != request.mode:
         raise TargetError(f"{begun}, and --{request.mode} is requested; {NOTHING}. {way_out}")
     if request.as_of is not None and snapshot_id_of(table, request.as_of, now_ms) != pin.snapshot_id:

@@ -191,8 +191,8 @@ def require_whole(target: TargetTopic) -> None:
     if cut:
         raise TargetError(
             f"topic {target.topic}: partition {cut[0]} begins at offset {target.starts[cut[0]]}: restored "
-            f"records are gone again (retention.ms, retention.bytes, or deleted); {NOTHING}. Delete the topic, create "
-            "it again with retention.ms=-1, and restore again"
+            f"records were deleted again (retention.ms, retention.bytes, or by hand); {NOTHING}. Delete the topic, "
+            "create it again with retention.ms=-1, and restore again"
         )
 
 

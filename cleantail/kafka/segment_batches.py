@@ -185,7 +185,8 @@ def _require_few_headers(plain: memoryview, most: int) -> None:
                 field += max(length, 0)
             headers, _ = _varint(plain, field)
             if headers > most:
-                raise BatchProblem(f"a record of {headers} headers, of at most {most}; {limit_text(HEADERS)}")
+                allowed = f"at most {most} are allowed; {limit_text(HEADERS)}"
+                raise BatchProblem(f"a record has {headers} headers, and {allowed}")
     except IndexError:
         return
 

@@ -359,7 +359,7 @@ class OpenSegment:
         if header.base_offset < offset:
             self.fail(at, f"a batch with offset {header.base_offset} instead of {offset} or more: it is damaged")
         if header.leader_epoch < epoch:
-            self.fail(at, f"leader epoch {header.leader_epoch} after {epoch}: an epoch never goes back; it is damaged")
+            self.fail(at, f"leader epoch {header.leader_epoch} after {epoch}: epochs never decrease, so it is damaged")
 
     def _only_zeros_from(self, at: int) -> bool:
         while data := os.pread(self._descriptor, ZEROS_BYTES, at):
@@ -487,12 +487,12 @@ def _require_continuous(log: LogFolder, scans: Sequence[SegmentScan]) -> None:
         if before.end_offset > base:
             raise SegmentError(
                 f"{before.file.path}: its batches go to offset {before.end_offset - 1}, and {after.file.path.name} "
-                f"begins at {base}: one of both is damaged; nothing was appended"
+                f"begins at {base}: one of the two is damaged; nothing was appended"
             )
         if before.last_epoch > after.last_epoch >= 0:
             raise SegmentError(
                 f"{after.file.path}, byte 0: leader epoch {after.last_epoch} after {before.last_epoch} in "
-                f"{before.file.path.name}: an epoch never goes back; nothing was appended"
+                f"{before.file.path.name}: epochs never decrease, so one of the two is damaged; nothing was appended"
             )
         if before.end_offset < first and not _is_cleaned(log, scans, first, before):
             raise SegmentError(

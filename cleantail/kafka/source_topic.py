@@ -312,8 +312,8 @@ class RangeReader:
     def _stalled(self, partition: int, offset: int) -> SourceUnreachableError:
         why = f": {self._complaint.text}" if self._complaint.error else ""
         return SourceUnreachableError(
-            f"topic {self._topic}: partition {partition} was not read on from offset {offset} for {self._stall_s:g} s "
-            f"(source.kafka.stall.timeout.ms){why}; {_NOTHING}"
+            f"topic {self._topic}: no record of partition {partition} arrived from offset {offset} on within "
+            f"{self._stall_s:g} s (source.kafka.stall.timeout.ms){why}; {_NOTHING}"
         )
 
     def _fit(self, records: Sequence[Message]) -> None:

@@ -161,7 +161,7 @@ class TargetLog:
         except KafkaException as e:
             raise self.problem(self._complaint.error or e.args[0]) from None
         if start > 0:
-            raise RestoreMismatchError(f"{self.where} begins at offset {start}: restored records are gone")
+            raise RestoreMismatchError(f"{self.where} begins at offset {start}: restored records were deleted")
         return int(end)
 
     def messages(self, start: int, end: int) -> Iterator[list[Message]]:
@@ -181,7 +181,7 @@ class TargetLog:
                 self._fit(records)
             elif time.monotonic() - progressed_s > TIMEOUT_MS / 1000:
                 why = f" ({self._complaint.text})" if self._complaint.error else ""
-                raise TargetUnreachableError(f"{self.where} was not read on from offset {at}{why}; {AGAIN}")
+                raise TargetUnreachableError(f"{self.where}: no record arrived from offset {at} on{why}; {AGAIN}")
         self._consumer.unassign()
 
     def _records_of(self, batch: list[Message], at: int, end: int) -> list[Message]:

@@ -372,7 +372,7 @@ def load_named(platform: Platform, name: str) -> Table:
     Raises CleantailError if the name is invalid, and TableError if the table or the catalog does not exist.
     """
     if name.count(".") != 1:
-        raise CleantailError(f"{name!r} is not a table: namespace.name, as redpanda.orders")
+        raise CleantailError(f"{name!r} is not a table: namespace.name is needed, such as redpanda.orders")
     table = load_any(open_catalog(platform), name, platform)
     if table is None:
         raise TableError(f"catalog {platform.catalog.name} has no table {name}")

@@ -75,7 +75,7 @@ def _page_header(text: bytes) -> tuple[int, int, int]:
         raise ValueError("a page without its size")
     for number, encoding in _DATA.items():
         if isinstance(page := fields.get(number), dict) and (name := _BY_LENGTH.get(page.get(encoding, 0))):
-            raise ValueError(f"a page in the encoding {name}, which is not read here")
+            raise ValueError(f"a page in the encoding {name}, which Cleantail does not read")
     if isinstance(page := fields.get(_DICTIONARY), dict) and page.get(1, 0) * 4 > unpacked:
         raise ValueError("a dictionary of more values than it has bytes for")
     return unpacked, packed, header.at

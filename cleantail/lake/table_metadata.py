@@ -357,19 +357,19 @@ def snapshot_id_of(table: Table, text: str, now_ms: int) -> int:
     if (at_ms := moment_ms(text)) is None:
         names = ", ".join(sorted(table.metadata.refs)) or "none"
         raise TableError(
-            f"{name} has no branch or tag {text}; it has {names}. A time as 2026-11-29T14:20 is allowed too, and a "
-            f"snapshot's id: {LISTED}"
+            f"{name} has no branch or tag {text}; it has {names}. A time such as 2026-11-29T14:20 and a snapshot's id "
+            f"are allowed too; {LISTED}"
         )
     if at_ms > max(now_ms, table.metadata.last_updated_ms):  # a writer's clock may be ahead of this one
         raise TableError(
-            f"{instant(at_ms)} UTC is in the future: it is {instant(now_ms)} UTC now. Give a time up to now, or none "
-            "for the present state"
+            f"{instant(at_ms)} UTC is in the future: it is {instant(now_ms)} UTC now. Give a time up to now, or leave "
+            "it out for the present state"
         )
     snapshot = table.snapshot_as_of_timestamp(at_ms)
     if snapshot is None:
         raise TableError(
-            f"{name} has no kept snapshot of {instant(at_ms)} UTC or before: they expired by age, or because keys were "
-            f"erased (`cleantail erasures`); {LISTED}"
+            f"{name} has no snapshot of {instant(at_ms)} UTC or before. Such snapshots have expired by age, or because "
+            f"keys were erased (`cleantail erasures`); {LISTED}"
         )
     return snapshot.snapshot_id
 
@@ -382,7 +382,7 @@ def no_snapshot(table: Table, snapshot_id: int) -> NoSnapshotError:
     at_ms = snapshot_id if snapshot_id >= 10**11 else snapshot_id * 1000
     is_time = 10**12 <= at_ms < 10**13
     hint = f". If it is a time, write it as {instant(at_ms).replace(' ', 'T')}" if is_time else ""
-    message = f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never was, or has expired; {LISTED}{hint}"
+    message = f"no snapshot {snapshot_id} in {'.'.join(table.name())}: it never existed, or has expired; {LISTED}{hint}"
     return NoSnapshotError(message, snapshot_id)
 
 

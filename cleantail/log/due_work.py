@@ -132,7 +132,7 @@ def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[ReaderHol
         of_one, of_many = f"past its horizon stays: it beats {beaten}", f"past their horizon stay: they beat {beaten}"
         texts = [_counted(guards, of_one, of_many), held]
     elif held:
-        texts = [held, f"the next horizon comes {coming[0]}" if coming else ""]
+        texts = [held, f"the next horizon is {coming[0]}" if coming else ""]
     elif past:
         wait = _counted(past, "past its horizon waits", "past their horizon wait")
         texts = [f"{wait} for a round over the records that arrived below the first dirty offset"]
@@ -190,7 +190,7 @@ def _limits(deletable: list[Segment], configs: KafkaConfigs) -> str:
     unknown = not deletable or deletable[0].largest_timestamp_ms == NO_TIMESTAMP_MS
     if unknown or configs.retention_ms in (-1, LONG_MAX):
         return text
-    return f"{text}, nor will one be by its age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
+    return f"{text}; none will be by age {until(deletable[0].largest_timestamp_ms + configs.retention_ms)}"
 
 
 def _count_past_age(segments: list[Segment], retention_ms: int, now_ms: int) -> int:

@@ -55,7 +55,7 @@ RULES = {
     "foreign_records": "surviving offsets are a subset of the input's",
     "data_files_changed": "order and values are untouched: no data file was written or replaced",
     "head_changed": "no record at or above the first dirty offset changed",
-    "early_tombstones": "no tombstone left before its horizon",
+    "early_tombstones": "no tombstone was deleted before its horizon",
     "overdue_tombstones": "no tombstone is left past its horizon",
     "invalid_left": "no record without a key is left below the first dirty offset",
     "resurrected": "no record older than a remembered deletion is left",

@@ -160,7 +160,7 @@ def answered(
     if last_question is None or last_question.task != digest_of(map(str, task)):
         raise HeldError(
             "the answer belongs to an earlier question about the topic, so it does not count. Clear this task: it "
-            "makes a new question"
+            "asks again"
         )
     by = name_of(user)
     return replace(last_question, approved=approved, user=user["id"] if user else None, by=by, at_ms=at_ms)

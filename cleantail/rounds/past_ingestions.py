@@ -379,7 +379,7 @@ def _unknown(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> 
             "own position would never bring its records again; nothing was changed"
         )
     return (
-        f"{topic}: no ingestion in the table's kept history is {choice.text}: it never was, it was undone, or its "
+        f"{topic}: no ingestion in the table's kept history is {choice.text}: it never existed, it was undone, or its "
         "snapshot has expired (cleantail.snapshot.retention.ms); nothing was changed. "
         f"`cleantail rollback {topic} --ingestion last --dry-run` lists the ingestions"
     )

@@ -125,7 +125,8 @@ def _target(history: Sequence[Commit], to: int | None, table: str) -> Commit:
     if to is not None:
         if to not in by_id:
             raise NoSnapshotError(
-                f"{table}: snapshot {to} is not in the table's history: it never was, has expired, or was undone", to
+                f"{table}: snapshot {to} is not in the table's history: it never was there, has expired or was undone",
+                to,
             )
         return by_id[to]
     last = next((c for c in history if c.is_round), None)

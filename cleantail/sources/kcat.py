@@ -112,8 +112,8 @@ def read_records(
                         yield record
                 elif (blank := blank + 1) > BLANK_LINES + BLANK_LINES_A_RECORD * (number - blank):
                     raise ValueError(
-                        f"{blank} blank lines, of at most {BLANK_LINES} and {BLANK_LINES_A_RECORD} for each record "
-                        f"before them: remove them"
+                        f"{blank} blank lines, and at most {BLANK_LINES} are allowed, with {BLANK_LINES_A_RECORD} more "
+                        "for each record before them: remove blank lines"
                     )
                 number += 1
     except ValueError as e:
@@ -324,7 +324,8 @@ def _headers(fields: dict[str, Any], encoding: str, limits: InputLimits) -> tupl
     if not isinstance(flat, list) or len(flat) % 2:
         raise ValueError('"headers" is not a list of names and values in turn')
     if len(flat) // 2 > limits.headers:
-        raise ValueError(f'"headers" are {len(flat) // 2}, of at most {limits.headers}; {limit_text(HEADERS)}')
+        most = f"at most {limits.headers} are allowed; {limit_text(HEADERS)}"
+        raise ValueError(f'"headers" has {len(flat) // 2} entries, and {most}')
     encoding = fields.get("headers_encoding", encoding)
     return tuple(_header(name, value, encoding) for name, value in zip(flat[::2], flat[1::2], strict=True))
 

@@ -190,11 +190,11 @@ RECLAIMED_KEPT = _gauge(
 STORED = _gauge(
     "stored-bytes",
     (*_TOPIC, "part"),
-    "Bytes on disks, as the last reclaim that expired snapshots found them, by part: data (below the table's folder), "
-    "metadata (of the table), data_docs (results and pages in CLEANTAIL_HOME). Absent before the first.",
+    "Bytes on disk by part, measured by the last reclaim that expired snapshots: data (below the table's folder), "
+    "metadata (of the table), data_docs (results and pages in CLEANTAIL_HOME). Absent before the first such reclaim.",
 )
 EVIDENCE_BYTES = _gauge(
-    "evidence-bytes", (), "Data files of the evidence of all topics, as the newest of these measurements found them."
+    "evidence-bytes", (), "Bytes of the files of the evidence table, from the newest of these measurements."
 )
 ERASURES_OPEN = _gauge(
     "erasures-open", _TOPIC, "Requests to erase keys that have no certificate yet. Absent if there never was a request."

@@ -123,7 +123,7 @@ def with_settings(topic: Topic, settings: Sequence[str]) -> Topic:
     pairs = [setting.partition("=") for setting in settings]
     without_value = [name for name, equals, _ in pairs if not equals or not name]
     if without_value:
-        allowed = "name=value, as min.cleanable.dirty.ratio=0.2"
+        allowed = "name=value, such as min.cleanable.dirty.ratio=0.2"
         raise ConfigError(SET, [Problem("", f"{without_value[0]!r} has no value", allowed)])
     configs_now = {_alias(name): getattr(topic.config, name) for name in KafkaConfigs.model_fields}
     configs = validate(KafkaConfigs, configs_now | {name: _value(text) for name, _, text in pairs}, SET)

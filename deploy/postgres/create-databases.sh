@@ -1,6 +1,6 @@
 #!/bin/sh
-# The postgres image runs this when its volume is empty: one database and role for Airflow, and one for the Iceberg
-# catalog. Neither may read the other's. set-passwords.sh runs next and sets the passwords.
+# The postgres image runs this script if its volume is empty. It creates a database and a role for Airflow, and others for
+# the Iceberg catalog. Neither role may read the other's database. set-passwords.sh runs next and sets the passwords.
 set -eu
 psql -v ON_ERROR_STOP=1 --no-psqlrc --quiet --username "$POSTGRES_USER" --dbname postgres <<'SQL'
 CREATE ROLE airflow LOGIN;

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Set the passwords of all roles from the environment: after create-databases.sh, and again after a change
+# Set the passwords of all roles from the environment. Runs after create-databases.sh, and again after a change
 # (docs/operations.md). No password is on a command line.
 set -eu
 psql -v ON_ERROR_STOP=1 --no-psqlrc --quiet --username "${POSTGRES_USER:-postgres}" --dbname postgres <<'SQL'

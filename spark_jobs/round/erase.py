@@ -288,7 +288,8 @@ class _Erasure:
         versions = {place: object_versions(place.seen()) for place in scans}
         problems = [text for scan in scans.values() for text in scan.problems(self.excluded)]
         if VERSIONS not in self.excluded:
-            kept = {f"{v.problem}; --exclude {VERSIONS} names them" for v in versions.values() if v and v.problem}
+            way = f"--exclude {VERSIONS} accepts this, and the certificate names it"
+            kept = {f"{v.problem}; {way}" for v in versions.values() if v and v.problem}
             problems += sorted(kept)
         if problems:
             return Erased(problems=tuple(problems))

@@ -171,8 +171,8 @@ class RequestRun:
         do with them."""
         if not state.problem or SOURCE_EXCLUSION in request.excluded or self._writes_tombstones(request):
             return ""
-        ways = f"--exclude {SOURCE_EXCLUSION} names it in the certificate"
-        ways += ", and --tombstone deletes them there" if self.table.topic.source.kafka is not None else ""
+        ways = f"--exclude {SOURCE_EXCLUSION} accepts this, and the certificate names it"
+        ways += "; --tombstone deletes the keys there" if self.table.topic.source.kafka is not None else ""
         return f"{state.problem}; {ways}"
 
     def _certified(self) -> RequestEnd:

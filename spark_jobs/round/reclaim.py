@@ -321,7 +321,7 @@ def _stored(table: TopicTable, at_ms: int) -> dict[str, str]:
         of_evidence = int(summary.get("total-files-size") or 0) if summary is not None else 0
         found = StoredBytes(at_ms, data, metadata, stored_results_bytes(table.topic), of_evidence)
     except Exception as e:  # each store has its own errors
-        logger.warning("what %s takes is not measured: %s", table.topic.table, type(e).__name__)
+        logger.warning("the stored bytes of %s were not measured: %s", table.topic.table, type(e).__name__)
         return {}
     return {PROPERTY_STORED: STORED_JSON.text(found)}
 

@@ -407,7 +407,7 @@ def test_read_goes_back_to_a_snapshot(run, filled):
 def test_read_refuses_an_unknown_snapshot(run, filled, partition):
     code, out, err = run("read", "orders", "--as-of", "5", *partition)
     assert (code, out) == (2, "")
-    unknown = "no snapshot 5 in cleantail.orders: it never was, or has expired"
+    unknown = "no snapshot 5 in cleantail.orders: it never existed, or has expired"
     assert err == f"error: {unknown}; `cleantail history TOPIC` lists the snapshots\n"
 
 

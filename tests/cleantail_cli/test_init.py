@@ -64,7 +64,7 @@ def test_existing_files_are_kept_and_a_second_topic_joins_the_first(run, tmp_pat
         pytest.param(["a\nb: 1"], "is not allowed", id="a name that would be YAML"),
         pytest.param(["orders", "--path", "x\n  kafka: {}"], "is not allowed", id="a path that would be YAML"),
         pytest.param(["orders", "--kafka", "k", "--path", "p"], "a topic has one source", id="two sources"),
-        pytest.param(["cleantail_doctor"], "another name: Cleantail has a DAG of this one", id="the name of our DAG"),
+        pytest.param(["cleantail_doctor"], "another name: Cleantail has its own DAG of this name", id="the name of our DAG"),
         pytest.param(["orders", "--kafka", "mine"], "platform.kafka_connections", id="a connection of others"),
     ],
 )  # fmt: skip

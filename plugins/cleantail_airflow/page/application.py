@@ -119,7 +119,7 @@ async def with_headers(request: Request, call_next: Callable[[Request], Awaitabl
     return response
 
 
-NOT_ALLOWED = "You have no right to this. Rights are those on the topic's DAG or on the topic's own id as a DAG."
+NOT_ALLOWED = "You may not see or do this. You need a right on the topic's DAG, or on the topic's own id as a DAG."
 
 
 async def to_login(request: Request, error: Any) -> Response:

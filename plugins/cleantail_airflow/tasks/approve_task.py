@@ -134,8 +134,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
         kept: Any = SUPERVISOR_COMMS.send(msg=payload)
         if shown not in (kept.body or "") or list(kept.assigned_users or ()) != list(payload.assigned_users or ()):
             raise AirflowFailException(
-                "this round, or the topic's approvers, changed after an earlier question of this task, which Airflow "
-                "would still show. So nothing is asked or published. The topic's next run makes a new question"
+                "Airflow still shows this task's earlier question, but the round or the topic's approvers have changed "
+                "since. So the task asks and publishes nothing. The topic's next run asks again"
             )
 
     def _question(self, context: Context, checked: CheckedRound) -> approval_text.Question:

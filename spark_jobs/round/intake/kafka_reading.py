@@ -208,7 +208,7 @@ class BrokerLogs:
     settings: Mapping[str, str] = field(repr=False)
     most_headers: int = DEFAULT_LIMITS.headers
     deadline: Deadline | None = None
-    progress_text: str = "asking the brokers"
+    progress_text: str = "reading offsets from the brokers"
     is_one_commit: bool = False
     is_current: bool = True
 

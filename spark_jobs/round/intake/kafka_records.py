@@ -157,8 +157,8 @@ def require_few_headers(batch: pa.RecordBatch, most: int) -> None:
         at = pc.index(pc.greater(counts, most), True).as_py()
         partition, offset = batch.column("partition")[at].as_py(), batch.column("offset")[at].as_py()
         raise SourceError(
-            f"partition {partition}, offset {offset}: the record has {counts[at].as_py()} headers, of at most {most}; "
-            f"nothing was appended; {limit_text(HEADERS)}"
+            f"partition {partition}, offset {offset}: the record has {counts[at].as_py()} headers, and at most "
+            f"{most} are allowed; nothing was appended; {limit_text(HEADERS)}"
         )
 
 

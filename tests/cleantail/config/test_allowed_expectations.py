@@ -87,5 +87,5 @@ def test_every_class_has_a_name_of_its_own(project, names, wrong):
 def test_the_platform_lists_classes_only(project):
     config = project / "config"
     (config / "defaults.yaml").write_text('platform: {expectations: ["acme_checks.*"]}\n')
-    with pytest.raises(ConfigError, match="a class with its module, as acme_checks.ExpectIban"):
+    with pytest.raises(ConfigError, match="a class with its module, such as acme_checks.ExpectIban"):
         load_platform(config, {})

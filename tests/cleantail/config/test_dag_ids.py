@@ -57,7 +57,7 @@ def test_no_topic_and_no_group_has_the_name_of_cleantails_own_dag(config_dir, ke
     wrong = {file.stem: str(error) for file, error in scan(config_dir) if isinstance(error, ConfigError)}
     assert wrong.keys() == {"cleantail_doctor", "Cleantail_Doctor"}
     for name, text in wrong.items():
-        assert f'{key}: "{name}" is not allowed: another name: Cleantail has a DAG of this one' in text
+        assert f'{key}: "{name}" is not allowed: another name: Cleantail has its own DAG of this name' in text
 
 
 @pytest.mark.parametrize(

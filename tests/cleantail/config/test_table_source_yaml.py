@@ -78,7 +78,7 @@ def test_an_adopted_table_has_no_source_beside_it(load):
     ("platform", "says"),
     [
         ("{source_catalogs: {cleantail: {type: rest, uri: 'http://x'}}}", "names other than platform.catalog.name"),
-        ("{source_catalogs: {lake: {type: sqlite}}}", "the address of the catalog, as sqlite:////srv/catalog.db"),
+        ("{source_catalogs: {lake: {type: sqlite}}}", "the address of the catalog, such as sqlite:////srv/catalog.db"),
         ("{source_catalogs: {lake: {type: rest}}}", "the address of the rest catalog"),
         ("{source_catalogs: {lake: {type: rest, uri: 'http://x', name: y}}}", "a table is named with its namespace"),
         ("{source_catalogs: {lake: {type: rest, uri: 'http://x', properties: {token: abc}}}}", "secrets are not allowed in YAML"),

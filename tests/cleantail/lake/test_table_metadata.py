@@ -88,7 +88,7 @@ def test_partitions_can_be_asked_of_an_old_snapshot(orders_table):
 def test_an_unknown_snapshot_is_refused(orders_table):
     with pytest.raises(
         TableError,
-        match=r"^no snapshot 5 in .*orders: it never was, or has expired; `cleantail history TOPIC` lists the snapshots$",
+        match=r"^no snapshot 5 in .*orders: it never existed, or has expired; `cleantail history TOPIC` lists the snapshots$",
     ):
         live_partitions(orders_table.table, 5)
 
@@ -359,7 +359,7 @@ def test_a_snapshot_is_named_by_a_time_at_which_main_had_it(branched):
         second,
         second,
     ]
-    with pytest.raises(TableError, match=r"orders has no kept snapshot of 1999-12-31 00:00:00 UTC or before"):
+    with pytest.raises(TableError, match=r"orders has no snapshot of 1999-12-31 00:00:00 UTC or before"):
         snapshot_id_of(table, "1999-12-31", 0)
 
 
@@ -376,5 +376,5 @@ def test_a_time_to_come_is_refused_unless_the_table_is_already_there(branched):
 def test_an_unknown_branch_is_refused_with_the_names_there_are_and_where_snapshots_are_listed(branched):
     with pytest.raises(TableError, match=r"orders has no branch or tag x; it has failed_r_u0_5, main") as refused:
         snapshot_id_of(branched[0], "x", 0)
-    assert "A time as 2026-11-29T14:20 is allowed too" in str(refused.value)
+    assert "A time such as 2026-11-29T14:20 and a snapshot's id are allowed too" in str(refused.value)
     assert "`cleantail history TOPIC` lists the snapshots" in str(refused.value)

@@ -46,7 +46,7 @@ def log(*horizons, **changes):
             [log(PAST, COMING, LATER)],
             0,
             [IDX],
-            f"{HELD}; the next horizon comes 1970-01-01 00:00:15 UTC",
+            f"{HELD}; the next horizon is 1970-01-01 00:00:15 UTC",
             id="held and to come",
         ),
         pytest.param(

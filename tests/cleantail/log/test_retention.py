@@ -67,7 +67,7 @@ def test_the_reason_names_how_many_and_which_limit():
         pytest.param(LONG_MAX, f"{setting('retention.ms', LONG_MAX)} or retention.bytes -1", id="nor in words"),
         pytest.param(
             1_000,
-            "retention.ms 1s or retention.bytes -1, nor will one be by its age until 1970-01-01 00:00:11 UTC",
+            "retention.ms 1s or retention.bytes -1; none will be by age until 1970-01-01 00:00:11 UTC",
             id="the oldest one's age",
         ),
     ],
@@ -78,7 +78,7 @@ def test_what_is_not_due_says_both_limits_and_when_the_oldest_segment_will_be(re
 
 
 def test_when_nothing_is_due_the_log_start_stays():
-    reason = "no segment is past retention.ms 1min or retention.bytes 1.0 KiB, nor will one be by its age until "
+    reason = "no segment is past retention.ms 1min or retention.bytes 1.0 KiB; none will be by age until "
     expected = Retention(0, False, f"{reason}1970-01-01 00:01:00 UTC")
     assert retained(THREE, 150, retention_ms=60_000, retention_bytes=1024) == expected
 

@@ -136,8 +136,8 @@ def test_what_something_was_built_on_is_refused_with_its_reason(history, wanted,
             HISTORY, by_id(4), r"snapshot 4 is not an ingestion of Cleantail's \(append of another", id="a sink's"
         ),
         pytest.param(HISTORY, by_id(2), r"snapshot 2 is not an ingestion of Cleantail's \(compact\)", id="a round"),
-        pytest.param(HISTORY, by_id(99), "in the table's kept history is 99: it never was", id="unknown snapshot"),
-        pytest.param(HISTORY, named("e"), "in the table's kept history is e: it never was", id="unknown file"),
+        pytest.param(HISTORY, by_id(99), "in the table's kept history is 99: it never existed", id="unknown snapshot"),
+        pytest.param(HISTORY, named("e"), "in the table's kept history is e: it never existed", id="unknown file"),
         pytest.param(
             HISTORY, named("c"), r"only be undone with them \(c, d\): --ingestion 6 undoes all of them", id="one of two"
         ),

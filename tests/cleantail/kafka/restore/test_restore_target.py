@@ -55,7 +55,7 @@ def test_a_topic_that_ever_had_a_record_is_refused():
 
 
 def test_a_restore_whose_beginning_is_gone_does_not_go_on():
-    with pytest.raises(TargetError, match="partition 1 begins at offset 3: restored records are gone again"):
+    with pytest.raises(TargetError, match="partition 1 begins at offset 3: restored records were deleted again"):
         require_whole(target(starts=(0, 3), ends=(0, 7)))
 
 

@@ -75,7 +75,7 @@ def test_reading_is_by_snapshot(orders_table):
 def test_an_unknown_snapshot_is_refused(orders_table):
     with pytest.raises(
         TableError,
-        match=r"^no snapshot 5 in .*orders: it never was, or has expired; `cleantail history TOPIC` lists the snapshots$",
+        match=r"^no snapshot 5 in .*orders: it never existed, or has expired; `cleantail history TOPIC` lists the snapshots$",
     ):
         offsets(orders_table, [0], 0, 5)
 
