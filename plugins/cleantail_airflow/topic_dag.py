@@ -21,21 +21,20 @@
 - `expire_tombstones`: deletes tombstones past their horizon, in a round of its own.
 - `approve`, and `approve_expiry` with `publish_expiry` for tombstones, and `approve_reconcile` with
   `publish_reconcile` for keys deleted in Kafka (topics with `publish: approve` or `cleantail.max.drop.ratio`): a round
-  that needs approval waits here. It holds no process and no slot while it waits.
+  that needs approval waits here. The waiting task uses no process and no slot.
 - `reclaim`: rewrites files with many deleted records, merges small files, expires snapshots, removes orphans.
 - `rollback`: runs only if the run was triggered with `rollback_to`. All other tasks are skipped then.
 - `outcome`: fails the run if a task failed. Skipped otherwise.
-- `alert`: sends what began and what is over to the channels of the topic's `alerts`, each once. Three alerts are sent
-  earlier: a red check by its own task, a missed deadline by `evaluate`, a waiting or answered round by `approve`. If a
-  round may wait for approval, `alert_early` sends the other alerts before the wait.
+- `alert`: notifies the channels of the topic's `alerts` when an incident begins or ends, each once. Three tasks send
+  their alerts earlier: `check_quality` if a check fails, `evaluate` if a deadline is missed, `approve` if a round waits
+  or is answered. If a round may wait for approval, `alert_early` sends the other alerts before the wait.
 
-The grid shows the tasks in three groups, which open by a click: `round` (compact to publish), `upkeep` (keys deleted
-in Kafka, tombstones, space) and `when_needed` (rollback, outcome, alert). The names of the tasks do not contain the
-group.
+The grid shows the tasks in three groups; click a group to open it: `round` (compact to publish), `upkeep` (keys deleted
+in Kafka, tombstones, space) and `when_needed` (rollback, outcome, alert). Ids of tasks do not contain the group.
 
-A skipped task had nothing to do: `evaluate` skips it without a process. If nothing is due, the run is green and its
-note says so. All later tasks are skipped, except `alert` if there is something to send. The reason is in the log of
-`evaluate`, in its Rendered Templates (`reason`), and in the XCom `skipped` of each skipped task.
+A skipped task had no work: `evaluate` skips it without a process. If nothing is due, the run succeeds with a note, and
+all later tasks are skipped, except `alert` if an alert is due. The reason is in the log of `evaluate`, in its Rendered
+Templates (`reason`), and in the XCom `skipped` of each skipped task.
 
 ## When a task is red
 - `ingest`: a line of a file is not a record, or names another topic (`source.topic`). Nothing of the run was appended.
@@ -61,11 +60,11 @@ note says so. All later tasks are skipped, except `alert` if there is something 
 - `reconcile`: as `check_quality`, for keys deleted in Kafka. Or the table cannot be compared with its topic, for
   example because the topic has `delete` in its cleanup.policy. The message names the reason, and nothing was removed.
 - `expire_tombstones`: as `check_quality`, for the removal of tombstones.
-- `rollback`: the message names why nothing was undone: a snapshot has expired, or the user is not an approver of a
-  topic with `publish: approve`.
-- `reclaim`: files could not be rewritten. The data is right, but the space is not free yet: clear the task.
-- `alert`, `alert_early`: the channel in the message could not be reached: check its Airflow connection. The next run
-  sends the alert.
+- `rollback`: nothing was undone, and the message names the reason. For example, a snapshot has expired, or the user is
+  not an approver of a topic with `publish: approve`.
+- `reclaim`: files could not be rewritten. The data is correct, but the space is not free yet: clear the task.
+- `alert`, `alert_early`: the channel in the message was not reached. Check its Airflow connection. The next run sends
+  the alert.
 
 A task that stays *scheduled* waits for a slot of the pool `cleantail_spark` (Admin → Pools). The pool allows as many
 Spark applications at once, over all topics, as `log.cleaner.threads` in `config/defaults.yaml`.
@@ -75,8 +74,8 @@ Open **Browse → Required Actions**, or the tab of the task `approve`. It shows
 partition, and links to page and Data Docs. It also shows a sample of the records that would be removed, each with the
 offset that replaces it. **Approve** publishes exactly what was shown; records appended since then are untouched.
 **Reject**, or no answer in time, drops the round; the partitions rest for `cleantail.approval.pause.ms` or until they
-are released. The topic's next runs wait behind it; other topics do not. If no approval was needed, the task is skipped,
-never green.
+are released. The topic's next runs wait for the answer; other topics do not. If no approval is needed, the task is
+skipped, never green.
 
 ## By hand
 **Trigger** takes `force` (ignore the dirty ratio, never the bounds), `partition` (only this one), `now_ms` (another

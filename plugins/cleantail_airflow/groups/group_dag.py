@@ -4,37 +4,37 @@
 - `evaluate`: reads, without Spark, what is new at each topic's source, which partitions are due, and why. Topics with
   work are packed by bytes and count, the most urgent first. Topics that cannot be evaluated appear in a separate pack,
   *cannot be evaluated*, and do not stop the others.
-- `run_pack`, one Spark application per pack: does all that is due for each of its topics: ingest, compact, check,
-  publish, reconcile, expire tombstones, reclaim. If a topic fails, its work ends and the next topic begins. After a
-  crash the task is tried again; what was published is not repeated.
+- `run_pack`, one Spark application per pack: does all due work of its topics: ingest, compact, check, publish,
+  reconcile, expire tombstones, reclaim. If a topic fails, its work ends and the next topic begins. After a crash the
+  task is tried again. It does not repeat published rounds.
 - `ingest`, `compact`, `check_quality`, `publish`, `reconcile`, `expire_tombstones`, `reclaim`: show, pack by pack,
   what happened to the topics at this station. The log has a line for each topic. A station with nothing to do is
   skipped. `publish` updates the assets of the topics that it names, for DAGs that run after a compaction.
 - `rollback`: runs only if the run was triggered with `topic` and `rollback_to`. All other tasks are skipped then.
 - `outcome`: fails the run if a task failed. Skipped otherwise.
-- `alert`: sends what began and what is over to the channels of each topic's `alerts`, each once. It also records which
-  topics are left to the next run.
+- `alert`: notifies the channels of each topic's `alerts` when an incident begins or ends, each once. It also records
+  which topics are left to the next run.
 
-If nothing is due, the run is green, its note says so, and all tasks after `evaluate` are skipped.
+If nothing is due, the run succeeds with a note, and all tasks after `evaluate` are skipped.
 
-A topic whose rounds may wait for approval (`publish: approve`, `cleantail.max.drop.ratio`) is not here. It has a DAG
-of its own, on the group's schedule, so that no other topic waits with it.
+A topic whose rounds may wait for approval (`publish: approve`, `cleantail.max.drop.ratio`) has a separate DAG with the
+group's schedule, so that the group's other topics do not wait.
 
 ## When a task is red
 - `evaluate`: the catalog cannot be used. Nothing was changed.
 - `run_pack`: in the pack *cannot be evaluated*, the message names topics, files and keys: correct the YAML. Otherwise
-  the application crashed, or another writer was in the way: the task is tried again automatically. Or a topic failed
-  at a station that `evaluate` had skipped because nothing was due there: the message names both.
-- A station: its message names the topics and the error of each, in the words of a topic's own DAG. All other topics of
-  the pack are done. Correct the data, the check or the YAML; the next run does the topic. To repeat the work at once,
-  clear `run_pack` with its downstream tasks. A station that is cleared alone shows the same result again.
-- A partition whose check is red is blocked: **Release** is on the topic's page.
-- `alert`: the channel in the message could not be reached: check its Airflow connection. The next run sends the alert.
+  the application crashed, or another writer caused a conflict: the task is tried again automatically. Or a topic failed
+  at a station that `evaluate` had skipped: the message names topic and station.
+- A station: its message names the topics and the error of each, as in a topic's own DAG. All other topics of the pack
+  are done. Correct the data, the check or the YAML; the next run does the topic's work. To repeat it at once, clear
+  `run_pack` with its downstream tasks. If you clear only a station, it shows the same result again.
+- A partition whose check failed is blocked: **Release** is on the topic's page.
+- `alert`: the channel in the message was not reached. Check its Airflow connection. The next run sends the alert.
 
 ## Limits
-`limits:` of the group's YAML set how much a pack holds, how many packs a run does and how long it starts new ones.
-`log.cleaner.threads` of defaults.yaml sets how many packs run at once. Topics that were not reached are first in the
-next run. The event `deadline_missed` is sent if `max.compaction.lag.ms` has passed.
+`limits:` of the group's YAML set the size of a pack, the number of packs of a run, and how long a run starts new packs.
+`log.cleaner.threads` of defaults.yaml sets how many packs run at once. Topics that a run did not reach come first in
+the next run. The event `deadline_missed` is sent if `max.compaction.lag.ms` has passed.
 
 ## By hand
 **Trigger** takes `topic` (only this one), `force`, `partition`, `now_ms`, `reconcile` and `rollback_to`, as a topic's

@@ -101,7 +101,7 @@ def test_a_record_has_so_many_headers(written):
     row = line(headers=["a", "1"] * 3)
     assert len(parse_line(row, limits=InputLimits(headers=3)).headers) == 3
     text = refusal(written(row), InputLimits(headers=2), 1)
-    assert '"headers" are 3, of at most 2; the limit is record.max.headers' in text
+    assert '"headers" has 3 entries, and at most 2 are allowed; the limit is record.max.headers' in text
 
 
 ENDLESS_S = 30
@@ -162,7 +162,7 @@ def test_a_file_has_so_many_blank_lines_and_no_more_of_them_are_looked_at(writte
     """60 MB of them took 54 s, and pack to nothing."""
     began = time.process_time()
     file = written(line(0) + blank * (8 << 20))
-    with pytest.raises(BadLineError, match=r"100011 blank lines, of at most 100000 and 10 for each record") as caught:
+    with pytest.raises(BadLineError, match=r"100011 blank lines, and at most 100000 are allowed, with 10 more for each record") as caught:
         list(read_records(file))
     assert caught.value.line_number == 100_012
     assert time.process_time() - began < ENDLESS_S

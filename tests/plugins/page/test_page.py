@@ -419,7 +419,7 @@ def test_charts_say_units_and_moments_and_have_a_title_for_those_who_cannot_see_
         dropped = {"began_ms": at_ms - 5_000, "deleted": json.dumps({"superseded": 1500})}
         tell(orders, *checked(name, at_ms, "published", **dropped))
     shown = shown_of(browser, orders)
-    for written in (">1,500</text>", ">Nov 14 22:13</text>", ">5 s</text>", "There is one snapshot"):
+    for written in (">1,500</text>", ">Nov 14 22:13</text>", ">5 s</text>", "The chart needs two snapshots"):
         assert written in shown
     assert "Partition 0: records before each published round, kept and dropped, oldest left" in shown
     assert "<title>compact, checked 2023-11-14 22:13:20 UTC: 1,500 superseded</title>" in shown
