@@ -85,19 +85,19 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     size = int(os.environ.get(SIZE_VARIABLE) or RECORDS)
-    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(NAMES)}; all")
-    parser.add_argument("--records", type=int, default=size, metavar="N", help=f"{SIZE_VARIABLE}, else {RECORDS:,}")
-    parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help=f"warm ones ({REPETITIONS})")
-    parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"many small ones ({TOPICS})")
-    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"of a topic that grows old ({RUNS})")
-    parser.add_argument(
-        "--minutes", type=int, default=MINUTES, metavar="N", help=f"from one of these to the next ({MINUTES})"
-    )
-    parser.add_argument("--work", type=Path, metavar="DIR", help="keep data sets here; a temporary directory")
-    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="benchmarks/results")
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"benchmarks to run (all): {', '.join(NAMES)}")
+    records = f"records of a data set ({SIZE_VARIABLE}, else {RECORDS:,})"
+    warm = f"repetitions after the cold one ({REPETITIONS})"
+    parser.add_argument("--records", type=int, default=size, metavar="N", help=records)
+    parser.add_argument("--repetitions", type=int, default=REPETITIONS, metavar="N", help=warm)
+    parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"number of small topics ({TOPICS})")
+    parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of the benchmark age ({RUNS})")
+    parser.add_argument("--minutes", type=int, default=MINUTES, metavar="N", help=f"between these runs ({MINUTES})")
+    parser.add_argument("--work", type=Path, metavar="DIR", help="folder to keep data sets (a temporary one)")
+    parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="folder (benchmarks/results)")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in NAMES]:
-        parser.error(f"no benchmark {unknown[0]}; there are {', '.join(NAMES)}")
+        parser.error(f"there is no benchmark {unknown[0]}; the names are {', '.join(NAMES)}")
     return arguments
 
 

@@ -27,15 +27,16 @@ COLUMNS = (
     Column("to the key scan", "ratio"),
 )
 NOTES = (
-    "warm is the median of the repetitions after the first; each starts from the same table or log, and each is "
+    "warm is the median of the repetitions after the first. Each repetition starts from the same table or log, and is "
     "checked to leave one record a key.",
-    "Key scan: sum(length(key)), sum(offset) in Cleantail's session; nothing can decide with less.",
+    "Key scan: sum(length(key)), sum(offset) in Cleantail's session. No round can read less.",
     "Spark's rewrite, DELETE and MERGE run with Spark's default settings and 4 GiB of driver memory, Cleantail with "
-    "its own and 3 GiB. They check nothing and keep no checkpoint, so every run reads everything.",
+    "its own settings and 3 GiB. Spark's statements check nothing and keep no checkpoint, so every run reads "
+    "everything.",
     "DuckDB runs with as many threads as cores and need not keep an order.",
-    "Kafka: one broker with its default heap, as many cleaner threads as cores, the default buffer; from lowering the "
-    "ratio until all checkpoints are written. It looks for work every 200 ms. Its own seconds are those of its log "
-    "lines, summed over the logs, which its threads clean at the same time.",
+    "Kafka: one broker with its default heap and buffer, and as many cleaner threads as cores. The time begins when "
+    "the ratio is lowered, and ends when all checkpoints are written. The cleaner polls for work every 200 ms. Its own "
+    "seconds are those of its log lines, summed over the logs, which its threads clean at the same time.",
 )
 
 

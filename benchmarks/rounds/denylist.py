@@ -26,13 +26,13 @@ COLUMNS = (
     Column("reading its requests, s"),
 )
 NOTES = (
-    "One file of kcat -J, values of 256 characters that do not compress, into a new table, in a session that runs. The "
-    "lines have none of the erased keys.",
+    "One file of kcat -J is ingested into a new table, in a running session. Values have 256 characters that do not "
+    "compress. The lines have none of the erased keys.",
     "The processor's time is that of the JVM and of all its Python processes. It depends less on other programs.",
     "The topics are of one platform, and are ingested in turn in one process.",
     "An application reads and sends the same erased keys once. After another request it reads and sends only the new "
-    "ones, while they are few. The last two rows are `cleantail ingest` from start to end. Each command is an "
-    "application of its own, which reads and sends all keys.",
+    "keys if there are few. The last two rows are `cleantail ingest` from start to end. Each command is a separate "
+    "application, which reads and sends all keys.",
 )
 
 

@@ -30,7 +30,7 @@ COLUMNS = (
 NOTES = (
     "Seconds are warm medians; 20 % of the records are dirty. The key scan is Spark's, of the same table: "
     "sum(length(key)), sum(offset).",
-    "proof: every key of the clean tail is counted again (cleantail check), without the comparison of copies.",
+    "proof: cleantail check counts every key of the clean part again, without the comparison of copies.",
     "An adopted table has Redpanda's layout: columns in a struct, and no bounds in the metadata.",
     "Zipf: updates choose their key by Zipf's law with s = 1.1.",
 )

@@ -50,11 +50,12 @@ COLUMNS = (
     Column("proving, s"),
 )
 NOTES = (
-    f"Each repetition takes {KEYS:,} other keys. Both ways leave no file with one of them.",
-    "Each way has a process of its own, and begins with the same table: same files, same snapshots.",
+    f"Each repetition erases {KEYS:,} other keys. Both ways leave no file with one of them.",
+    "Each way runs in a separate process, and begins with the same files and snapshots.",
     "Spark's own procedures delete by a join with a table of the keys. They rewrite files with deletes, keep one "
     "snapshot, and list the table's folder. They prove nothing.",
-    "erase searches the table by another engine, publishes a checked round, rewrites, removes, and searches again.",
+    "erase searches the table with another engine, publishes a checked round, rewrites and removes files, and searches "
+    "again.",
 )
 
 
@@ -202,7 +203,7 @@ def _by_erase(table: TopicTable, keys: list[bytes], part: Part) -> None:
     erased = ErasedKeys.of(table.topic.topic, ErasureSecret(bytes(32)), pa.array(keys, pa.binary()))
     result = erase_keys(Run(table, progress), erased, lambda *_: None, {})
     if result.proven is None:
-        raise BenchmarkError(f"erase has proven nothing: {result}")
+        raise BenchmarkError(f"erase proved nothing: {result}")
     if result.proven["keys_found"] != len(keys):
         raise BenchmarkError(f"erase has found {result.proven['keys_found']} of {len(keys)} keys")
 

@@ -37,9 +37,9 @@ COLUMNS = (
 )
 NOTES = (
     "Seconds are warm medians.",
-    "written: new files in the table's data directory, which are deletion vectors; metadata: Iceberg's own new files.",
-    "read is what Spark's stages and the driver's Python read in the last repetition, shuffled and spilled are Spark's "
-    "numbers; peak memory is VmHWM of the JVM and of that Python together, over all repetitions, scan included.",
+    "written: new files in the table's data directory, which are deletion vectors. metadata: Iceberg's own new files.",
+    "read: bytes that Spark's stages and the driver's Python read in the last repetition. shuffled, spilled: Spark's "
+    "numbers. peak memory: VmHWM of the JVM and of that Python together, over all repetitions and the scan.",
 )
 
 

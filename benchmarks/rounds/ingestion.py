@@ -32,13 +32,13 @@ COLUMNS = (
 )
 NOTES = (
     "Kafka: one broker on the same machine, 4 partitions, values of 256 random bytes, not compressed. The bare "
-    "consumer is confluent-kafka's: as many processes as Cleantail has tasks at a time, each asks for 10,000 records "
-    "at a time, counts them, and does nothing else with them. Its time begins when all of its processes are connected.",
+    "consumer is confluent-kafka's, in as many processes as Cleantail has tasks at a time. Each process requests "
+    "10,000 records at a time and only counts them. The time begins when all processes are connected.",
     "Lines: one file of kcat -J, values of 256 characters that do not compress. The bare parser is Python's json.loads "
     "of each line, in as many processes as cores, each with its part of the file.",
-    "Cleantail's time is that of the whole ingestion into a new table, in a session that runs: what was read is "
-    "compared, counted and committed. Cold is the first ingestion of its process. Peak memory is VmHWM of the JVM and "
-    "of all its Python processes, added up, over all repetitions.",
+    "Cleantail's time is that of the whole ingestion into a new table, in a running session: it compares, counts and "
+    "commits the records. Cold is the first ingestion of its process. Peak memory is the sum of VmHWM of the JVM and "
+    "of all its Python processes, over all repetitions.",
 )
 
 

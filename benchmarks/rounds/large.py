@@ -29,7 +29,7 @@ COLUMNS = (
 )
 NOTES = (
     "Seconds are warm medians; 20 % of the records are dirty, values have 64 bytes, the strategy is offset.",
-    "peak memory is VmHWM of the JVM and of all Python processes, added up, over all steps.",
+    "peak memory is the sum of VmHWM of the JVM and of all Python processes, over all steps.",
 )
 
 

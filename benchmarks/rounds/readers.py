@@ -27,8 +27,8 @@ COLUMNS = (
     Column("proof to scan", "ratio"),
 )
 NOTES = (
-    "Seconds are warm medians of compact alone; 20 % of the records are dirty. Without comparison: the comparison is "
-    "patched out. A new kind: the table remembers none, and this process neither.",
+    "Seconds are warm medians of compact alone; 20 % of the records are dirty. Without comparison: the code that "
+    "compares is replaced. A new kind: neither the table nor this process remembers a kind.",
     "The full proof is that of cleantail check: every key of the clean part, by Spark's Iceberg reader.",
 )
 

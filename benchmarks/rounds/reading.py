@@ -44,7 +44,7 @@ def run(options: Options) -> Table:
         options.forget(shape)
     notes = (
         "The three states are snapshots of one table, read in turn in one process.",
-        "If a share h of all files is hidden, every reader has to read 1 / (1 - h) times the bytes.",
+        "If a share h of the records in each file is hidden, every reader reads 1 / (1 - h) times the bytes.",
     )
     return Table("reading", "Reading a compacted topic", COLUMNS, tuple(rows), (*notes, options.text))
 

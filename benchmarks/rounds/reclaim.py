@@ -32,11 +32,11 @@ COLUMNS = (
     Column("to rewrite_data_files", "ratio"),
 )
 NOTES = (
-    "Throughput: bytes of the files that are rewritten, over warm seconds.",
-    "The plain copy reads the Parquet files as they are, deleted records too, and writes Parquet with zstd; the copy "
-    "of the live records reads the table. Neither sorts, counts, or commits to a table. All in one process, in turn.",
+    "Throughput: bytes of the rewritten files, divided by warm seconds.",
+    "The plain copy reads the Parquet files with their deleted records, and writes Parquet with zstd. The copy of the "
+    "live records reads the table. Neither sorts, counts, or commits to a table. All run in one process, in turn.",
     "rewrite_data_files is Iceberg's procedure in Spark, for the files with hidden records: it does not sort.",
-    "reclaim is the whole job: it reads metadata, rewrites in offset order, counts, swaps, and looks for orphans.",
+    "reclaim is the whole job: it reads metadata, rewrites in offset order, counts, swaps files, and searches orphans.",
 )
 
 

@@ -48,11 +48,13 @@ COLUMNS = (
     Column("to the bare producer", "ratio"),
 )
 NOTES = (
-    "Bare producer: a process a core, its records in memory, in a loop; idempotent, acks=all, as the restore's.",
-    "Its writing: the Spark tasks that read the table's files and write. Its reading back: those that compare each "
-    "record of the topic with the table's. As a whole: both, with the pin and the look at the log before them, in a "
-    "session that runs.",
-    "The broker has the same cores, with Kafka's own options of the JVM. The last column is bare seconds over these.",
+    "Bare producer: a process for each core sends records from its memory in a loop. It is idempotent with acks=all, "
+    "as the restore's producer.",
+    "Its writing: the Spark tasks that read the table's files and write. Its reading back: the tasks that compare each "
+    "record of the topic with the table's. As a whole: both, and the pin and the check of the topic before them, in a "
+    "running session.",
+    "The broker has the same cores, with Kafka's own options of the JVM. The last column is the bare producer's "
+    "seconds divided by these.",
 )
 
 

@@ -106,7 +106,7 @@ def _repetition(lake: Lake, table: TopicTable, shape: Shape, watch: Stopwatch, m
         checked = check_round(table, plan.round, compacted)
     check_costs = meter.start()
     if not checked.ok:
-        raise BenchmarkError(f"the check of {shape.text} is red: {checked.verdicts}")
+        raise BenchmarkError(f"the check of {shape.text} failed: {checked.verdicts}")
     # 5. its commit
     with watch(PUBLISH):
         publish_round(table, checked)

@@ -117,9 +117,9 @@ def run(options: Options) -> Table:
     notes = (
         f"One topic of one partition, {RECORDS} records a run, a run every {options.minutes} minutes by a simulated "
         "clock, in one Spark application. A row has the last run of its part, with median and mean of that part.",
-        "Python has that clock. What the JVM and the file system have dated is dated by it after each run: snapshots "
-        "and files of the table and of the evidence. So all expire as in a year.",
-        "A snapshot counts on all branches. Files of the home are without the warehouse.",
+        "Python uses that clock. After each run, snapshots and files of the table and of the evidence get times of "
+        "that clock, in place of those of the JVM and the file system. So all expire as in a year.",
+        "Snapshots of all branches count. Files of the home do not include the warehouse.",
     )
     return Table("age", "A small topic as it grows old", COLUMNS, tuple(map(_row, parts)), notes)
 

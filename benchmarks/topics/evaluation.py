@@ -37,7 +37,7 @@ def run(options: Options) -> Table:
     due = {each.due for each in (*seen, *after)}
     dirty = sum(number % CLEAN_EVERY != 0 for number in range(options.topics))
     if due != {dirty}:
-        raise BenchmarkError(f"{due} topics are due, and {dirty} have records that no round has seen")
+        raise BenchmarkError(f"{due} topics are due, but {dirty} have records that no round has read")
     # 3. the table
     rows = [
         _row("cold", options, [each.cold_s for each in seen]),
@@ -47,10 +47,11 @@ def run(options: Options) -> Table:
     notes = (
         f"Topics of {PARTITIONS} partitions in {GROUPS} groups, each with {APPENDS} appends of {RECORDS} records a "
         f"partition; {dirty} of them are due.",
-        "What the task `evaluate` does before it packs: configuration, new files, metadata, triggers of each topic.",
-        "Cold is the first evaluation of all, in a fresh process whose imports are not counted; warm is the second.",
-        "The third row is the first evaluation of a later process: what tables say is kept on the disk.",
-        f"Its memory was at most {max(each.peak_mib for each in seen)} MiB, and "
+        "Each evaluation reads configuration, new files, metadata and triggers of each topic, as the task `evaluate` "
+        "does before it packs.",
+        "Cold is the first evaluation in a fresh process, without its imports. Warm is the second one.",
+        "The third row is the first evaluation of a later process, which reads the cache of metadata on the disk.",
+        f"The process took at most {max(each.peak_mib for each in seen)} MiB, and "
         f"{max(each.begun_mib for each in seen)} MiB before the first topic.",
         f"Medians of {options.repetitions} processes.",
     )

@@ -24,12 +24,12 @@ GROUP, ALONE = "many", "alone"
 RUN_WITHIN_S = 3 * 3600
 COLUMNS = (Column("what", "text"), Column("topics", "count"), Column("takes, s"), Column("each topic, s"))
 NOTES = (
-    f"Every topic has {PARTITIONS} partitions; its file has {RECORDS} new records for each of them. "
-    "From the moment at which Airflow starts the run to its end, on the embedded Airflow (LocalExecutor) as shipped, "
-    "whose own processes are on the same cores; one repetition. As many packs at once as there are cores.",
-    "Work of a pack: from the begin of the first task run_pack to the end of the last.",
-    "Evaluation alone: what the task evaluate does without Airflow, twice in a fresh process, after the last run. Cold "
-    "is its first one, with the imports that it makes itself.",
+    f"Every topic has {PARTITIONS} partitions; its file has {RECORDS} new records for each of them. The time of a run "
+    "is from its start to its end, on the embedded Airflow (LocalExecutor) as shipped, with its processes on the same "
+    "cores. There is one repetition. As many packs run at once as there are cores.",
+    "Time of the packs: from the start of the first task run_pack to the end of the last.",
+    "Evaluation alone: the work of the task evaluate without Airflow, twice in a fresh process, after the last run. "
+    "Cold is the first one, with its own imports.",
     f"Idle: processor time of all of Airflow's processes over {IDLE_S} s in which no run is due.",
 )
 
@@ -74,11 +74,11 @@ def _evaluation(lake: Lake) -> list[tuple[Value, ...]]:
     """Return the rows of an evaluation of all topics, and of a second one in the same process."""
     seen, topics = in_fresh_process(evaluate_twice, lake), len(list((lake.config / "topics").glob("*.yaml")))
     if seen.due:
-        raise BenchmarkError(f"{seen.due} topics are due after a run in which nothing was")
+        raise BenchmarkError(f"{seen.due} topics are due after a run without due work")
     return [
         ("evaluation alone, cold", topics, seen.cold_s, seen.cold_s / topics),
         ("evaluation alone, warm", topics, seen.warm_s, seen.warm_s / topics),
-        (f"its process: {seen.peak_mib} MiB at most, {seen.begun_mib} MiB at its begin", topics, None, None),
+        (f"its process: {seen.peak_mib} MiB at most, {seen.begun_mib} MiB at its start", topics, None, None),
     ]
 
 

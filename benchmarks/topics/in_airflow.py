@@ -36,9 +36,8 @@ COLUMNS = (
     Column("of the whole", "percent"),
 )
 NOTES = (
-    "From the moment at which Airflow starts the run to its end, on the embedded Airflow (LocalExecutor) as shipped, "
-    "which has its scheduler, DAG processor, triggerer and web server on the same cores. Between the runs the table "
-    "is put back.",
+    "The time of a run is from its start to its end, on the embedded Airflow (LocalExecutor) as shipped, with "
+    "scheduler, DAG processor, triggerer and web server on the same cores. The table is restored between the runs.",
     "A task's time is from its process's start to its end. Tasks that were skipped are left out.",
     "Idle: processor time of all of Airflow's processes over a minute in which no run is due, as a share of one core.",
 )

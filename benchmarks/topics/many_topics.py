@@ -19,10 +19,10 @@ from benchmarks.topics.commands import cleantail, timed
 PARTITIONS = 6
 TINY = Shape(24, 0.5, first_clean=True, partitions=PARTITIONS)
 NOTES = (
-    "Every figure but the parse alone is of a fresh process, imports included, from start to end.",
-    "plan is of the topic whose file comes last by name.",
-    "Pages are asked of Airflow's own API server, with its login and database and without a network; it begins to read "
-    "metadata when the menu's icon is asked for, right before the first page.",
+    "Each figure is of a fresh process from start to end, with its imports, except for the parse alone.",
+    "plan is of the topic with the last file by name.",
+    "Pages are requested from Airflow's own API server, with its login and database, without a network. The server "
+    "begins to read metadata when the menu's icon is requested, right before the first page.",
 )
 
 

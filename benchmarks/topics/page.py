@@ -16,7 +16,7 @@ from benchmarks.topics.small_tables import APPENDS, GROUPS, PARTITIONS, RECORDS,
 from cleantail.watch.metadata_cache import FOLDER
 
 COLUMNS = (
-    Column("what is asked for", "text"),
+    Column("what is requested", "text"),
     Column("no table was read before, s"),
     Column("the server was started again, s"),
     Column("of the processor, s"),
@@ -55,10 +55,10 @@ def run(options: Options) -> Table:
     notes = (
         f"Topics of {PARTITIONS} partitions in {GROUPS} groups, each with {APPENDS} appends of {RECORDS} records a "
         "partition.",
-        "Airflow's own API server in a fresh process, with its login and its database, without a network; the second "
-        "and third column are by the clock, the last is the processor's time in the second kind of server.",
+        "Airflow's own API server runs in a fresh process, with its login and its database, without a network. The "
+        "last column is the processor's time of the restarted server; the two before it are clock times.",
         f"The server's memory was at most {memory} MiB.",
-        f"Medians of {options.repetitions} servers; of loads after the first, of the median in each.",
+        f"Medians of {options.repetitions} servers. Of repeated loads, each server counts with its median.",
     )
     title = f"The page of {options.topics} small topics"
     return Table("page", title, COLUMNS, tuple(rows), notes)

@@ -27,13 +27,13 @@ from differential.kafka_client import HELD_BACK, LET_GO, KafkaClient
 COLUMNS = (
     Column("what", "text"),
     Column("logs", "count"),
-    Column("from letting go to the last checkpoint, s"),
+    Column("from the cleaner's start to the last checkpoint, s"),
     Column("from the first checkpoint, s"),
     Column("each log, ms", "count"),
 )
 NOTES = (
     f"Topics of {PARTITIONS} partitions; a file has {RECORDS} records for each. One broker with log.cleaner.threads=1, "
-    "its other settings those of `compare`; it looks for work every 200 ms. One repetition.",
+    "and otherwise the settings of `compare`. The cleaner polls for work every 200 ms. One repetition.",
 )
 TOGETHER = 100
 """Number of topics that one request creates or changes."""

@@ -43,11 +43,11 @@ def run(options: Options) -> Table:
     ]
     notes = (
         f"{TOPICS} topics of {PARTITIONS} partitions, one after another in one application; the later half is counted. "
-        f"Each has a first round over {PARTITIONS * RECORDS} records, which is not measured. Then a file of as many "
-        "comes, every key twice, and is compacted.",
-        f"A pack has {PACKED} such topics, as spark_jobs/run/pack_run.py takes them: side by side on its cores, "
-        f"and checked together; its seconds by {PACKED}. In another application, {PACKS} packs one after another, the "
-        "first of which is not counted. A reclaim, which would rewrite files with many hidden records, is off.",
+        f"Each topic first has a round over {PARTITIONS * RECORDS} records, which is not measured. Then a file with as "
+        "many records, each key twice, is ingested and compacted.",
+        f"A pack has {PACKED} such topics. spark_jobs/run/pack_run.py runs them side by side on its cores, and checks "
+        f"them together. The figure is the pack's seconds divided by {PACKED}. Another application runs {PACKS} packs "
+        "one after another, and the first is not counted. Reclaims are off.",
     )
     return Table("small_topics", "A small topic in a warm application", COLUMNS, tuple(rows), notes)
 

@@ -28,11 +28,11 @@ COLUMNS = (
 )
 NOTES = (
     "All of it includes imports, the JVM, evaluate, compact, check, publish, expire, and the end of the JVM.",
-    "Steps may be within one another (launch_gateway, the JVM's start, is within start_session) or run at the "
-    "same time (great_expectations is imported by a thread). They are of runs that watch themselves; the whole "
-    "is of runs that do not.",
-    "An answer of 12 KiB is the properties of a table with many rounds, over a connection that acknowledges at once, "
-    "and over one of Py4J.",
+    "A step may contain another one: launch_gateway, the JVM's start, is part of start_session. Steps may run at the "
+    "same time: a thread imports great_expectations. Steps are measured in separate runs; the whole is measured in "
+    "runs without this measurement.",
+    "An answer of 12 KiB has the properties of a table with many rounds. It comes over a connection that acknowledges "
+    "at once, and over one of Py4J.",
 )
 ANSWERS = 50
 Spans = dict[str, list[float]]

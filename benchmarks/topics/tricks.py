@@ -76,9 +76,9 @@ COLUMNS = (
     Column("to all of them", "ratio"),
 )
 NOTES = (
-    "`cleantail compact` from the process's start to its end; *without* has one trick replaced by what Spark or Py4J "
-    "does. The embedded Airflow: from its start with an empty home until its scheduler and its DAG processor "
-    "are healthy.",
+    "The time of `cleantail compact` is from the process's start to its end. *without* replaces one trick by the "
+    "behaviour of Spark or Py4J. The time of the embedded Airflow is from its start with an empty home until its "
+    "scheduler and its DAG processor are healthy.",
     "20 % of the records are updates. Standalone: workers of one core, as many as the local master has threads.",
 )
 

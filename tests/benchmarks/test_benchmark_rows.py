@@ -70,4 +70,4 @@ def test_a_step_is_watched_once_its_module_is_imported(tmp_path: Path, monkeypat
 def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit, match="2"):
         main(["compere"])
-    assert f"no benchmark compere; there are {', '.join(NAMES)}" in capsys.readouterr().err
+    assert f"there is no benchmark compere; the names are {', '.join(NAMES)}" in capsys.readouterr().err
