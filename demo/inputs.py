@@ -56,9 +56,7 @@ def _files(repository: Path | None, now_ms: int) -> Expected:
             raise DemoError(f"{repository} has no history to show: {error}") from None
         origin = f"generated, because there is no git history here ({error})"
     generated = topic_input(FILES, origin, file_changes(now_ms), 3)
-    return Expected(
-        generated, winners(generated.records, lambda r: (0, r.offset)), "its latest version"
-    )
+    return Expected(generated, winners(generated.records, lambda r: (0, r.offset)), "its latest version")
 
 
 def version_of(record: Record) -> tuple[object, int]:

@@ -115,7 +115,9 @@ def test_request_files_of_no_topic_are_named(run, topic):
     file.parent.mkdir(parents=True)
     file.write_text("{}")
     code, _, err = run("erasures")
-    assert code == 0 and "absent/a.json is not read: the configuration has no valid topic absent" in " ".join(err.split())
+    assert code == 0 and "absent/a.json is not read: the configuration has no valid topic absent" in " ".join(
+        err.split()
+    )
     assert "is not read" not in run("erasures", "orders")[2]
 
 

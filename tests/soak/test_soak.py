@@ -52,7 +52,7 @@ def test_the_oracle_wants_each_key_once_below_the_clean_point_and_a_settled_topi
     known = truth(A0, A1, B2, runs=[5])
     assert "key a occurs 2 times below 2" in known.problems([A0, A1, B2], clean={0: 2})[0]
     assert not known.problems([A0, A1, B2], clean={0: 1})
-        left = known.problems([A0, A1, B2], settled=True)
+    left = known.problems([A0, A1, B2], settled=True)
     assert [text.endswith(" should have been deleted") for text in left] == [True, True]
 
 

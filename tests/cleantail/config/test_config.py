@@ -453,7 +453,9 @@ def test_an_error_says_key_value_and_what_is_allowed(problems, line, expected):
 def test_an_alert_file_is_below_alerts_in_the_home(problems, path):
     quoted = path.encode("unicode_escape").decode().replace("\\x00", "\\0")
     (line,) = problems(f'topic: a\nalerts: [{{type: file, path: "{quoted}"}}]')
-    assert line.endswith("is not allowed: a file below alerts/ in CLEANTAIL_HOME, without .., such as alerts/orders.jsonl")
+    assert line.endswith(
+        "is not allowed: a file below alerts/ in CLEANTAIL_HOME, without .., such as alerts/orders.jsonl"
+    )
 
 
 @pytest.mark.parametrize("name", ["''", ".", "..", "a/b", "a b", "'a\n\n'", "é", "5", "x" * 250], ids=repr)
@@ -744,7 +746,9 @@ def test_a_defect_in_reading_one_file_hides_no_other_topic(tmp_path, monkeypatch
     for name in "ab":
         (tmp_path / "topics" / f"{name}.yaml").write_text(f"topic: {name}\n")
     [(_, wrong), (_, right)] = scan_topics(tmp_path)
-    assert isinstance(wrong, ConfigError) and "cannot be read because of a defect of Cleantail: ZeroDivisionError" in str(wrong)
+    assert isinstance(
+        wrong, ConfigError
+    ) and "cannot be read because of a defect of Cleantail: ZeroDivisionError" in str(wrong)
     assert right.topic == "b"
 
 

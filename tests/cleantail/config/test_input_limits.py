@@ -162,7 +162,9 @@ def test_a_file_has_so_many_blank_lines_and_no_more_of_them_are_looked_at(writte
     """60 MB of them took 54 s, and pack to nothing."""
     began = time.process_time()
     file = written(line(0) + blank * (8 << 20))
-    with pytest.raises(BadLineError, match=r"100011 blank lines, and at most 100000 are allowed, with 10 more for each record") as caught:
+    with pytest.raises(
+        BadLineError, match=r"100011 blank lines, and at most 100000 are allowed, with 10 more for each record"
+    ) as caught:
         list(read_records(file))
     assert caught.value.line_number == 100_012
     assert time.process_time() - began < ENDLESS_S

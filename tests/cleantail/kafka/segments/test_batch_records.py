@@ -61,7 +61,9 @@ def test_a_record_of_more_headers_than_the_limit_is_told_before_a_list_is_made_o
     few, many = (b"k", b"v", [("h", b"x")] * 10, 5), (b"k" * 300, None, [("", None)] * count, 5)
     data = batch(0, [few, RECORDS[1], many, few], codec=codec)
     tracemalloc.start()
-    with pytest.raises(BatchProblem, match=rf"a record has {count} headers, and at most 10 are allowed; .*record\.max\.headers"):
+    with pytest.raises(
+        BatchProblem, match=rf"a record has {count} headers, and at most 10 are allowed; .*record\.max\.headers"
+    ):
         list(records_of(parse_header(data[:HEADER_BYTES]), data, LIMIT, 10))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

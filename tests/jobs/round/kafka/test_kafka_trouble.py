@@ -327,7 +327,9 @@ def test_a_read_that_stands_still_ends_with_partition_and_offset(kafka, workshop
     kafka.send(topic, [(b"a", b"x")] * 3)
     frozen = kafka.frozen()
     try:
-        with pytest.raises(Exception, match=r"no record of partition 0 arrived from offset 0 on within 3 s.*nothing was appended"):
+        with pytest.raises(
+            Exception, match=r"no record of partition 0 arrived from offset 0 on within 3 s.*nothing was appended"
+        ):
             read()
     finally:
         frozen.__exit__(None, None, None)
