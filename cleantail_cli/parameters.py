@@ -77,7 +77,7 @@ class Offset(click.ParamType[int]):
         if isinstance(value, int):
             return value
         if not is_natural(value.removeprefix("-")):
-            self.fail(f"{value!r} is neither an offset nor a number below 0, which counts back from the log's end")
+            self.fail(f"{value!r} is not an offset, and not a number below 0, which counts back from the log's end")
         return int(value)
 
 
@@ -92,7 +92,9 @@ class Clock(click.ParamType[int]):
                 self.fail(problem)
             return int(value)
         if (at_ms := moment_ms(value)) is None:
-            self.fail(f"{value!r} is neither Unix ms (0 to 2^63 - 1) nor a time such as 2026-11-29T14:20")
+            self.fail(
+                f"{value!r} is not an integer from 0 to 2^63 - 1 (Unix ms), and not a time such as 2026-11-29T14:20"
+            )
         return at_ms
 
 

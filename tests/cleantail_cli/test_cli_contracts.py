@@ -261,7 +261,7 @@ def test_latest_of_a_table_without_records_says_where_to_go_on_from(run, orders_
     orders_table.append()
     code, out, err = run("latest", "orders")
     assert (code, out) == (0, "")
-    assert err.endswith("; continue from: the start of every partition, the table has no records yet\n")
+    assert err.endswith("; continue from: the start of every partition (the table has no records yet)\n")
 
 
 @pytest.mark.parametrize("to", ["last", "5"])

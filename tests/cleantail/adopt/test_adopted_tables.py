@@ -377,7 +377,7 @@ def test_a_topic_of_that_name_with_another_table_is_left_alone(sinks, project):
         "orders.yaml maps other columns; nothing was changed. Write into it:\ncolumns:\n"
         in run("sinks.orders", "--upgrade")[2]
     )
-    assert "has sinks.orders as the table of topic orders" in run("sinks.orders", "--topic", "x")[2]
+    assert "already names table sinks.orders, for topic orders" in run("sinks.orders", "--topic", "x")[2]
 
 
 def test_a_table_of_cleantails_own_is_not_adopted(sinks):

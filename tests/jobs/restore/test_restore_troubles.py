@@ -224,7 +224,7 @@ def test_another_restore_than_the_one_that_was_begun_is_refused(kafka, workshop,
     base = ["restore", small, "--bootstrap-server", kafka.address, "--to", "begun"]
     older = table_of(small).load().refs().get("main").snapshotId()
     for options, words in (
-        (["--latest"], "a restore of --log of snapshot"),
+        (["--latest"], "an unfinished restore with --log of snapshot"),
         (["--as-of", 12345], "--as-of 12345 is another snapshot"),
     ):
         code, _, err = workshop.run(*base, *options)
