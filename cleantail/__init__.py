@@ -10,7 +10,7 @@ Iceberg table, a *log* one `partition` of it. Records have offsets that never ch
      First dirty is the checkpoint; a checkpoint outside the log is reset to the log start. First uncleanable is the
      lowest of the log end, the base of the active segment, and the base of the first dirty segment with a record
      younger than min.compaction.lag.ms. The active segment is never changed. (log_state)
-3.5  Records that arrive below the checkpoint move it back to the lowest of them. If an offset occurs twice, one stays.
+3.5  Records below the checkpoint that arrive later move it back to the lowest of them. Copies of an offset are dropped.
 1.3  A log with cleanable bytes is compacted if its dirty ratio is above min.cleanable.dirty.ratio (strictly), or if its
      oldest dirty record has passed max.compaction.lag.ms. The ratio is cleanable / (clean + cleanable). (triggers)
 3.6  Overdue logs come first, by deadline; then the dirtiest.

@@ -2,9 +2,9 @@
 
     python -m cleantail_cli.class_archive [--jars DIRECTORY] [--within SECONDS]
 
-Small topics go through ingestion and two runs in a temporary folder. One topic has a check of its own, one has
-versions. Then they are proven and rolled back. The JVM that did this writes its loaded classes to
-DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, ignores the archive.
+A JVM ingests small topics in a temporary folder, makes two runs of each, checks their tables, and rolls them back. One
+topic has its own check, another has versions. Then the JVM writes its loaded classes to DIRECTORY/classes.jsa. A JVM of
+another Java, or with other jars, ignores the archive.
 
 Everything works without an archive, so a process that hangs is killed with its JVM after `--within`.
 """

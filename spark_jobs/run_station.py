@@ -297,7 +297,7 @@ def _ingested(job: Job) -> IngestResult:
 
 
 def _convert_deletes(job: Job) -> Document:
-    """Convert the deletes that a sink wrote by values into deletion vectors (position deletes in format version 2)."""
+    """Convert the deletes by values that a sink wrote into deletion vectors (position deletes in format version 2)."""
     session = job.session("convert-deletes")
     from cleantail.adopt.equality_deletes import CONVERTED_JSON
     from spark_jobs.convert import convert_deletes

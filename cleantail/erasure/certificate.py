@@ -100,7 +100,7 @@ def public_pem(key: Ed25519PrivateKey) -> str:
 def issue(
     store: ErasureStore, topic: Topic, request: ErasureRequest, *, now_ms: int, by: str, facts: Mapping[str, Any]
 ) -> str:
-    """Sign and record the certificate of a proven request, and return its text. Return an existing one unchanged.
+    """Sign and record the certificate of a proven request, and return its text. An existing certificate is returned.
 
     `facts`: more entries, such as the table and the state of the source, without floats. Raises CleantailError if the
     platform has no key, or if a person has ended the request."""

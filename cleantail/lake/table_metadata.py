@@ -243,7 +243,7 @@ def _entries(table: Table, manifest: ManifestFile) -> list[ManifestEntry]:
 def _arrived(
     table: Table, snapshot: Snapshot | None, files: tuple[DataFile, ...], states: Mapping[int, PartitionState]
 ) -> tuple[DataFile, ...]:
-    """Return the files with records that each log's last round had not seen.
+    """Return the files with records that each log's last round had not read.
 
     A file that was merged since counts as new if the snapshots that show its new records have expired. This mistake
     costs a cleaning and loses no data.

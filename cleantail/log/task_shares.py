@@ -174,7 +174,7 @@ def parallelism(spark: Spark) -> int:
 def one_of(spark: Spark, number: int) -> Spark:
     """Return the settings for one of `number` topics that run at the same time.
 
-    The topic gets its part of a local master's cores, with their memory. A cluster gives a task one core anyway.
+    The topic gets its part of a local master's cores, with their memory. On a cluster a task always has one core.
     """
     cores = _local_cores(spark.master)
     return spark if cores is None else spark.model_copy(update={"master": f"local[{max(cores // number, 1)}]"})

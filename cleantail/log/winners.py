@@ -117,7 +117,7 @@ def timestamp_versions(timestamps: pa.Array, configs: KafkaConfigs, now_ms: int)
 
 
 def header_versions(headers: pa.Array, configs: KafkaConfigs) -> Versions:
-    """Return the versions by `header`. `headers` has a list of structs (key, value), or null, for each record."""
+    """Return the versions in headers. `headers` has a list of structs (key, value), or null, for each record."""
     import numpy as np
     import pyarrow.compute as pc
 
