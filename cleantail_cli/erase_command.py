@@ -76,8 +76,8 @@ def erase(
     them are rewritten, and removed with their snapshots. A scan by another engine proves that none is left. From then
     on, ingestion leaves records of these keys out.
 
-    Keys are never arguments: other users of this machine can see those. Only marks of keys are stored, which need
-    CLEANTAIL_ERASURE_KEY. The certificate is signed with CLEANTAIL_CERTIFICATE_KEY.
+    Keys are never arguments, because other users of this machine can see arguments. Only marks of keys are stored,
+    which need CLEANTAIL_ERASURE_KEY. The certificate is signed with CLEANTAIL_CERTIFICATE_KEY.
 
     If the source still has the keys, nothing is erased. Choose --tombstone, so that Kafka deletes them too, or
     --exclude source.

@@ -2,8 +2,8 @@
 
 1. The *mark* of a key is its HMAC-SHA256, by a secret of the topic. This secret is derived from
    `CLEANTAIL_ERASURE_KEY`. Without it a mark shows nothing, even to a person who can guess the key of a record.
-2. The *tag* of a key is a fast hash of 64 bits, by numpy, for millions of records in a second. Only if a tag matches,
-   the mark is computed. The mark decides.
+2. The *tag* of a key is a fast hash of 64 bits, by numpy, for millions of records in a second. The mark is computed
+   only if a tag matches. The mark decides.
 3. A person could guess a key from a fast hash. So tags are stored sealed: XORed with a stream of bytes that needs the
    secret.
 4. Spark's executors get the topic's secret and the tags, never `CLEANTAIL_ERASURE_KEY`. Processes that the driver

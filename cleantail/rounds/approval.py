@@ -10,8 +10,8 @@
    write the results of its tasks, or set a task to success. So the approval task stores the question, and later the
    answer, in a property of Cleantail's own namespace. `publish` reads only that property.
 4. If a topic names approvers, only they may approve, undo a round or release a log.
-5. A rejection takes the round's logs out of compaction and retention until a pause has passed. A failed check takes
-   them out of compaction alone.
+5. After a rejection, compaction and retention skip the round's logs until a pause has passed. After a failed check,
+   only compaction skips them.
 """
 
 from __future__ import annotations

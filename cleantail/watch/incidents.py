@@ -21,8 +21,8 @@ of the table has the message to send, and then the channel's last message:
 | unsure | open, open | open, open | open, open | over, over | -, unsure |
 
 6. *It begins again*: a partition was released and a check failed again before its end was reported. Its end is then not
-   reported. A check that fails again in the same run, as when a round starts over, does not begin again. *Its cause
-   changes*: the incident is the same, and the message has the new reason.
+   reported. If a check fails again in the same run, for example after a round starts over, the incident does not begin
+   again. *Its cause changes*: the incident is the same, and the message has the new reason.
 7. *It is over*: the check passed, or a person released the partition and no check has failed since. The incident is
    deleted once every channel with a last message has been notified of the end.
 8. *Unsure* is stored before a message is sent, and replaced when the channel answers. *Unsure* stays if the channel

@@ -72,7 +72,7 @@ def puffin_file(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[list[bytes], l
 
 
 def _in_large_parts(parts: Sequence[bytes]) -> list[bytes]:
-    """Return the same bytes in parts of some MiB. The store gets each in one call."""
+    """Return the same bytes in parts of some MiB. Each part is written to the store in one call."""
     large, waiting, size = list[bytes](), list[bytes](), 0
     for part in parts:
         waiting.append(part)

@@ -263,8 +263,8 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     2. Unneeded branches are dropped: those of killed runs, and of failed rounds past their retention.
     3. Groups of files are rewritten. A row of evidence records the freed bytes, also if a later group fails.
     4. Small files of the evidence are merged if there are many.
-    5. Snapshots past their retention expire. Only if some do, orphans are removed, because listing files each time
-       would cost more than a round of a small topic. For the same reason, rows of evidence, results and Data Docs past
+    5. Snapshots past their retention expire. Orphans are removed only if some do, because listing files each time would
+       cost more than a round of a small topic. For the same reason, rows of evidence, results and Data Docs past
        cleantail.evidence.retention.ms are removed only then.
     """
     if table.exists():

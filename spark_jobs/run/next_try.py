@@ -47,7 +47,7 @@ def with_unreported(table: TopicTable, now_ms: int, reported: TopicOutcome) -> T
 def record_publications(table: TopicTable, now_ms: int) -> None:
     """Record in the evidence the publication of all rounds that tries of the run have published.
 
-    An earlier try may have ended before it did so. `now_ms`: as in with_unreported.
+    An earlier try may have ended before it recorded them. `now_ms`: as in with_unreported.
     """
     try:
         commits = list(_of_run(history(table.load()), now_ms))
