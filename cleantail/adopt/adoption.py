@@ -214,19 +214,23 @@ def problems(foreign: ForeignTable, topic: str, columns: Columns | None, upgrade
     if foreign.format_version < DELETES_VERSION and not upgrade:
         texts.append(
             f"its format version is {foreign.format_version}, which has no deletes of rows: --upgrade makes it "
-            f"{VECTORS_VERSION}, for good. Its sink and all its readers must support version {VECTORS_VERSION} first"
+            f"{VECTORS_VERSION}, which cannot be undone. Its sink and all its readers must already support version "
+            f"{VECTORS_VERSION}"
         )
     elif columns is not None and not columns.has_offsets and version_after(foreign.format_version, upgrade) < LINEAGE:
         texts.append(
             f"its format version is {foreign.format_version}, and it has no offsets: they are made from row lineage, "
-            f"which version {LINEAGE} has. --upgrade makes it {LINEAGE}, for good. Its sink and all its readers must "
-            f"support version {LINEAGE} first"
+            f"which version {LINEAGE} has. --upgrade makes it {LINEAGE}, which cannot be undone. Its sink and all its "
+            f"readers must already support version {LINEAGE}"
         )
     if foreign.deletes:
         texts.append(foreign.deletes)
     if len(foreign.topics) > 1:
         names = ", ".join(foreign.topics[:5])
-        texts.append(f"it holds {counted(len(foreign.topics), 'topic')} ({names}): a table belongs to one topic")
+        texts.append(
+            f"it holds {counted(len(foreign.topics), 'topic')} ({names}), but a table belongs to one topic. Let the "
+            "sink write each topic into its own table"
+        )
     texts += foreign.unreadable_files
     texts += _out_of_bounds(foreign.logs)
     return texts

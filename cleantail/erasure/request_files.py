@@ -9,7 +9,7 @@ first is open. A file that cannot be read, or deleted, stays. The error names th
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -28,6 +28,15 @@ FOLDER = "erasures"
 PATTERN = "*.json"
 """Names of complete files: write another name first, then rename the file."""
 LARGEST_BYTES = 256 << 20
+NEEDED = {
+    "keys": "a list of texts, not empty",
+    "encoding": "text or base64",
+    "requested_by": "a text of 1 to 200 characters",
+    "deadline": "a time such as 2026-12-24T00:00Z",
+    "exclude": "a list of names",
+    "tombstone": "true or false",
+}
+"""Field of a request file -> its allowed values, for errors."""
 
 
 class RequestFile(Model):
@@ -93,7 +102,7 @@ def _taken(store: ErasureStore, topic: Topic, file: Path, now_ms: int) -> Erasur
     except ValueError:
         raise CleantailError(f"{file} is not a request: a key is not base64, as its encoding requires") from None
     if at_ms is None:
-        raise CleantailError(f"{file} is not a request: deadline must be a time such as 2026-12-24T00:00Z")
+        raise CleantailError(f"{file} is not a request: deadline must be {NEEDED['deadline']}")
     if asked.exclude and not {*asked.exclude} <= (known := excludable(topic)):
         raise CleantailError(
             f"{file} is not a request: exclude has a name that no branch or tag of the topic's tables has. Allowed are "
@@ -118,13 +127,10 @@ def excludable(topic: Topic) -> set[str]:
     return {"source", "versions"} | (refs - {"main"})
 
 
-def _problems(error: ValidationError) -> Sequence[str] | str:
+def _problems(error: ValidationError) -> str:
     """Return the wrong fields, without the texts of keys and of unknown fields."""
-    known = RequestFile.model_fields
-    names = {str(e["loc"][0]) if e["loc"] and e["loc"][0] in known else "" for e in error.errors(include_input=False)}
-    named = sorted(name for name in names if name)
-    if not named:
-        return "it is JSON of another form: keys and requested_by are required; encoding, deadline, exclude and " + (
-            "tombstone may be there"
-        )
-    return f"{', '.join(named)} {'has' if len(named) == 1 else 'have'} a wrong value"
+    names = {str(e["loc"][0]) if e["loc"] else "" for e in error.errors(include_input=False)}
+    if not (named := sorted(names & NEEDED.keys())):
+        allowed = "an object with keys and requested_by, and possibly encoding, deadline, exclude and tombstone"
+        return f"allowed is {allowed}"
+    return "; ".join(f"{name} must be {NEEDED[name]}" for name in named)

@@ -362,7 +362,7 @@ def test_what_cannot_be_is_said_before_anything_is_changed(sinks, project, argum
 def test_a_table_of_two_topics_is_refused(sinks):
     make, run = sinks
     make(KAFKA, kafka(1) + kafka(1, topic="payments"))
-    assert "it holds 2 topics (orders, payments): a table belongs to one topic" in run("sinks.orders")[2]
+    assert "it holds 2 topics (orders, payments), but a table belongs to one topic" in run("sinks.orders")[2]
 
 
 def test_a_topic_of_that_name_with_another_table_is_left_alone(sinks, project):

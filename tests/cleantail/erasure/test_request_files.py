@@ -58,11 +58,15 @@ def test_files_that_are_not_complete_wait(topic, leave):
 @pytest.mark.parametrize(
     ("content", "problem"),
     [
-        pytest.param({"text": '["marker"]'}, "it is JSON of another form", id="other JSON"),
-        pytest.param({"text": "marker"}, "it is JSON of another form", id="no JSON"),
-        pytest.param({"keys": [], "requested_by": "a"}, "keys has a wrong value", id="no keys"),
-        pytest.param({"keys": ["marker"]}, "requested_by has a wrong value", id="nobody"),
-        pytest.param({"keys": ["marker"], "requested_by": "a", "marker": 1}, "it is JSON of another form", id="more"),
+        pytest.param({"text": '["marker"]'}, "allowed is an object with keys and requested_by", id="other JSON"),
+        pytest.param({"text": "marker"}, "allowed is an object with keys and requested_by", id="no JSON"),
+        pytest.param({"keys": [], "requested_by": "a"}, "keys must be a list of texts, not empty", id="no keys"),
+        pytest.param({"keys": ["marker"]}, "requested_by must be a text of 1 to 200 characters", id="nobody"),
+        pytest.param(
+            {"keys": ["marker"], "requested_by": "a", "marker": 1},
+            "allowed is an object with keys and requested_by",
+            id="more",
+        ),
         pytest.param({"keys": ["marker!"], "encoding": "base64", "requested_by": "a"}, "not base64", id="no base64"),
         pytest.param({"keys": ["marker"], "requested_by": "a", "deadline": "soon"}, "deadline must be", id="deadline"),
         pytest.param({"keys": ["k"], "requested_by": "a", "exclude": ["marker"]}, "source, versions", id="no such tag"),

@@ -44,7 +44,9 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
         code, told, err = workshop.run("adopt", table)
         assert code == 2
         assert "partition 1: 40 records, offsets 0 to 39, 0 duplicates" in told
-        assert "its format version is 1, which has no deletes of rows: --upgrade makes it 3, for good" in err
+        assert (
+            "its format version is 1, which has no deletes of rows: --upgrade makes it 3, which cannot be undone" in err
+        )
         assert not list((workshop.config / "topics").iterdir())
     # found out, and nothing changed
     out = workshop.ok("adopt", table, *upgrade, "--dry-run")
