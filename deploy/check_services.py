@@ -92,7 +92,7 @@ def main() -> int:
     finally:
         signal.alarm(0)
         print(f"directory: {work}") if arguments.keep else shutil.rmtree(work)
-    print("OK: the services gave what the embedded platform gave")
+    print("OK: the services and the embedded platform gave the same results")
     return 0
 
 

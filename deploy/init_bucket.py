@@ -26,7 +26,7 @@ def main() -> int:
     is_new = store.get_file_info(bucket).type is FileType.NotFound
     if is_new:
         store.create_dir(bucket)
-    print(f"bucket {bucket} {'was made' if is_new else 'is there'}")
+    print(f"bucket {bucket} {'was created' if is_new else 'already exists'}")
     return 0
 
 

@@ -40,7 +40,7 @@ def main(argv: list[str]) -> int:
     try:
         address = waited_for(peer, float(os.environ.get("SEEN_BY_SECONDS", "60")))
     except OSError as e:
-        print(f"deploy/seen_by.py: no way to {peer}: {e}", file=sys.stderr)
+        print(f"deploy/seen_by.py: {peer} cannot be reached: {e}", file=sys.stderr)
         return 1
     os.environ["SPARK_LOCAL_IP"] = address
     return os.execvp(command[0], command)  # replaces this process

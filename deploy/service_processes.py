@@ -78,7 +78,7 @@ class Processes:
         self._running.append((name, process, ended_by))
         while not ready():
             if process.poll() is not None or time.monotonic() - began > READY_WITHIN_S:
-                raise NotStarted(f"{name} did not come up:\n{log.read_text(errors='replace')[-3000:]}")
+                raise NotStarted(f"{name} did not start:\n{log.read_text(errors='replace')[-3000:]}")
             time.sleep(0.2)
         print(f"started {name} ({time.monotonic() - began:.1f} s)", flush=True)
 

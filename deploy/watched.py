@@ -9,7 +9,7 @@ docker-compose.yaml therefore runs below this script.
 1. The page is read every 10 s (deploy/healthy.py). The second argument is the component, or empty.
 2. A page that reports a problem for WATCHED_SECONDS (180) ends the command. So does a page of this container
    (127.0.0.1) that does not answer. If the page of another container does not answer, or has a status of 500 or more,
-   nothing is concluded from it.
+   the command continues.
 3. Until the page was healthy once, WATCHED_START_SECONDS (600) are allowed.
 4. The command gets SIGTERM and, 60 s later, SIGKILL, with all of its processes. The exit code is then 75; otherwise it
    is the command's own. A SIGTERM to this script goes to the command.
