@@ -56,7 +56,7 @@ if TYPE_CHECKING:
         "--deleted",
         "deletes",
         metavar="COLUMN=TEXT",
-        help="The column that marks deletes, and the values that do: op=d, __deleted=true, op=d,x.",
+        help="The column that marks deletes, and its values in deletes: op=d, __deleted=true, op=d,x.",
     ),
     click.option(
         "--upgrade", is_flag=True, help="Upgrade a table of format version 1 or 2 to version 3. This cannot be undone."

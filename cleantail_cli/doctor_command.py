@@ -41,7 +41,8 @@ def doctor(call: Invocation, send_test: bool) -> int:
 
     It checks configuration, state, catalogs, store, tables, the Kafka topics, Spark, jars, Java and Python. If Airflow
     is set up here, it also checks connections, alert channels, plugin and DAGs. Nothing is changed. All checks run,
-    even after one failed. The exit code is 2 if something is wrong here, 4 if only something outside is.
+    even after one failed. The exit code is 2 if something is wrong on this machine or in the configuration, and 4 if
+    only something outside is wrong.
     """
     with call.output.progress() as progress:
         progress("examining the installation")

@@ -70,7 +70,7 @@ def erase(
     tombstone: bool,
     approve: bool,
 ) -> int:
-    """Erase keys from a topic's tables, and certify it.
+    """Erase keys from a topic's tables, and certify the erasure.
 
     A round removes every record of the keys, also tombstones and records of the active segment. Then the files that had
     them are rewritten, and removed with their snapshots. A scan by another engine proves that none is left. From then
@@ -83,8 +83,8 @@ def erase(
     --exclude source.
 
     With --keys, the command makes or continues the request of these keys. Without --keys, it continues all open
-    requests of the topic. --exclude, --tombstone and --approve are for one request. The exit code is 1 if keys of a
-    request are not gone, and 5 if one waits for approval.
+    requests of the topic. --exclude, --tombstone and --approve apply to one request only. The exit code is 1 if keys of
+    a request are not gone, and 5 if a request waits for approval.
     """
     from cleantail.erasure.store import ErasureStore
     from spark_jobs.round.erased_request import Choice

@@ -38,8 +38,8 @@ def erasures(call: Invocation, topic: str | None, lift: str | None, reject: str 
     """List requests to erase keys, with their state and deadline.
 
     From its approval on, a request keeps its keys out of the table, so that a replay does not bring them back. --lift
-    ends that for one request, and the request if it is open. It brings no record back by itself. --reject ends a
-    request with wrong keys, as long as none of its records was removed. The exit code is 1 if a request is overdue.
+    ends this for one request, and ends the request if it is open. It restores no records. --reject ends a request with
+    wrong keys, as long as none of its records was removed. The exit code is 1 if a request is overdue.
     """
     from cleantail.erasure.request_files import files_without_topic
     from cleantail.erasure.requests import HIDDEN, LIFTED, PUBLISHING, REJECTED

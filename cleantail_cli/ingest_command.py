@@ -85,8 +85,8 @@ def ingest(
     """Append records from Kafka, log segments, a sink's table or kcat -J files, each exactly once.
 
     Without --file it reads every partition from the table's position on. It reads Kafka (source.kafka) or the segments
-    of --segments up to the last stable offset. Of source.table it reads the new snapshots. All files, or all segments,
-    are appended in one commit. If one of them is refused, nothing is appended.
+    of --segments up to the last stable offset. From source.table it reads the new snapshots. All files, or all
+    segments, are appended in one commit. If one of them is refused, nothing is appended.
     """
     if not files:
         if encoding or any_topic:

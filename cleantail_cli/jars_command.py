@@ -18,7 +18,7 @@ from cleantail_cli.output import Page
 
 @command(
     "jars",
-    click.option("--s3", is_flag=True, help="Include jars for an object store, as for a warehouse on one."),
+    click.option("--s3", is_flag=True, help="Include the jars for a warehouse on an object store."),
     click.option(
         "--from",
         "source",

@@ -140,7 +140,7 @@ force = click.option(
 as_of = click.option(
     "--as-of",
     metavar="SNAPSHOT|TIME",
-    help="As it was: a snapshot id (`cleantail history` lists them), a branch, a tag, or a time such as "
+    help="Read this state: a snapshot id (`cleantail history` lists them), a branch, a tag, or a time such as "
     "2026-11-29T14:20 (UTC).",
 )
 key = click.option(

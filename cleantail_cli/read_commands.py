@@ -41,7 +41,7 @@ if TYPE_CHECKING:
         type=OFFSET,
         default=0,
         metavar="N",
-        help="The first offset (default: 0). Below 0 it counts back from the log's end, as kcat's -o.",
+        help="The first offset (default: 0). Below 0 it counts back from the log's end, as in kcat's -o.",
     ),
     click.option("--to-offset", type=OFFSET, metavar="N", help="Stop before this offset; below 0 as above."),
     click.option("--limit", type=NATURAL, metavar="N", help="Print at most N records."),
@@ -156,7 +156,7 @@ def _snapshot_of(topic: Topic, as_of: str | None) -> int | None:
 
 @click.group("reader", cls=Group, examples=["cleantail reader list customer-cdc"])
 def reader() -> None:
-    """Manage readers: tombstones stay until the readers are past them."""
+    """Manage readers: tombstones stay until the readers have read them."""
 
 
 _name = click.argument("name", metavar="NAME", help="The reader's name.")

@@ -94,9 +94,9 @@ def _run(topic: Topic, planned: EvaluatedTopic, progress: Progress, approved_by:
 def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int:
     """Remove keys that were deleted at the source.
 
-    A broker may clean a tombstone away before it is read. This command reads the topic to its end, and compares the
-    live keys of the table with those in Kafka. It removes the missing ones in a round of its own. The round is checked
-    and published like any other. --dry-run only counts. A source topic with `delete` in its cleanup.policy is refused.
+    A broker may delete a tombstone before it is read. This command reads the topic to its end, and compares the live
+    keys of the table with those in Kafka. It removes the missing ones in a round of its own. The round is checked and
+    published like any other. --dry-run only counts. A source topic with `delete` in its cleanup.policy is refused.
 
     If the round needs approval, it is dropped and the exit code is 5. Run again with --approve to make and publish it.
     """

@@ -115,8 +115,8 @@ def release(call: Invocation, topic: str, partition: int) -> int:
 def mend(call: Invocation, table: str, dry_run: bool) -> int:
     """Make a table with damaged deletion vectors readable.
 
-    Writes one vector with all deletes for each data file that has two, or one older than the file's registration. Drops
-    the vectors of data files that no longer exist. Deleted records stay deleted.
+    Writes one vector with all deletes for each data file that has two vectors, or a vector older than the file's
+    registration. Drops the vectors of data files that no longer exist. Deleted records stay deleted.
     """
     damaged = damaged_vectors(load_named(call.platform, table))
     if damaged.any and not dry_run:

@@ -128,7 +128,7 @@ def erasure_dag(config: str | os.PathLike[str], schedule: str | None = None) -> 
     folder = Path(config).absolute()
     with DAG(
         dag_id=dag_id_of(ERASURE_DAG, dag_prefix(folder)),
-        description="Erases the keys of open requests, and certifies it",
+        description="Erases the keys of open requests, and certifies each erasure",
         doc_md=ERASURE_DOCS,
         schedule=schedule,
         start_date=FIRST_DAY,
