@@ -325,7 +325,7 @@ def test_a_missing_config_directory_is_an_error(tmp_path):
         pytest.param(
             "config: {segment.ms: '5'}",
             'config.segment.ms: "5" is not allowed: a whole number, at least 1, or a text with a unit '
-            "(ms, s, min, h, d) as 7d",
+            "(ms, s, min, h, d) such as 7d",
             id="type",
         ),
         pytest.param(
