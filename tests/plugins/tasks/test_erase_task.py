@@ -89,7 +89,7 @@ def test_a_topic_whose_command_cannot_be_started_stops_no_other_and_the_log_has_
         execute(config)
     log = capsys.readouterr().out
     assert "kafka_a" in log and "waits for approval" in log
-    assert "broken.json is not a request: requested_by has a wrong value" in log
+    assert "broken.json is not a request: requested_by must be a text of 1 to 200 characters" in log
     assert '"requests"' not in log and "marker" not in log
     assert notified == ["a", "orders", "orders"]  # before anything is erased, and after
 
