@@ -20,7 +20,6 @@ import pytest
 from cleantail.lake.spark_settings import SMALL_RUN
 from differential.broker import ROOT, SHORT_LIFE
 from differential.spark_cluster import processes_of, spark_cluster
-from tests.conftest import DEEP
 from tests.jobs.round.test_rounds import NOW, offsets, record
 
 pytestmark = pytest.mark.integration
@@ -56,15 +55,16 @@ def command(workshop, master, python, *argv, archive=None, executors=2):
     return subprocess.run(cli, capture_output=True, text=True, env=env, check=False)
 
 
-def test_a_round_runs_on_a_cluster_and_outlives_executors_that_are_killed(workshop, master, directory):
+@pytest.mark.parametrize("kills", [0, pytest.param(2, marks=pytest.mark.deep)])
+def test_a_round_runs_on_a_cluster_and_outlives_executors_that_are_killed(workshop, master, directory, kills):
     """Spark gives the tasks of a killed one to others; a second copy of a task changes nothing, as tasks only return what
     they find."""
-    topic = workshop.topic("clustered", {"compaction.strategy": "timestamp"})
+    topic = workshop.topic(f"clustered-{kills}", {"compaction.strategy": "timestamp"})
     lines = [record(i, f"k{i % 5}", "x", partition=p) for p in range(3) for i in range(20)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    with killed_at_work(directory, 2 if DEEP else 1) as killed:
-        done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json")
-    assert killed
+    with killed_at_work(directory, kills) as killed:
+        done = command(workshop, master, sys.executable, "compact", topic, "--now", NOW, "--json", executors=1 + kills)
+    assert bool(killed) == bool(kills)
     assert done.returncode == 0, done.stderr
     assert offsets(workshop.read(topic)) == 3 * list(range(15, 20))
 
