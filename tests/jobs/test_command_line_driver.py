@@ -1,5 +1,5 @@
 """A driver that the command line starts in Airflow's container has none of Airflow's secrets either, and its folders are
-its own and go with it."""
+its own and go with it. test_private_files.py has the rights of the folders of a session."""
 
 import json
 import os
@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import tests.airflow_environment  # noqa: F401  # as an Airflow has it, before a JVM starts
 from tests.cleantail.home.test_driver_environment import NEEDED, SECRETS
 
 DRIVER = """
@@ -34,6 +35,16 @@ end_process(0)
 """
 
 
+def test_the_jvm_and_the_workers_of_a_session_have_no_name_of_a_secret_of_airflow(spark):
+    secrets = {name for name in os.environ if name.startswith(("AIRFLOW__", "AIRFLOW_CONN_"))}
+    assert "AIRFLOW__API_AUTH__JWT_SECRET" in secrets
+    jvm = {str(name) for name in spark._jvm.java.lang.System.getenv().keySet()}
+    worker = {*spark.sparkContext.parallelize([0], 1).map(lambda _: sorted(os.environ)).first()}
+    assert "PATH" in jvm & worker
+    assert not (jvm | worker) & secrets
+
+
+@pytest.mark.deep
 @pytest.mark.integration
 def test_the_jvm_and_the_workers_of_the_command_line_have_no_name_of_a_secret_of_airflow_and_private_folders(tmp_path):
     """In a shell whose umask lets the group write the driver's folders are its own all the same."""

@@ -85,7 +85,7 @@ def published(outcome):
     return outcome["compacted"] and outcome["compacted"]["published"]
 
 
-def test_a_pack_takes_each_topic_through_its_stations_and_a_second_run_finds_nothing_due(workshop, landed, run):
+def test_a_pack_takes_each_topic_through_its_stations_and_the_next_one_only_gives_back_space(workshop, landed, run):
     topics = [landed("pack-one"), landed("pack-two", [*TWICE, record(3, "a", "x")])]
     code, reason, outcomes = run(*topics)
     assert (code, reason) == (0, "0 topics of 2 failed")
@@ -101,8 +101,6 @@ def test_a_pack_takes_each_topic_through_its_stations_and_a_second_run_finds_not
         assert begun == [station.name for station in STATIONS if station.name in begun]
         assert {"ingest", "evaluate", last} <= {*begun}
     assert all(o["compacted"] is None and o["reclaimed"]["rewritten_files"] == 1 for o in outcomes.values())
-    code, _, outcomes = run(*topics, outcomes="packs/of-the-third-run.jsonl")
-    assert (code, {o["reason"] for o in outcomes.values()}) == (0, {"nothing is due"})
 
 
 @pytest.mark.parametrize(
@@ -144,16 +142,12 @@ def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed
 
 
 def test_the_same_run_tried_again_still_knows_the_red_check_of_its_first_try(workshop, made, run):
-    """The second try finds the log in quarantine: without the first one's outcome the run would be green. The next run
-    lets the log rest, and a log that was released is published, also by the run that has held it back."""
-    red, well = made("pack-red-again", DIGITS, checks=[LETTERS]), made("pack-well-again")
-    now_ms = int(time.time() * 1000)
-    run(red, well, now_ms=now_ms)
-    code, _, outcomes = run(red, well, now_ms=now_ms)
-    assert (code, outcomes[red]["compacted"]["held_back"], published(outcomes[well])) == (1, [0], [0])
-    assert len([row for row in workshop.evidence(well) if row["outcome"] == "published"]) == 1
-    code, _, outcomes = run(red, outcomes="packs/of-the-next-run.jsonl", now_ms=now_ms + 1)
-    assert (code, outcomes[red]["reason"]) == (0, "nothing is due")
+    """The second try finds the log in quarantine: without the first one's outcome the run would be green. A log that was
+    released is published, also by the run that has held it back."""
+    red, now_ms = made("pack-red-again", DIGITS, checks=[LETTERS]), int(time.time() * 1000)
+    run(red, now_ms=now_ms)
+    code, _, outcomes = run(red, now_ms=now_ms)
+    assert (code, outcomes[red]["compacted"]["held_back"]) == (1, [0])
     workshop.topic(red)
     workshop.ok("release", red, "0")
     code, _, outcomes = run(red, now_ms=now_ms)
@@ -176,29 +170,19 @@ def test_only_what_was_asked_for_is_done(workshop, made, run):
     assert published(outcome) == [1]
 
 
-def test_a_pack_goes_on_after_a_defect_and_ends_where_the_application_is_gone(workshop, made, run, monkeypatch):
-    before, first, second = made("pack-before"), made("pack-defect"), made("pack-after")
+def test_a_pack_goes_on_after_a_defect_and_quotes_nothing_of_it(workshop, made, run, monkeypatch):
+    first, second = made("pack-defect"), made("pack-after")
     real = topic_run.compact_round
 
-    def failing(error):
-        def compact(running, plan, checked):
-            if plan.topic == first:
-                raise error
-            return real(running, plan, checked)
+    def compact(running, plan, checked):
+        if plan.topic == first:
+            raise ValueError("a value of a record")
+        return real(running, plan, checked)
 
-        return compact
-
-    monkeypatch.setattr(topic_run, "compact_round", failing(Py4JNetworkError("gone")))
-    request = PackRequest((before, first, second), int(time.time() * 1000), outcomes=OUTCOMES)
-    arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
-    assert run_station.main(["run_pack", *arguments]) != 0
-    assert offsets(workshop, before) == [2]  # the topics beside it have come to their ends, or will be tried again
-    monkeypatch.setattr(topic_run, "compact_round", failing(ValueError("a value of a record")))
-    code, _, outcomes = run(before, first, second)
+    monkeypatch.setattr(topic_run, "compact_round", compact)
+    code, _, outcomes = run(first, second)
     assert (code, outcomes[first]["error"]) == (1, "a defect of Cleantail: ValueError")
     assert offsets(workshop, second) == [2]
-    # what the application that is gone had published is known to its next try
-    assert published(outcomes[before]) == [0]
     assert "a value of a record" not in (workshop.platform().home / OUTCOMES).read_text()
 
 
@@ -298,11 +282,11 @@ def test_what_was_published_right_before_the_application_died_is_told_by_its_nex
 
 def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(workshop, made, run, monkeypatch):
     """All rounds of a batch are checked at once: without it each further try would die of the same topic with all."""
-    names = [made("pack-checked-0"), made("pack-checked-1", checks=[LETTERS]), made("pack-checked-2")]
+    names = [made("pack-checked-0", checks=[LETTERS]), made("pack-checked-1")]
     real = topic_batch.with_verdicts
 
     def dies(measured, platform, of_rules):
-        if measured.table.topic.topic == names[1]:
+        if measured.table.topic.topic == names[0]:
             raise KeyboardInterrupt
         return real(measured, platform, of_rules)
 
@@ -310,27 +294,30 @@ def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(w
     with pytest.raises(KeyboardInterrupt):
         run(*names)
     home = workshop.platform().home
-    assert PackOutcomes(home, OUTCOMES).batches(names, 20) == [[names[0], names[2]], [names[1]]]
+    assert PackOutcomes(home, OUTCOMES).batches(names, 20) == [[names[1]], [names[0]]]
     monkeypatch.undo()
     code, _, outcomes = run(*names)
-    assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 3)
+    assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 2)
 
 
-def test_a_run_of_a_small_topic_makes_few_commits(workshop, table_of, landed, run):
+@pytest.mark.parametrize(
+    ("late", "commits"),
+    [pytest.param([], 2, id="in order"), pytest.param([record(2, "k", "late")], 4, id="late", marks=pytest.mark.deep)],
+)
+def test_a_run_of_a_small_topic_makes_few_commits(workshop, table_of, landed, run, late, commits):
     """Two of its table, for what came in and what was published, and one of the evidence. A late record adds one for
     the branch on which its offset is compared with the table's, and one for the branch of the round."""
-    topic = landed("pack-commits", config={"cleantail.reclaim.deleted.ratio": 1.0})  # no file is rewritten
+    unreclaimed = {"cleantail.reclaim.deleted.ratio": 1.0}  # no file is rewritten
+    topic = landed(f"pack-commits-{commits}", [record(0, "k", "u"), record(5, "k", "v")], config=unreclaimed)
     names = f"{workshop.platform().catalog.namespace}.{EVIDENCE}", table_of(topic).topic.table
-    run(topic, outcomes="packs/commits-0.jsonl")
-    for number, late in (1, []), (2, [record(5, "k", "late")]):
-        lines = [*(record(10 * number + n, "k", f"w{n}") for n in range(2)), *late]
-        file = workshop.platform().home / "landing" / topic / f"{number}.jsonl"
-        file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-        before = [version(workshop, name) for name in names]
-        code, _, outcomes = run(topic, outcomes=f"packs/commits-{number}.jsonl")
-        assert (code, published(outcomes[topic]), outcomes[topic]["reclaimed"]) == (0, [0], None)
-        made = [version(workshop, name) - old for name, old in zip(names, before, strict=True)]
-        assert made == [1, 4 if late else 2]
+    run(topic, outcomes=f"packs/commits-{commits}-0.jsonl")
+    file = workshop.platform().home / "landing" / topic / "b.jsonl"
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in [record(10, "k", "w"), record(11, "k", "x"), *late]))
+    before = [version(workshop, name) for name in names]
+    code, _, outcomes = run(topic, outcomes=f"packs/commits-{commits}-1.jsonl")
+    assert (code, published(outcomes[topic]), outcomes[topic]["reclaimed"]) == (0, [0], None)
+    made = [version(workshop, name) - old for name, old in zip(names, before, strict=True)]
+    assert made == [1, commits]
 
 
 def version(workshop, name):
@@ -342,11 +329,7 @@ def version(workshop, name):
 def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_published_its_next_try_does(
     workshop, made, run, monkeypatch
 ):
-    names = [
-        made("pack-unsaid-0"),
-        made("pack-unsaid-1", [*DIGITS, record(3, "a", "x", partition=1)], checks=[LETTERS]),
-    ]
-
+    name = made("pack-unsaid", [*DIGITS, record(3, "a", "x", partition=1)], checks=[LETTERS])
     now_ms = int(time.time() * 1000)
 
     def dies(*_):
@@ -354,14 +337,13 @@ def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_pu
 
     monkeypatch.setattr(evidence, "_append", dies)
     with pytest.raises(KeyboardInterrupt):
-        run(*names, now_ms=now_ms)
+        run(name, now_ms=now_ms)
     monkeypatch.undo()
-    assert [workshop.evidence(name) for name in names] == [[], []]
-    code, _, outcomes = run(*names, now_ms=now_ms)
-    assert (code, published(outcomes[names[0]]), published(outcomes[names[1]])) == (1, [0], [1])
+    assert workshop.evidence(name) == []
+    code, _, outcomes = run(name, now_ms=now_ms)
+    assert (code, published(outcomes[name])) == (1, [1])
     assert not [*(workshop.platform().home / evidence.KEPT_FOLDER).iterdir()]
-    for name in names:
-        assert [row["outcome"] for row in workshop.evidence(name)].count("published") == 1
+    assert [row["outcome"] for row in workshop.evidence(name)].count("published") == 1
 
 
 def test_an_ingestion_of_somebody_else_holds_back_its_topic_and_no_other(workshop, landed, run, monkeypatch):
