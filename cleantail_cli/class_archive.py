@@ -2,9 +2,9 @@
 
     python -m cleantail_cli.class_archive [--jars DIRECTORY] [--within SECONDS]
 
-Small topics go through ingestion and two runs in a temporary folder. One topic has a check of its own, one has
-versions. Then they are proven and rolled back. The JVM that did this writes its loaded classes to
-DIRECTORY/classes.jsa. A JVM of another Java, or with other jars, ignores the archive.
+A JVM ingests small topics in a temporary folder, makes two runs of each, checks their tables, and rolls them back. One
+topic has its own check, another has versions. Then the JVM writes its loaded classes to DIRECTORY/classes.jsa. A JVM of
+another Java, or with other jars, ignores the archive.
 
 Everything works without an archive, so a process that hangs is killed with its JVM after `--within`.
 """
@@ -114,7 +114,7 @@ def make_archive_within(archive: Path, work: Path, seconds: float) -> int:
     try:
         return process.wait(seconds)
     except subprocess.TimeoutExpired:
-        print(f"no class archive: it took longer than {seconds:g} s; JVMs start without it, slower", file=sys.stderr)
+        print(f"no class archive within {seconds:g} s; JVMs start without it, but more slowly", file=sys.stderr)
         return 1
     finally:
         if process.poll() is None:
