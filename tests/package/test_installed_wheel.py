@@ -7,7 +7,7 @@ import re
 import shutil
 import subprocess
 import zipfile
-from importlib.metadata import version
+from importlib.metadata import distribution, version
 from pathlib import Path
 from typing import Any
 
@@ -206,12 +206,15 @@ def checkout(with_jars: CleanEnvironment, place: Path) -> Path:
 
 
 def test_the_first_commands_as_written_compact_on_a_fresh_home_with_the_jars_and_print_nothing_else(
-    with_jars: CleanEnvironment, base: CleanEnvironment, checkout: Path
+    with_jars: CleanEnvironment, base: CleanEnvironment, checkout: Path, fetched_jars: Path
 ) -> None:
-    """The whole block in one shell. stderr is no terminal, so there is no progress on it, and no line of a library."""
+    """The whole block in one shell. stderr is no terminal, so there is no progress on it, and no line of a library. The
+    jars have the archive of their classes, as `make setup` makes it; it knows where Spark lies, not a link to it."""
     before = tree(checkout / "docs")
+    spark_home = str(Path(str(distribution("pyspark").locate_file("pyspark"))).resolve())
+    env = with_jars.env(CLEANTAIL_JARS=str(fetched_jars), SPARK_HOME=spark_home)
     shell = ["bash", "-euo", "pipefail", "-c", example("quickstart.md", "first commands", "sh")]
-    done = subprocess.run(shell, cwd=checkout, env=with_jars.env(), capture_output=True, text=True)
+    done = subprocess.run(shell, cwd=checkout, env=env, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "orders: 8 records appended" in done.stdout
     assert "orders: 1 of 1 partition is due" in done.stdout
