@@ -18,18 +18,11 @@ from cleantail.config.topic import Topic
 from cleantail.errors import BadLineError, CleantailError, OutsideError
 from cleantail.home.stdin_copies import copy_folder
 from cleantail.human import counted, size
+from cleantail.intake import Look, feed_of
 from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.segment_files import find_logs
-from cleantail.kafka.table_position import is_read
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.pending_input import is_table_read, table_source_of
-from cleantail.rounds.station_results import (
-    INGEST_RESULT_JSON,
-    FileIngestResult,
-    IngestResult,
-    KafkaIngestResult,
-    TableIngestResult,
-)
+from cleantail.rounds.station_results import INGEST_RESULT_JSON, FileIngestResult, IngestResult, KafkaIngestResult
 from cleantail.sources.source_files import require_readable
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, Several, command, directories
@@ -93,8 +86,7 @@ def ingest(
             raise CleantailError("--encoding and --any-topic need --file")
         if segments is not None:
             return ingest_segments(call, call.topic(topic), Path(os.path.abspath(segments)))
-        configured = call.topic(topic)
-        return (ingest_from_table if configured.source.table else ingest_from_kafka)(call, configured)
+        return ingest_from_source(call, call.topic(topic))
     if segments is not None:
         raise CleantailError("--file and --segments cannot be combined: run ingest once for each")
     from spark_jobs.round.intake.ingest import ingest_files
@@ -115,7 +107,7 @@ def ingest(
                 raise BadLineError(_named(str(e.file), copy), e.line_number, e.reason) from None
     rows = tuple(replace(row, file=_named(row.file, copy)) for row in result.files)
     notes = tuple(_named(text, copy) for text in result.warnings)
-    call.output.show(read_from_files(configured, replace(result, files=rows, warnings=notes)))
+    call.output.show(answer_of(configured, replace(result, files=rows, warnings=notes)))
     return 0
 
 
@@ -157,25 +149,26 @@ def _named(text: str, copy: str) -> str:
     return text.replace(copy, "stdin") if copy else text
 
 
-def ingest_from_kafka(call: Invocation, topic: Topic) -> int:
-    """Read new records from Kafka. Spark starts only for new records, or if the table has no position yet."""
-    if topic.source.kafka is None:
+def ingest_from_source(call: Invocation, topic: Topic) -> int:
+    """Read new records from Kafka or the source table. Spark starts only if there are some, or before the first
+    read."""
+    if not (feed := feed_of(topic)).asking:
         raise CleantailError(
             f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "
             "with --file"
         )
-    settings, now_ms = settings_of_topic(topic), clock(None)
+    look = Look(topic, settings_of_topic, clock(None))
     require_usable(topic)
     with call.output.progress() as progress:
-        progress("reading offsets from the brokers")
-        if is_read(topic, settings, now_ms):
-            result = KafkaIngestResult(topic.kafka_topic)
+        progress(feed.asking)
+        if feed.new_input(look).bytes is None:
+            result = feed.nothing(topic)
         else:
-            from spark_jobs.round.intake.kafka_reading import read_topic
+            from spark_jobs.round.intake.readers import read_feed
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
-                result = read_topic(spark, topic, settings, now_ms, progress)
-    call.output.show(read_from_kafka(topic, result))
+                result = read_feed(spark, look, progress)
+    call.output.show(answer_of(topic, result))
     return 0
 
 
@@ -195,24 +188,7 @@ def ingest_segments(call: Invocation, topic: Topic, directory: Path) -> int:
         progress.about(f"{counted(len(segments), 'segment')}, {size(sum(each.size_bytes for each in segments))}")
         with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
             result = read_segments(spark, topic, directory, clock(None), progress)
-    call.output.show(read_from_kafka(topic, result, f"from segments of {result.kafka_topic}"))
-    return 0
-
-
-def ingest_from_table(call: Invocation, topic: Topic) -> int:
-    """Read new records from the source table. Spark starts only for new records."""
-    now_ms = clock(None)
-    require_usable(topic)
-    with call.output.progress() as progress:
-        progress("reading metadata of the source table")
-        if is_table_read(topic, now_ms):
-            result = TableIngestResult(table_source_of(topic).named_in(call.platform.catalog.name))
-        else:
-            from spark_jobs.round.intake.source_table_reading import read_source_table
-
-            with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
-                result = read_source_table(spark, topic, now_ms, progress)
-    call.output.show(read_from_table(topic, result))
+    call.output.show(answer_of(topic, result, f"from segments of {result.kafka_topic}"))
     return 0
 
 
@@ -234,28 +210,23 @@ class IngestAnswer:
             page.warning(text)
 
 
-def read_from_files(topic: Topic, result: FileIngestResult) -> IngestAnswer:
-    files = [f"{f.file}: {'already in the table, nothing added' if f.skipped else 'appended'}" for f in result.files]
-    end = f"{topic.topic}: {counted(result.records, 'record')} appended"
-    return IngestAnswer(topic, result, [*files, end])
-
-
-def read_from_kafka(topic: Topic, result: KafkaIngestResult, origin: str = "") -> IngestAnswer:
+def answer_of(topic: Topic, result: IngestResult, origin: str = "") -> IngestAnswer:
     """Return the answer. `origin` replaces the words about the broker."""
-    logs = [f"partition {p.partition}: read from offset {p.from_offset} to {p.to_offset}" for p in result.partitions]
-    origin = origin or f"from {result.kafka_topic} in Kafka"
-    end = f"{topic.topic}: {counted(result.records, 'record')} appended {origin}"
-    return IngestAnswer(topic, result, [*logs, end])
-
-
-def read_from_table(topic: Topic, result: TableIngestResult) -> IngestAnswer:
-    lines = [
+    name, appended = topic.topic, f"{counted(result.records, 'record')} appended"
+    if isinstance(result, FileIngestResult):
+        skipped = "already in the table, nothing added"
+        files = [f"{file.file}: {skipped if file.skipped else 'appended'}" for file in result.files]
+        return IngestAnswer(topic, result, [*files, f"{name}: {appended}"])
+    if isinstance(result, KafkaIngestResult):
+        origin = origin or f"from {result.kafka_topic} in Kafka"
+        read = [(each.partition, each.from_offset, each.to_offset) for each in result.partitions]
+        logs = [f"partition {p}: read from offset {low} to {end}" for p, low, end in read]
+        return IngestAnswer(topic, result, [*logs, f"{name}: {appended} {origin}"])
+    ranges = [
         f"partition {p.partition}: read records between offset {p.from_offset} and {p.to_offset}"
         for p in result.partitions
     ]
-    if result.snapshot_id is None:
-        lines.append(f"{topic.topic}: nothing is new in {result.table}")
-    else:
-        appended = f"{counted(result.records, 'record')} appended from {result.table}"
-        lines.append(f"{topic.topic}: {appended} up to snapshot {result.snapshot_id}")
-    return IngestAnswer(topic, result, lines)
+    end = f"nothing is new in {result.table}"
+    if result.snapshot_id is not None:
+        end = f"{appended} from {result.table} up to snapshot {result.snapshot_id}"
+    return IngestAnswer(topic, result, [*ranges, f"{name}: {end}"])

@@ -15,7 +15,7 @@ from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
 from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.kafka.table_position import is_read, table_position
+from cleantail.kafka.table_position import table_position, unread_offsets
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.records.shown_records import sampled_records
 from cleantail.log.rules import LogMeasure
@@ -140,7 +140,7 @@ def _reconciled(topic: Topic, source: SourceTopic, progress: Progress, approved_
     preload()
     with spark_session(topic.platform, f"cleantail reconcile {topic.topic}", progress) as spark:
         now_ms = clock(None)
-        if not is_read(topic, source.settings, now_ms):
+        if unread_offsets(topic, source.settings, now_ms) is not None:
             read_topic(spark, topic, source.settings, now_ms, progress)
         run = Run(TopicTable.of(spark, topic), progress, approved_by)
         return drop_if_waiting(run, reconcile_round(run, source, clock(None)))

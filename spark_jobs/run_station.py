@@ -32,6 +32,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.process import keep_logs_printable, run_process
 from cleantail.human import counted
+from cleantail.intake import Look
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_of_run, require_past
@@ -271,29 +272,25 @@ def _resolve(arguments: argparse.Namespace) -> Job:
 
 def _ingest(job: Job) -> Document:
     """Append new records of the topic's source, each exactly once: the named files, else Kafka or the sink's table."""
-    return dict(INGEST_RESULT_JSON.plain(_ingested(job)))
-
-
-def _ingested(job: Job) -> IngestResult:
-    topic, platform, given = job.topic, job.topic.platform, job.arguments
+    topic, given = job.topic, job.arguments
     if given.file:
         require_readable(given.file)
-        files = [require_inside(file, platform) for file in given.file]
+        files = [require_inside(file, topic.platform) for file in given.file]
         session = job.session("ingest")
         from spark_jobs.round.intake.ingest import ingest_files
 
         encoding = given.encoding or topic.source.encoding
-        return ingest_files(session(), topic, files, encoding, _silent, given.any_topic, run_ms=job.now_ms)
-    if topic.source.table is not None:
+        result: IngestResult = ingest_files(
+            session(), topic, files, encoding, _silent, given.any_topic, run_ms=job.now_ms
+        )
+    else:
+        # before Spark starts: it may raise
+        client: Mapping[str, str] = {} if topic.source.table else _client_settings(job)
         session = job.session("ingest")
-        from spark_jobs.round.intake.source_table_reading import read_source_table
+        from spark_jobs.round.intake.readers import read_feed
 
-        return read_source_table(session(), topic, job.now_ms, _silent)
-    settings = _client_settings(job)
-    session = job.session("ingest")
-    from spark_jobs.round.intake.kafka_reading import read_topic
-
-    return read_topic(session(), topic, settings, job.now_ms, _silent)
+        result = read_feed(session(), Look(topic, lambda _: client, job.now_ms), _silent)
+    return dict(INGEST_RESULT_JSON.plain(result))
 
 
 def _convert_deletes(job: Job) -> Document:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from benchmarks.harness.lake import Lake
 from cleantail.config.loading import load_platform, scan_topics
 from cleantail.config.topic import Topic
+from cleantail.intake import Look, feed_of
+from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.kept_facts import KeptFacts
-from cleantail.lake.pending_input import new_files
-from cleantail.rounds.run_plan import NewInput, due_topic
+from cleantail.rounds.run_plan import due_topic
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,9 @@ def _evaluate(lake: Lake) -> int:
     kept = KeptFacts(platform)
     for _, topic in scan_topics(lake.config):
         assert isinstance(topic, Topic), topic
-        _, new = new_files(topic, kept)
+        new = feed_of(topic).new_input(Look(topic, settings_of_topic, now_ms, kept))
         plan = evaluate_topic(topic, now_ms=now_ms, kept=kept)
-        brought = NewInput(sum(file.stat().st_size for file in new) if new else None)
-        due += due_topic(plan, brought, topic.config) is not None
+        due += due_topic(plan, new, topic.config) is not None
     return due
 
 

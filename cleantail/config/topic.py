@@ -22,7 +22,7 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.platform import Platform
 from cleantail.config.run_schedule import Schedule, parts_of, topic_asset_uri
 from cleantail.config.topic_checks import Check, column_problems
-from cleantail.config.topic_source import ANY_TOPIC, KafkaSource, Source, TopicName
+from cleantail.config.topic_source import ANY_TOPIC, FILES, HAND, SINK, KafkaSource, Source, TopicName
 from cleantail.config.topic_table import OFFSET, ORDER, SIDE_SUFFIXES, Columns
 
 V = TypeVar("V")
@@ -172,6 +172,18 @@ class Topic(TopicDefaults):
         If its rounds may wait for a user, a topic has its own DAG, so that no other topic waits.
         """
         return self.topic if self.group is None or self.waits_for_people else self.group
+
+    @property
+    def fed_by(self) -> str:
+        """What brings records into the table: the kind of the source that runs read, SINK, or HAND.
+
+        Files of the defaults are not for a table that a sink fills.
+        """
+        if self.source.type != FILES:
+            return self.source.type
+        if self.columns is not None:
+            return SINK
+        return FILES if self.source.path else HAND
 
     @property
     def line_topic(self) -> str | None:

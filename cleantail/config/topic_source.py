@@ -15,6 +15,10 @@ from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 from cleantail.config.config_model import ConnectionId, Model, allowing, cross_field_error, matching, setting_text
 from cleantail.config.topic_table import Columns
 
+FILES, KAFKA, TABLE = "files", "kafka", "table"
+"""Kinds of a source that runs read: the types of Source."""
+SINK, HAND = "sink", "hand"
+"""What brings records if runs read no source: the sink of an adopted table, or only users."""
 ADDRESS = "bootstrap.servers"
 TUNING = frozenset(
     {

@@ -25,6 +25,8 @@ OWN_CONNECTION_TYPE = "cleantail_kafka"
 """Cleantail's own name of the same type, for a UI without that provider."""
 FindConnection = Callable[[str], tuple[str, Mapping[str, Any]] | None]
 """Returns the type and the extra of an Airflow connection by its id, or None if it does not exist."""
+SettingsOf = Callable[[Topic], Mapping[str, str]]
+"""Returns the settings of a topic's Kafka client. Raises CleantailError if they are missing or invalid."""
 OTHER_VARIABLES = frozenset({"CLEANTAIL_KAFKA_JARS"})
 """Variables that have the prefix of client settings but are not settings."""
 JAVA_ONLY = {

@@ -124,11 +124,6 @@ def position_after_files(topic: Topic) -> TablePosition:
     return replace(at, position=replace(at.position, next_offsets={**known, **ends}))
 
 
-def is_read(topic: Topic, settings: Mapping[str, str], now_ms: int) -> bool:
-    """Return whether the table has all that may be read. Stores the time, and raises, as unread_offsets does."""
-    return unread_offsets(topic, settings, now_ms) is None
-
-
 def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> int | None:
     """Return how many offsets the next read passes, or None if the table has all that may be read.
 

@@ -158,11 +158,6 @@ def planned_read(topic: Topic, now_ms: int) -> PlannedRead:
     return PlannedRead(at, source, plan)
 
 
-def is_table_read(topic: Topic, now_ms: int) -> bool:
-    """Return whether the topic has all records of its source table. Raises as planned_read does."""
-    return planned_read(topic, now_ms).plan is None
-
-
 def own_position(topic: Topic) -> OwnPosition:
     """Return the position of the topic's table. Raises SourceError if the table was read from Kafka."""
     return _own_position(topic, load_table(kept_catalog(topic.platform), topic))

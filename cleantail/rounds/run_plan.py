@@ -15,8 +15,9 @@ ingestion:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from cleantail.codec import Codec
@@ -177,11 +178,15 @@ class NewInput:
     """The input of a run before its rounds.
 
     `bytes`: size of the input that the source has and the table lacks, None without new input. `converts`: whether
-    deletes by values are converted.
+    deletes by values are converted. `files`: the new files. `client`: settings of the Kafka client that reads it, with
+    its login: do not log or show them. `nothing`: why there is no new input, for people.
     """
 
     bytes: int | None = None
     converts: bool = False
+    files: tuple[Path, ...] = ()
+    client: Mapping[str, str] = field(default_factory=dict, repr=False)
+    nothing: str = ""
 
 
 def due_topic(

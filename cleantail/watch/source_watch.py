@@ -13,7 +13,9 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 
 from cleantail.config.topic import Topic
+from cleantail.config.topic_source import KAFKA, TABLE
 from cleantail.errors import CleantailError
+from cleantail.kafka.client_settings import SettingsOf
 from cleantail.kafka.read_plan import BrokerTopic, SourceLag, source_lag, without_outcome
 from cleantail.kafka.source_topic import Brokers
 from cleantail.lake.pending_input import described_source
@@ -32,8 +34,6 @@ BEFORE_LIVES_S = 180.0
 ANSWERED_WITHIN_MS = 5000
 MOST_TOPICS, MOST_CLIENTS = 4096, 16
 """Maximum number of topics with cached answers, and of connected clients."""
-SettingsOf = Callable[[Topic], Mapping[str, str]]
-"""Returns the settings of a topic's Kafka client. Raises CleantailError without settings."""
 Lag = SourceLag | SnapshotLag
 Answer = BrokerTopic | SourceTable | str
 """The topic at its brokers, or its source table, or the reason why neither is known."""
@@ -166,7 +166,7 @@ class SourceWatch:
         asked = [
             (topic, table, self._ask_again(topic, LISTED_LIVE_S))
             for topic, table in tables
-            if topic.source.kafka is not None or topic.source.table is not None
+            if topic.fed_by in (KAFKA, TABLE)
         ]
         wait([each.answer for *_, each in asked], timeout=within_s)
         answers = ((topic, table, each.newest()) for topic, table, each in asked)

@@ -13,6 +13,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import ConfigError, TableError
 from cleantail.human import counted, readable_reason
+from cleantail.intake import feed_of
 from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.table_position import last_look_ms
 from cleantail.lake.evaluate import log_states, read_facts
@@ -113,7 +114,7 @@ def _of_logs(topic: Topic, logs: Sequence[LogState], work: DueWork) -> tuple[Sta
         return State.QUARANTINED if why.check_failed else State.REJECTED, f"{_of(partition, why.reason)}{more}"
     # 2. there is no log
     if not logs:
-        return State.EMPTY, f"{MEANING[State.EMPTY]}: {ingestion_text(topic)}"
+        return State.EMPTY, f"{MEANING[State.EMPTY]}: {feed_of(topic).first(topic)}"
     # 3. states without proof of a right table
     if forgotten := next((log.forgotten for log in logs if log.forgotten), None):
         return State.RECONCILE, forgotten.text
@@ -147,20 +148,6 @@ def _due_text(work: DueWork) -> str:
             if d.partition == work.retain[0]
         )
     return work.sweep_reason
-
-
-def ingestion_text(topic: Topic) -> str:
-    """Return how the first records get into the topic's table."""
-    if topic.columns is not None:
-        return f"its table {topic.table} has no records; another writer brings them"
-    if topic.source.kafka is not None:
-        return f"the next run reads {topic.kafka_topic} from Kafka; by hand: cleantail ingest {topic.topic}"
-    if topic.source.table is not None:
-        return f"the next run reads the table {topic.source.table.name}; by hand: cleantail ingest {topic.topic}"
-    command = f"cleantail ingest {topic.topic} --file FILE"
-    if topic.source.path:
-        return f"the next run takes the files that match {topic.source.path}; by hand: {command}"
-    return f"{command}, or a source.path, source.kafka or source.table in its YAML"
 
 
 def _of(partition: int, reason: str) -> str:

@@ -12,20 +12,15 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cleantail.config.source_paths import beginning_of
 from cleantail.config.topic import Topic
-from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import CleantailError
 from cleantail.lineage import (
     LineageDataset,
     StationFacts,
     StationLineage,
     evidence_dataset,
-    file_datasets,
-    kafka_dataset,
     lineage_of,
     recorded_checks,
-    source_dataset,
     topic_datasets,
 )
 from cleantail.rounds.check_results import CheckResult
@@ -160,17 +155,7 @@ def _checks(station: Station, topic: Topic, round_id: str | None) -> tuple[Check
 
 
 def _source(station: Station, topic: Topic, files: list[Path] | tuple[()]) -> tuple[LineageDataset, ...]:
-    """Return the topic's source if the station reads it: a topic in Kafka, a table, or the files that were read.
+    """Return the topic's source if the station reads it. `files`: those that it has read, empty if unknown."""
+    from cleantail.intake import feed_of
 
-    If the files are unknown, their folder is returned.
-    """
-    if not station.reads_source:
-        return ()
-    if topic.source.kafka is not None:
-        return (kafka_dataset(client_settings(topic)[ADDRESS], topic.kafka_topic),)
-    if topic.source.table is not None:
-        source = source_dataset(topic)
-        return (source,) if source else ()
-    if files or not topic.source.path:
-        return file_datasets(files)
-    return file_datasets([beginning_of(topic.source.path, topic.platform.home)])
+    return feed_of(topic).datasets(topic, client_settings, files) if station.reads_source else ()

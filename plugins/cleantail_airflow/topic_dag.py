@@ -117,6 +117,7 @@ from cleantail.config.run_schedule import topic_asset_uri
 from cleantail.config.settings_in_force import Origin, Setting, settings_in_force
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
+from cleantail.config.topic_source import HAND, SINK
 from cleantail.human import one_line
 from cleantail.rounds.stations import (
     ALERT_EARLY,
@@ -177,10 +178,8 @@ class TasksOf:
         return {**self.of_topic, "pool": POOL}
 
     def ingest(self) -> list[Any]:
-        """Return the task if runs read a source. Files of the defaults are not for a table that a sink fills."""
-        source = self.topic.source
-        has_source = source.kafka or source.table or (source.path and self.topic.columns is None)
-        return [IngestOperator(task_id=INGEST, **self.on_spark)] if has_source else []
+        """Return the task if runs read a source."""
+        return [] if self.topic.fed_by in (SINK, HAND) else [IngestOperator(task_id=INGEST, **self.on_spark)]
 
     def convert_deletes(self) -> list[Any]:
         """Return the task if a sink fills the topic's table."""

@@ -33,18 +33,16 @@ from pyspark.sql import SparkSession
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError
 from cleantail.human import counted
+from cleantail.intake import Look, feed_of
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import settings_in_driver
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.catalogs import kept_catalog, load_table, require_known_evidence, require_usable
+from cleantail.lake.catalogs import kept_catalog, require_known_evidence, require_usable
 from cleantail.lake.evaluate import evaluate_topic
-from cleantail.lake.pending_input import new_files
-from cleantail.lake.repairable_deletes import foreign_deletes
 from cleantail.log.work_units import branch_stem, round_name
 from cleantail.rounds.checked_round import CheckedRound, ExpiryRequest, RoundResult
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.run_plan import EvaluatedTopic
-from cleantail.rounds.station_results import IngestResult
 from cleantail.rounds.stations import (
     COMPACT,
     EVALUATE,
@@ -65,9 +63,7 @@ from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.tables import TopicTable, Uncommitted
 from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round
-from spark_jobs.round.intake.ingest import ingest_files
-from spark_jobs.round.intake.kafka_reading import read_topic
-from spark_jobs.round.intake.source_table_reading import read_source_table
+from spark_jobs.round.intake.readers import READERS, read_feed
 from spark_jobs.round.publish import publish_round
 from spark_jobs.round.reclaim import reclaim_topic
 from spark_jobs.round.run import (
@@ -92,46 +88,6 @@ Settings = Mapping[str, str]
 """Settings of a Kafka client."""
 LOCK_S = 10
 """Maximum wait for another ingestion of the topic (s): short, because the pack's other topics wait too."""
-
-
-def ingest_topic(
-    spark: SparkSession, topic: Topic, client: Settings | None, now_ms: int, silent_brokers: SilentBrokers
-) -> Ingested | None:
-    """Return the number of appended records, with warnings. None if the topic has no source that runs read.
-
-    `client`: the settings of its Kafka client that a task passed on. Raises CleantailError and errors of Spark.
-    """
-    source, of_topic = topic.source, (spark, topic)
-    if source.kafka is not None:
-        settings = settings_in_driver(topic, client)
-        with silent_brokers.asked(settings, topic.stall_timeout_ms):
-            return _ingested(
-                read_topic(*of_topic, settings, now_ms, silent, LOCK_S, topic.platform.limits.ingest_max_ms)
-            )
-    if source.table is not None:
-        return _ingested(read_source_table(*of_topic, now_ms, silent, LOCK_S))
-    if topic.columns is not None:
-        return _converted(*of_topic)
-    if not source.path:
-        return None
-    _, new = new_files(topic)
-    if not new:
-        return Ingested(0)
-    files = ingest_files(*of_topic, new, source.encoding, silent, lock_within_s=LOCK_S, run_ms=now_ms)
-    return _ingested(files)
-
-
-def _converted(spark: SparkSession, topic: Topic) -> Ingested | None:
-    """Convert the deletes by values of an adopted table's sink into deletes that a round can read."""
-    table = load_table(kept_catalog(topic.platform), topic)
-    if table is None or not foreign_deletes(table).any:
-        return None
-    converted = convert_deletes(spark, topic.platform, topic.table)
-    return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
-
-
-def _ingested(result: IngestResult) -> Ingested:
-    return Ingested(result.records, result.warnings)
 
 
 def _to_nobody(outcome: TopicOutcome, station: str) -> None:
@@ -209,9 +165,20 @@ class TopicRun:
 
     def _ingest(self) -> None:
         require_known_evidence(kept_catalog(self.topic.platform), self.topic.platform)
-        now_ms = self.request.now_ms
-        ingested = ingest_topic(self.spark, self.topic, self.client, now_ms, self.silent_brokers)
-        self.outcome = replace(self.outcome, ingested=ingested)
+        self.outcome = replace(self.outcome, ingested=self._ingested())
+
+    def _ingested(self) -> Ingested | None:
+        """Return the number of appended records, with warnings. None if runs read no source, and no deletes were
+        converted."""
+        topic, now_ms = self.topic, self.request.now_ms
+        look = Look(topic, lambda of: settings_in_driver(of, self.client), now_ms, silent=self.silent_brokers)
+        if topic.fed_by in READERS:
+            result = read_feed(self.spark, look, silent, LOCK_S)
+            return Ingested(result.records, result.warnings)
+        if not feed_of(topic).new_input(look).converts:
+            return None
+        converted = convert_deletes(self.spark, topic.platform, topic.table)
+        return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))
 
     def _evaluate(self) -> None:
         require_usable(self.topic)

@@ -19,7 +19,7 @@ from cleantail.rounds.station_results import RECLAIMED, FileIngestResult, Ingest
 from cleantail.rounds.stations import TopicOutcome
 from cleantail.watch.topic_states import TopicStatus
 from cleantail_cli import output, plan_command, round_commands, status_command
-from cleantail_cli.ingest_command import read_from_files
+from cleantail_cli.ingest_command import answer_of
 from cleantail_cli.output import ConsoleOutput, JsonOutput
 from cleantail_cli.plan_command import ShownPlan
 from cleantail_cli.round_commands import Compacted
@@ -150,11 +150,11 @@ def test_a_plan_for_people_has_its_reasons(capsys):
 
 def test_ingested_files_are_listed(capsys):
     result = FileIngestResult((IngestedFile("a", "1f", False), IngestedFile("b", "2e", True)), 3, ("w",))
-    PEOPLE.show(read_from_files(TOPIC, result))
+    PEOPLE.show(answer_of(TOPIC, result))
     out, err = capsys.readouterr()
     assert out == "a: appended\nb: already in the table, nothing added\norders: 3 records appended\n"
     assert err == "warning: w\n"
-    MACHINES.show(read_from_files(TOPIC, result))
+    MACHINES.show(answer_of(TOPIC, result))
     files = [{"file": "a", "sha256": "1f", "skipped": False}, {"file": "b", "sha256": "2e", "skipped": True}]
     assert json.loads(capsys.readouterr().out) == {
         "topic": "orders",

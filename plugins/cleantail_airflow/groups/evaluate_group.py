@@ -17,13 +17,14 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import be, counted
+from cleantail.intake import Look, feed_of
 from cleantail.kafka.broker_clients import SilentBrokers
-from cleantail.lake.catalogs import kept_catalog, load_table
+from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.kept_facts import KeptFacts
 from cleantail.log.topic_packs import DueTopic, pack_topics
-from cleantail.rounds.run_plan import NewInput, due_topic
+from cleantail.rounds.run_plan import due_topic
 from cleantail.rounds.stations import INGEST, RECONCILE, ROLLBACK
 from cleantail_airflow.groups.group_plan import (
     GROUP_PLAN_JSON,
@@ -47,49 +48,6 @@ from cleantail_airflow.tasks.evaluate_task import (
 )
 from cleantail_airflow.tasks.run_note import NOTE
 from cleantail_airflow.tasks.spark_job import as_airflow, platform_of
-
-RECORD_BYTES_IN_KAFKA = 256
-"""Estimated size of an unread record. Brokers do not report record sizes."""
-
-
-def new_bytes(topic: Topic, kept: KeptFacts | None = None, silent: SilentBrokers | None = None) -> int | None:
-    """Return the size of the topic's new input in bytes, or None if nothing is new. Raises CleantailError.
-
-    `kept`: as in evaluate_topic. `silent`: brokers that did not answer, for which no topic waits again. For Kafka the
-    size is estimated from offsets. Equality deletes are new input of 0 bytes: they are converted, but add no records.
-    """
-    if topic.source.kafka is not None:
-        return _unread_bytes(topic, silent or SilentBrokers())
-    if topic.source.table is not None:
-        from cleantail.lake.pending_input import planned_read
-
-        plan = planned_read(topic, int(time.time() * 1000)).plan
-        return None if plan is None else plan.bytes
-    if topic.columns is not None:
-        return _deletes_by_values(topic)
-    if not topic.source.path:
-        return None
-    from cleantail.lake.pending_input import new_files
-
-    _, new = new_files(topic, kept)
-    return sum(file.stat().st_size for file in new if file.exists()) if new else None
-
-
-def _unread_bytes(topic: Topic, silent: SilentBrokers) -> int | None:
-    from cleantail.kafka.table_position import unread_offsets
-
-    settings = client_settings(topic)
-    with silent.asked(settings, topic.stall_timeout_ms):
-        offsets = unread_offsets(topic, settings, int(time.time() * 1000))
-    return None if offsets is None else offsets * RECORD_BYTES_IN_KAFKA
-
-
-def _deletes_by_values(topic: Topic) -> int | None:
-    from cleantail.lake.repairable_deletes import foreign_deletes
-
-    table = load_table(kept_catalog(topic.platform), topic)
-    return 0 if table is not None and foreign_deletes(table).any else None
-
 
 CANNOT = "cannot be evaluated"
 
@@ -199,9 +157,8 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.alerts.alerting import notify_missed_deadlines
         from cleantail_airflow.outcomes.run_metrics import send_plan
 
-        new = new_bytes(topic, kept, looked.silent)  # 0, not None, if only equality deletes are new
-        # until its equality deletes are converted, the plan counts the records that they delete
-        unconverted = new is not None and topic.columns is not None
+        look = Look(topic, client_settings, int(time.time() * 1000), kept, looked.silent)
+        new = feed_of(topic).new_input(look)
         plan = evaluate_topic(
             topic,
             now_ms=now_ms,
@@ -209,16 +166,15 @@ class EvaluateGroupOperator(BaseOperator):
             partition=asked.partition,
             reconcile=asked.reconcile,
             kept=kept,
-            unconverted=unconverted,
+            unconverted=new.converts,  # until then the plan counts the records that equality deletes delete
         )
         send_plan(topic, plan)
-        notify_missed_deadlines(topic, context, plan.logs, now_ms, self.schedule, unconverted)
-        looked.new_input |= new is not None
+        notify_missed_deadlines(topic, context, plan.logs, now_ms, self.schedule, new.converts)
+        looked.new_input |= new.bytes is not None
         looked.reconcile |= plan.reconcile.due
-        brought = NewInput(new, converts=unconverted)
-        if (due := due_topic(plan, brought, topic.config, looked.waiting.get(topic.topic), asked.force)) is not None:
+        if (due := due_topic(plan, new, topic.config, looked.waiting.get(topic.topic), asked.force)) is not None:
             looked.due.append(due)
-            self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new is None else "; new records to ingest")
+            self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new.bytes is None else "; new records to ingest")
         elif has_to_notify(topic, plan, now_ms):
             looked.to_tell.append(topic.topic)
 

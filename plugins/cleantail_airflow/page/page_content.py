@@ -17,7 +17,8 @@ from cleantail.config.topic import Topic
 from cleantail.erasure.requests import ErasureRequest
 from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem, TableError
 from cleantail.home.home_folder import site_of
-from cleantail.kafka.client_settings import settings_of_topic
+from cleantail.intake import feed_of
+from cleantail.kafka.client_settings import SettingsOf, settings_of_topic
 from cleantail.lake.evaluate import plan_run
 from cleantail.log.source_position import SnapshotPosition
 from cleantail.rounds.past_rounds import with_undone
@@ -25,9 +26,9 @@ from cleantail.watch.dag_state import DagState
 from cleantail.watch.log_metrics import Totals
 from cleantail.watch.metadata_cache import MetadataCache
 from cleantail.watch.observed_table import ObservedTable, TableSummary, summary_of
-from cleantail.watch.source_watch import Lag, SettingsOf, SourceWatch, TableEnds
+from cleantail.watch.source_watch import Lag, SourceWatch, TableEnds
 from cleantail.watch.topic_list import Selection, TopicRow, lag_limits, listing
-from cleantail.watch.topic_states import MEANING, State, ingestion_text
+from cleantail.watch.topic_states import MEANING, State
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import NO_CONFIG, WITHOUT_CONFIG
 from cleantail_airflow.outcomes.configured_topics import ConfigurationCache, Configured
@@ -238,7 +239,7 @@ class PageContent:
             row=row_of(name, topic, summary, now_ms, approval_task, saved, dag, source_lag=lag),
             owner=owner,
             schedule=schedule,
-            ingestion=ingestion_text(topic),
+            ingestion=feed_of(topic).first(topic),
             dag=dag or DagState(dag_id=configured.dag_ids[name]),
             approval_task=approval_task,
             waiting_round=next((r for r in rounds if r.open), None) if approval_task else None,

@@ -13,15 +13,13 @@ from typing import Any
 
 from airflow.sdk import Context
 
-from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError
-from cleantail.human import counted
-from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.recorded_rounds import recorded_publication
 from cleantail.rounds.approval import require_approver
 from cleantail.rounds.checked_round import CHECK_REQUEST_JSON, EXPIRY_REQUEST_JSON, CheckRequest, RoundResult
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.recorded_checks import REFERENCE_JSON
+from cleantail.rounds.run_plan import NewInput
 from cleantail.rounds.stations import (
     BY_NAME,
     CHECK_QUALITY,
@@ -51,47 +49,29 @@ class IngestOperator(CleantailSparkOperator):
 
     job = INGEST
 
-    def arguments(self, context: Context) -> list[str]:
+    def new_input(self, context: Context) -> NewInput:
+        """Return the new input, or skip the task."""
+        from cleantail.intake import Look, feed_of
+
         require_known_params(context)
         if context["params"].get(ROLLBACK_TO):
             self.skip(IS_ROLLBACK)
         topic = loaded_topic(self.topic, self.config_dir)
         try:
-            if topic.source.kafka is not None:
-                return self._from_kafka(topic)
-            if topic.source.table is not None:
-                return self._from_table(topic)
-            return self._from_files(topic)
+            new = feed_of(topic).new_input(Look(topic, client_settings, int(time.time() * 1000)))
         except CleantailError as e:
             raise as_airflow(str(e), e.exit_code) from None
+        if new.bytes is None:
+            self.skip(new.nothing)
+        return new
 
-    def _from_files(self, topic: Topic) -> list[str]:
-        from cleantail.lake.pending_input import new_files
-
-        files, new = new_files(topic)
-        if not new:
-            counts = f"{topic.source.path} ({counted(len(files), 'file')})"
-            self.skip(f"nothing new: the table already has all files of {counts}")
-        return [argument for file in new for argument in ("--file", str(file))]
-
-    def _from_table(self, topic: Topic) -> list[str]:
-        from cleantail.lake.pending_input import planned_read
-
-        planned = planned_read(topic, int(time.time() * 1000))
-        if planned.plan is None:
-            self.skip(f"nothing new: the table already has all records of its source table {planned.source.name}")
-        return []
-
-    def _from_kafka(self, topic: Topic) -> list[str]:
-        from cleantail.kafka.table_position import is_read
-
-        settings = client_settings(topic)
-        if is_read(topic, settings, int(time.time() * 1000)):
-            self.skip(f"nothing new: the table already has all readable records of {topic.kafka_topic} in Kafka")
-        return self.client_arguments(json.dumps(dict(settings)))
+    def arguments(self, context: Context) -> list[str]:
+        new = self.new_input(context)
+        client = self.client_arguments(json.dumps(dict(new.client))) if new.client else []
+        return [*(argument for file in new.files for argument in ("--file", str(file))), *client]
 
 
-class ConvertDeletesOperator(CleantailSparkOperator):
+class ConvertDeletesOperator(IngestOperator):
     """Converts the equality deletes of an adopted table into deletes of one data file each, which a round can read.
 
     A sink in upsert mode keeps writing equality deletes. The task is skipped, without Spark, if the table has none.
@@ -100,15 +80,7 @@ class ConvertDeletesOperator(CleantailSparkOperator):
     job = CONVERT_DELETES
 
     def arguments(self, context: Context) -> list[str]:
-        from cleantail.lake.repairable_deletes import foreign_deletes
-
-        require_known_params(context)
-        if context["params"].get(ROLLBACK_TO):
-            self.skip(IS_ROLLBACK)
-        topic = loaded_topic(self.topic, self.config_dir)
-        table = load_table(open_catalog(topic.platform), topic)
-        if table is None or not foreign_deletes(table).any:
-            self.skip("the table has no equality deletes to convert")
+        self.new_input(context)
         return []
 
 

@@ -6,13 +6,14 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import Columns
+from cleantail.intake import feed_of
 from cleantail.log.horizons import Reader
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.log.source_position import Forgotten
 from cleantail.rounds.commit_summaries import Saved
 from cleantail.watch.dag_state import DagRun, DagState, FailedTask
 from cleantail.watch.topic_list import TopicRow, counts, in_order, topic_row
-from cleantail.watch.topic_states import MEANING, State, ingestion_text
+from cleantail.watch.topic_states import MEANING, State
 from tests.cleantail.kernel_builders import HOUR_MS, configs, log_state
 
 NOW_MS = 100 * HOUR_MS
@@ -285,7 +286,7 @@ def test_a_question_of_the_run_at_work_comes_before_the_failure_of_the_one_befor
 )
 def test_an_empty_topic_says_how_records_get_in(topic, words):
     empty = Topic(topic="orders", table="n.orders", **topic)
-    assert ingestion_text(empty) == words
+    assert feed_of(empty).first(empty) == words
     row = topic_row(empty, (), Saved(0, 0), NOW_MS)
     assert (row.state, row.note) == (State.EMPTY, f"nothing was ingested yet: {words}")
 

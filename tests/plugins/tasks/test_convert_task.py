@@ -21,7 +21,7 @@ def context(**params: str) -> Any:
 @pytest.fixture
 def operator(site: Site, monkeypatch: pytest.MonkeyPatch) -> ConvertDeletesOperator:
     site.topic("orders", table="sinks.orders", columns={"partition": "p", "offset": "o", "key": "k"})
-    monkeypatch.setattr("cleantail_airflow.tasks.spark_tasks.load_table", lambda *_: "the table")
+    monkeypatch.setattr("cleantail.intake.load_table", lambda *_: "the table")
     return ConvertDeletesOperator(task_id="convert_deletes", topic="orders", config_dir=str(site.config))
 
 
@@ -36,7 +36,7 @@ def operator(site: Site, monkeypatch: pytest.MonkeyPatch) -> ConvertDeletesOpera
 def test_the_job_is_started_only_where_there_are_deletes_to_convert(
     operator: ConvertDeletesOperator, monkeypatch: pytest.MonkeyPatch, deletes: ForeignDeletes, runs: bool
 ) -> None:
-    monkeypatch.setattr("cleantail.lake.repairable_deletes.foreign_deletes", lambda _: deletes)
+    monkeypatch.setattr("cleantail.intake.foreign_deletes", lambda _: deletes)
     if runs:
         assert operator.arguments(context()) == []
         return

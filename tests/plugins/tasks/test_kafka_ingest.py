@@ -12,9 +12,11 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from confluent_kafka import Producer
 
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.topic import Topic
 from cleantail.errors import SilentBrokersError, SourceError
+from cleantail.intake import RECORD_BYTES_IN_KAFKA, Look, feed_of
 from cleantail.kafka.broker_clients import SilentBrokers
-from cleantail_airflow.groups.evaluate_group import RECORD_BYTES_IN_KAFKA, new_bytes
+from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.tasks.spark_tasks import IngestOperator
 from differential.broker import free_port
 from differential.kafka_client import KafkaClient
@@ -34,6 +36,10 @@ def address(broker_address: str) -> str:
 @pytest.fixture
 def operator(site: Site, jobs: StubbedJobs) -> IngestOperator:
     return IngestOperator(task_id="ingest", topic="orders", config_dir=str(site.config))
+
+
+def new_bytes(topic: Topic, silent: SilentBrokers) -> int | None:
+    return feed_of(topic).new_input(Look(topic, client_settings, 0, silent=silent)).bytes
 
 
 def source(**fields: Any) -> dict[str, Any]:
@@ -67,7 +73,7 @@ def test_nothing_new_starts_no_spark(
     operator: IngestOperator, site: Site, jobs: StubbedJobs, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.topic("orders", source=source(**{"bootstrap.servers": address}))
-    monkeypatch.setattr("cleantail.kafka.table_position.is_read", lambda *_: True)
+    monkeypatch.setattr("cleantail.intake.unread_offsets", lambda *_: None)
     with pytest.raises(
         AirflowSkipException, match="nothing new: the table already has all readable records of orders in Kafka"
     ):
@@ -99,7 +105,7 @@ def test_brokers_that_do_not_answer_are_waited_for_once_in_an_evaluation(site: S
     for name in ("first", "second"):
         site.topic(name, source=away)
         with pytest.raises(SilentBrokersError) as caught:
-            new_bytes(find_topic(name, site.config), silent=silent)
+            new_bytes(find_topic(name, site.config), silent)
         texts.append(str(caught.value))
     assert "do not answer for topic first" in texts[0]
     assert "did not answer within the last minute" in texts[1] and "first" not in texts[1]
@@ -110,7 +116,7 @@ def test_brokers_that_answer_are_asked_for_each_topic_whatever_is_wrong_with_one
     for name in ("nowhere", "nowhere-else"):
         site.topic(name, source=source(**{"bootstrap.servers": address}))
         with pytest.raises(SourceError, match=f"there is no topic {name}"):
-            new_bytes(find_topic(name, site.config), silent=silent)
+            new_bytes(find_topic(name, site.config), silent)
 
 
 def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: str) -> None:
@@ -121,7 +127,7 @@ def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: st
     assert producer.flush(30) == 0
     site.topic("reckoned", source=source(**{"bootstrap.servers": address}))
     topic, _platform = find_topic("reckoned", site.config), load_platform(site.config)
-    assert new_bytes(topic) == 3 * RECORD_BYTES_IN_KAFKA
+    assert new_bytes(topic, SilentBrokers()) == 3 * RECORD_BYTES_IN_KAFKA
 
 
 def test_a_connection_that_is_not_there_or_of_another_type_is_told(

@@ -12,11 +12,13 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from cleantail.config.loading import find_topic, load_platform
+from cleantail.config.topic import Topic
+from cleantail.intake import Look, feed_of
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.pending_input import planned_read
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
 from cleantail.rounds.stations import Ingested, TopicOutcome
-from cleantail_airflow.groups.evaluate_group import new_bytes
+from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.station_lineage import done_by_pack
 from cleantail_airflow.tasks.spark_tasks import IngestOperator
 from tests.airflow_site import Site, StubbedJobs
@@ -116,6 +118,10 @@ def test_a_catalog_that_is_away_is_asked_again(operator: IngestOperator, site: S
     with pytest.raises(AirflowException, match="catalog away .* cannot be reached") as caught:
         execute(operator)
     assert not isinstance(caught.value, AirflowFailException) and jobs.calls == []
+
+
+def new_bytes(topic: Topic) -> int | None:
+    return feed_of(topic).new_input(Look(topic, client_settings, NOW_MS)).bytes
 
 
 def test_a_group_knows_by_metadata_what_is_new(site: Site, lake: Any) -> None:
