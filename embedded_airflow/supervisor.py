@@ -11,6 +11,7 @@ CLEANTAIL_CONFIG names the configuration (default: config). State is in CLEANTAI
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import shlex
@@ -33,7 +34,6 @@ from cleantail.home.home_folder import holds_within, open_to_others
 from cleantail_airflow.installation import ROOT
 from embedded_airflow import components
 from embedded_airflow.home import PASSWORDS, USER, airflow_home, environment, make_secrets
-from embedded_airflow.old_logs import DAY_S, delete_old_logs
 
 DEFAULT_PORT = 8080
 HEALTHY_WITHIN_S = 600
@@ -46,6 +46,10 @@ LISTENERS = (("api-server",), ("triggerer", "--skip-serve-logs"), ("dag-processo
 SCHEDULER = ("scheduler", "--skip-serve-logs")
 NEEDED = ("metadatabase", "scheduler", "dag_processor")
 STATE = "up.json"
+KEPT_DAYS = 30
+MOST_BYTES = 50 << 20
+"""Size of `airflow.log`, the log of Airflow's own processes, above which it is emptied."""
+DAY_S = 86_400
 
 
 def up(home: Path, port: int) -> None:
@@ -170,6 +174,29 @@ def run(port: int) -> int:
         return 0
     finally:
         stop(processes)
+
+
+def delete_old_logs(home: Path, now_s: float) -> int:
+    """Delete logs that have not changed for KEPT_DAYS, and folders that are empty then. Return the number of files.
+
+    Airflow itself deletes none. The folder `logs` has a file for each try of each task, and files of the DAG processor.
+    Runs stay in Airflow's database (docs/operations.md). Follows no link.
+    """
+    deleted = 0
+    for folder, _, names in os.walk(home / "logs", topdown=False):
+        unchanged = Path(folder).stat().st_mtime < now_s - DAY_S  # otherwise a task may be about to write to it
+        for path in (Path(folder, name) for name in names):
+            with contextlib.suppress(FileNotFoundError):
+                if path.lstat().st_mtime < now_s - KEPT_DAYS * DAY_S:
+                    path.unlink()
+                    deleted += 1
+        if unchanged and Path(folder) != home / "logs":
+            with contextlib.suppress(OSError):  # the folder is not empty
+                Path(folder).rmdir()
+    with contextlib.suppress(FileNotFoundError):
+        if (home / "airflow.log").stat().st_size > MOST_BYTES:
+            os.truncate(home / "airflow.log", 0)
+    return deleted
 
 
 def _prepare_database() -> bool:

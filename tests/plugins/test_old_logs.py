@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import time
 
-from embedded_airflow import old_logs
-from embedded_airflow.old_logs import DAY_S, delete_old_logs
+from embedded_airflow import supervisor
+from embedded_airflow.supervisor import DAY_S, delete_old_logs
 
 NOW_S = time.time()
 
@@ -37,7 +37,7 @@ def test_an_empty_folder_that_a_task_may_just_have_made_stays(tmp_path):
 
 
 def test_the_log_of_the_processes_is_emptied_beyond_its_size(tmp_path, monkeypatch):
-    monkeypatch.setattr(old_logs, "MOST_BYTES", 10)
+    monkeypatch.setattr(supervisor, "MOST_BYTES", 10)
     log = tmp_path / "airflow.log"
     with log.open("a") as writer:
         writer.write("0123456789")
