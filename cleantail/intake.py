@@ -86,7 +86,7 @@ def _files_read(topic: Topic, settings_of: SettingsOf, files: Sequence[Path]) ->
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class FeedKind:
     """What brings records into a table.
 
     new_input  the input that the source has and the table lacks, from metadata. Raises CleantailError
@@ -103,24 +103,24 @@ class Feed:
     asking: str = ""
 
 
-def feed_of(topic: Topic) -> Feed:
+def feed_of(topic: Topic) -> FeedKind:
     return FEEDS[topic.fed_by]
 
 
-FEEDS: Mapping[str, Feed] = {
-    FILES: Feed(
+FEEDS: Mapping[str, FeedKind] = {
+    FILES: FeedKind(
         _in_files,
         lambda topic: f"the next run takes the files that match {topic.source.path}; by hand: {_by_hand(topic)}",
         lambda topic, _, files: file_datasets(files or [beginning_of(topic.source.path or "", topic.platform.home)]),
     ),
-    KAFKA: Feed(
+    KAFKA: FeedKind(
         _in_kafka,
         lambda topic: f"the next run reads {topic.kafka_topic} from Kafka; by hand: cleantail ingest {topic.topic}",
         lambda topic, settings_of, _: (kafka_dataset(settings_of(topic)[ADDRESS], topic.kafka_topic),),
         lambda topic: KafkaIngestResult(topic.kafka_topic),
         "reading offsets from the brokers",
     ),
-    TABLE: Feed(
+    TABLE: FeedKind(
         _in_table,
         lambda topic: (
             f"the next run reads the table {table_source_of(topic).name}; by hand: cleantail ingest {topic.topic}"
@@ -129,8 +129,10 @@ FEEDS: Mapping[str, Feed] = {
         lambda topic: TableIngestResult(table_source_of(topic).named_in(topic.platform.catalog.name)),
         "reading metadata of the source table",
     ),
-    SINK: Feed(_deletes_of_sink, lambda topic: f"its table {topic.table} has no records; another writer brings them"),
-    HAND: Feed(
+    SINK: FeedKind(
+        _deletes_of_sink, lambda topic: f"its table {topic.table} has no records; another writer brings them"
+    ),
+    HAND: FeedKind(
         lambda _: NewInput(nothing="runs read no source"),
         lambda topic: f"{_by_hand(topic)}, or a source.path, source.kafka or source.table in its YAML",
     ),
