@@ -96,7 +96,6 @@ class Soak:
         return 1 if self.failed or unknown else 0
 
     def _histories(self) -> Iterator[tuple[str, History]]:
-        """Yield names and histories."""
         arguments = self.arguments
         if arguments.replay:
             yield arguments.replay.stem, parse_history(arguments.replay.read_text())
@@ -151,8 +150,7 @@ class Soak:
 
 
 def kind_of(found: str) -> str:
-    """Return the beginning of a finding's text, without act, numbers and names. A shorter history must find the
-    same."""
+    """Return the beginning of a finding's text, without act, numbers and names: a shorter history must find it."""
     return re.sub(r"\d+|soak_\w+", "", found.partition(": ")[2].partition("\n")[0])[:50]
 
 
