@@ -274,7 +274,7 @@ def test_jars_that_the_cluster_has_are_neither_looked_for_nor_fetched(
     (of_cluster / "defaults.yaml").write_text("platform: {spark: {jars: cluster}}")
     empty = place / "no-cache-of-cluster"
     told = everything.run("cleantail", "jars", "--config", str(of_cluster), XDG_CACHE_HOME=str(empty)).stdout
-    assert "leaves the jars to the cluster" in told
+    assert "the cluster has the jars, and none are fetched" in told
     assert not empty.exists()
 
 

@@ -245,7 +245,10 @@ def test_a_table_of_pyiceberg_s_own_writer_is_upgraded_when_that_is_said_and_com
         table.append(pa.table(data, schema=schema))
     mapped = arguments(("order=meta.at", "timestamp=meta.at", "key=k", "value=v"))
     code, _, err = workshop.run("adopt", "sinks.ordered_py", "--topic", "ordered_py", *mapped)
-    assert code == 2 and "they are made from row lineage, which version 3 has. --upgrade makes it 3, for good" in err
+    assert (
+        code == 2
+        and "they are made from row lineage, which version 3 has. --upgrade makes it 3, which cannot be undone" in err
+    )
     out = workshop.ok("adopt", "sinks.ordered_py", "--topic", "ordered_py", *mapped, "--upgrade")
     assert "format version 2 -> 3" in out and "a commit without records, with which Iceberg assigns row ids" in out
     settings(workshop, "ordered_py")

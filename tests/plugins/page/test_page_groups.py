@@ -307,7 +307,7 @@ def test_the_tab_of_a_groups_dag_shows_the_group(
     names = re.findall(r'<th scope="row" data-sort="([^"]*)">', text)
     assert sorted(names) == ["asks", "bills", "orders", "salaries"]
     assert f'<a href="{PAGES}/bills">bills</a>' in text
-    assert "a DAG of its own" in row(text, "asks")
+    assert "a separate DAG" in row(text, "asks")
     assert f'<a href="{RUN}r1/tasks/ingest/mapped/0" target="_top">' in text
     found = browser("ann").get(f"{PAGES}/{GROUP}?q=bil").text
     assert re.findall(r'<th scope="row" data-sort="([^"]*)">', found) == ["bills"]
