@@ -172,7 +172,9 @@ def varint(number, length=None):
 @pytest.mark.parametrize("encoding", ["DELTA_BYTE_ARRAY", "DELTA_LENGTH_BYTE_ARRAY"])
 def test_names_by_their_lengths_are_refused(tmp_path, encoding):
     path = bomb(tmp_path / "d.parquet", pa.array([1, 2]), use_dictionary=False, column_encoding={"file_path": encoding})
-    with pytest.raises(TableError, match=f"d.parquet is not .*in the encoding {encoding}, which is not read"):
+    with pytest.raises(
+        TableError, match=f"d.parquet is not .*in the encoding {encoding}, which Cleantail does not read"
+    ):
         lost_positions(PyArrowFileIO(), [DeleteFile("a.parquet", path, POSITIONS, 2, 5)], 10)
 
 
