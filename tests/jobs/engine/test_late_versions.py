@@ -175,10 +175,7 @@ def test_a_timestamp_far_in_the_future_does_not_win(workshop):
     assert "future_timestamps" in err
 
 
-@pytest.mark.deep
 def test_tombstones_wait_for_the_slowest_reader_up_to_the_cap(workshop):
-    """test_what_the_slowest_reader_has_not_read_waits_until_the_cap in test_horizons.py holds the rule, and
-    test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end in test_alerts.py that a run goes by it."""
     topic = workshop.topic("held", {"cleantail.readers.hold.cap.ms": HOUR})
     add(workshop, topic, *(record(i, f"k{i}", None) for i in range(4)), record(4, "z", "v"))
     workshop.ok("reader", "set", topic, "fast", "--partition", 0, "--offset", 5)

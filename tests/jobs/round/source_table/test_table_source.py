@@ -344,8 +344,6 @@ class Killed(BaseException):
     """Ends a read as kill -9 does: nothing catches it, and no branch is dropped."""
 
 
-# test_a_commit_of_which_the_answer_is_lost_is_done_once holds the rule; here a process dies
-@pytest.mark.deep
 def test_a_read_that_is_killed_is_repeated_and_nothing_comes_twice(
     sink, workshop, reading, table_of, records, monkeypatch
 ):
