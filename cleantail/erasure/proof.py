@@ -7,8 +7,8 @@ is left. Neither uses a reader of the rounds:
 2. Polars reads the key columns of each Parquet file, even of records that delete files hide. From an object in a
    bucket, only these columns are downloaded.
 3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So a manifest must be
-   removed too if it names a file with an erased key. This also holds if it names a deleted file, because nobody can
-   read the keys of that file any more.
+   removed too if it names a file with an erased key. This also holds if it names a deleted file, because the keys of
+   that file can no longer be read.
 4. Puffin files and delete files by position have no keys. In metadata, the scan searches only names of ingested files,
    and counts names with an erased key as a part. Any other object is *unread*, and prevents a proof.
 

@@ -180,7 +180,7 @@ def test_what_is_over_the_limits_is_left_and_first_in_the_next_run(
     assert left_over() == {"left": NOW_MS + 1}
     due(group, monkeypatch)
     for conf in ({"now_ms": NOW_MS + 2}, {"topic": "left", "partition": 0}):
-        group.dag("pairs").test(run_conf=conf)  # anew: a DAG keeps the parameters of its last run
+        group.dag("pairs").test(run_conf=conf)  # a new DAG object: the old one keeps the parameters of its last run
         assert left_over() == {"left": NOW_MS + 1}  # other logs may wait, or later records
     group.dag("pairs").test()
     assert left_over() == {}

@@ -125,7 +125,7 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event, aft
             *("Reject", Rejection("Anna", 1767225600000), DROPPED, "the round was rejected by Anna"),
             marks=pytest.mark.deep,
         ),
-        pytest.param(  # test_what_is_wrong_is_told_… below has a round that nobody approved
+        pytest.param(  # test_what_is_wrong_is_told_… below also has a round without an answer
             *(None, Rejection(None, 1767225600000), DROPPED, "the round was not approved in time"),
             marks=pytest.mark.deep,
         ),

@@ -17,8 +17,8 @@
 
 If nothing is due, the run succeeds with a note, and all tasks after `evaluate` are skipped.
 
-A topic whose rounds may wait for approval (`publish: approve`, `cleantail.max.drop.ratio`) has a separate DAG with the
-group's schedule, so that the group's other topics do not wait.
+If rounds of a topic may wait for approval (`publish: approve`, `cleantail.max.drop.ratio`), the topic has a separate
+DAG with the group's schedule. So the group's other topics do not wait.
 
 ## When a task is red
 - `evaluate`: the catalog cannot be used. Nothing was changed.
@@ -28,7 +28,7 @@ group's schedule, so that the group's other topics do not wait.
 - A station: its message names the topics and the error of each, as in a topic's own DAG. All other topics of the pack
   are done. Correct the data, the check or the YAML; the next run does the topic's work. To repeat it at once, clear
   `run_pack` with its downstream tasks. If you clear only a station, it shows the same result again.
-- A partition whose check failed is blocked: **Release** is on the topic's page.
+- A failed check blocks its partition. To release the partition, use **Release** on the topic's page.
 - `alert`: the channel in the message was not reached. Check its Airflow connection. The next run sends the alert.
 
 ## Limits

@@ -167,8 +167,8 @@ def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, in
 
 @pytest.mark.deep
 def test_a_topic_made_anew_below_what_retention_has_left_is_told_that_nothing_of_it_will_stay(workshop, ingest):
-    """test_what_comes_below_what_was_cleaned_is_told in test_late_arrivals.py holds the rule, and
-    test_what_reclaim_has_rewritten_away_is_a_late_record_as_before that an ingestion goes by it."""
+    """test_what_comes_below_what_was_cleaned_is_told in test_late_arrivals.py holds the rule.
+    test_what_reclaim_has_rewritten_away_is_a_late_record_as_before shows it for an ingestion."""
     topic = workshop.topic("anew-retained", REWRITTEN | {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
     old = [record(i, f"k{i}", "v", ts=NOW - (5 * HOUR if i < 4 else 1) + i) for i in range(6)]
     assert [ingest(topic, part)[0] for part in (old[:4], old[4:])] == [0, 0]

@@ -158,8 +158,8 @@ def test_deletes_that_two_engines_wrote_at_once_are_counted_once(workshop, spark
 
 @pytest.mark.deep
 def test_an_approval_outlives_the_rounds_of_other_logs(workshop, adopted, table_of):
-    """A round of another log is as little in its way as an append, of which
-    test_what_was_approved_is_published_with_everything_appended_meanwhile in test_held_rounds.py holds the rule."""
+    """test_what_was_approved_is_published_with_everything_appended_meanwhile in test_held_rounds.py holds the rule for
+    appends."""
     records = list(changes(partitions=2, count=20))
     topic, _ = adopted("patient2", records, **{"cleantail.max.drop.ratio": 0.1})
     table, _platform = table_of(topic), workshop.platform()

@@ -85,7 +85,7 @@ def test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code
 
 @pytest.mark.deep
 def test_a_check_that_great_expectations_itself_refuses_holds_back_every_log(workshop, monkeypatch):
-    """As a pattern that Java refuses, of which the test above speaks."""
+    """The test above holds the rule for a pattern that Java refuses."""
     from cleantail.config import topic_checks
 
     monkeypatch.setattr(topic_checks, "argument_problems", lambda *_: [])

@@ -393,7 +393,7 @@ def test_timestamps_of_the_brokers_own_are_told(kafka, workshop):
 
 @pytest.mark.deep
 def test_a_position_in_the_archive_becomes_one_in_kafka_by_counting(kafka, workshop):
-    """The recipe of docs/restore.md: test_a_compacted_log_comes_back_with_its_tombstones holds what it goes by."""
+    """Runs the recipe of docs/restore.md. test_a_compacted_log_comes_back_with_its_tombstones holds its rules."""
     topic = workshop.topic("restored-positions", config={"min.cleanable.dirty.ratio": 0.0})
     lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o % 9}", "payload": f"{o}"} for o in range(100)]
     workshop.ok("ingest", topic, "--file", workshop.file("positions.jsonl", lines))

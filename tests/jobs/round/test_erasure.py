@@ -81,8 +81,8 @@ def public_key(workshop) -> bytes:
 def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were(
     workshop, monkeypatch, spark, table_of
 ):
-    """Neither in the side tables, of which the evidence says so once. A run was killed between such a commit and its
-    evidence."""
+    """The side tables have none either, and the evidence has one row for each. A run was killed after the commit of a
+    side table, before its evidence."""
     config = {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": 10**12}
     topic = workshop.topic("erased-whole", {**config, "cleantail.unholdable.policy": "quarantine"})
     beyond = 1_700_000_000_000_000_000

@@ -81,7 +81,7 @@ def test_tasks_that_wait_for_brokers_one_after_the_other_share_the_time_of_their
     kafka, workshop, spark, landed, limited, monkeypatch
 ):
     """Four tasks on two cores: each waits for less than the limit, and all of them for more. The test above holds the
-    rule for a topic whose portions take too long."""
+    rule for portions that take too long."""
     limited(5000)
     slow, quick = (workshop.topic(f"packed-waves-{name}", source=kafka.source()) for name in ("slow", "quick"))
     kafka.create(slow, 4)

@@ -258,7 +258,7 @@ def test_offsets_of_a_group_that_cleantail_did_not_commit_stay(kafka, workshop, 
     assert kafka.committed_offsets("its-own", topic, 1) == {0: 4}
 
 
-# of an application whose group has offsets only for another topic
+# test_offsets_of_a_group_that_cleantail_did_not_commit_stay holds the rule; here they are of another topic
 @pytest.mark.deep
 def test_offsets_of_a_group_for_another_topic_stay(kafka, workshop, caplog):
     from confluent_kafka import Consumer, TopicPartition
