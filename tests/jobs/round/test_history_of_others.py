@@ -102,8 +102,6 @@ def first_snapshot(table):
     return min((s for s in table.load().snapshots()), key=lambda s: s.sequenceNumber()).snapshotId()
 
 
-# test_a_round_on_records_that_were_rolled_back_is_not_published in test_undo.py holds the rule; here by another engine
-@pytest.mark.deep
 def test_a_round_is_not_published_on_a_history_that_was_rewritten_after_it_was_staged(
     workshop, deleted, table_of, spark
 ):

@@ -47,7 +47,7 @@ def state_of(records):
 
 @pytest.fixture
 def forgotten(kafka, workshop, position):
-    """Makes a topic with a table of two partitions, whose deletions the broker has forgotten before they were read."""
+    """Makes a topic and its table of two partitions. The broker forgets its deletions before a run reads them."""
 
     def make(name):
         topic = workshop.topic(name, source=kafka.source())
@@ -152,8 +152,6 @@ def compared_wrongly(compare, records):
     return compared
 
 
-# test_compared_readers.py holds the rule for rounds; here of a reconciliation
-@pytest.mark.deep
 def test_nothing_goes_from_a_log_that_two_readers_see_differently(kafka, workshop, landed, misreading):
     topic = workshop.topic("misread-and-gone", source=kafka.source())
     kafka.create(topic, 1, **SOON)

@@ -48,9 +48,6 @@ def test_append_time_is_the_brokers(kafka, workshop, landed):
     assert (record.timestamp_type, record.timestamp_ms > 1_600_000_000_000) == (1, True)
 
 
-# test_a_transaction_that_begins_in_one_range_and_... has aborted records, and test_no_round_goes_beyond_... an open
-# transaction; here in two logs
-@pytest.mark.deep
 def test_aborted_records_never_land_and_an_open_transaction_bounds_the_log(kafka, workshop, landed, position):
     topic = workshop.topic("transactions", source=kafka.source())
     kafka.create(topic, 2, segment_bytes=1_048_576)
