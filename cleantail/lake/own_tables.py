@@ -14,6 +14,7 @@ from cleantail.config.topic_table import FILE_FORMAT, PROPERTY_FORMAT
 from cleantail.formats import FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import kept_catalog
+from cleantail.lake.manifest_entries import named_if_damaged
 from cleantail.lake.storage_locations import keep_first_metadata
 from cleantail.retries import settled
 
@@ -85,8 +86,12 @@ def stage_rows(transaction: Transaction, table: Table, rows: pa.Table) -> None:
     """Add rows to a transaction of commit_once, and expire old snapshots in it."""
     from pyiceberg.table.update.snapshot import ExpireSnapshots
 
-    with transaction.update_snapshot().merge_append() as append:
-        append.append_data_file(_written(table, rows))
+    written = _written(table, rows)
+    with (
+        named_if_damaged(table, f"a file of snapshot {table.metadata.current_snapshot_id}"),
+        transaction.update_snapshot().merge_append() as append,
+    ):
+        append.append_data_file(written)
     if old := _old_snapshots(table):
         ExpireSnapshots(transaction).by_ids(old).commit()
 

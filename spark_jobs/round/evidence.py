@@ -104,6 +104,15 @@ def record_rows(platform: Platform, rows: Iterable[RowsOfTopic]) -> None:
         _append(evidence_table(platform), complete)
 
 
+def record_done(table: TopicTable, rows: Iterable[EvidenceRow]) -> None:
+    """Record rows about a commit that is in the topic's table already, in one commit.
+
+    If the evidence cannot be written, the rows stay in the home for the next run. Otherwise a command would fail after
+    it had changed the table."""
+    with rows_kept(table.platform):
+        record_rows(table.platform, [(table, rows)])
+
+
 def _complete(rows: Iterable[RowsOfTopic]) -> list[EvidenceRow]:
     """Return the rows with their writer, the time, and the defaults of missing columns."""
     common = EMPTY | {"checked_at_ms": int(time.time() * 1000)}
@@ -330,7 +339,7 @@ def _answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[Ev
 def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:
     """Record the freed bytes of a topic. Snapshots have this number too, but expire."""
     row: EvidenceRow = {"round": "", "kind": RECLAIM, "outcome": PUBLISHED}
-    record_rows(table.platform, [(table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])])
+    record_done(table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
 def append_erased_beside(table: TopicTable, name: str, commits: Iterable[Commit]) -> None:

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
@@ -47,11 +46,8 @@ from cleantail.rounds.rollback_plan import RollbackPlan, UndoneRound, plan_rollb
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.commits import Rollback
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.evidence import append_rows, evidence_table, rows_of
+from spark_jobs.round.evidence import evidence_table, record_done, rows_of
 from spark_jobs.round.released_logs import note_rewritten
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,10 +111,12 @@ def rollback_topic(
 ) -> RollbackResult:
     """Roll back, and append a row of evidence for each log.
 
-    A crash in between only loses the rows: the snapshot's summary has the rounds and the user."""
+    A crash in between only loses the rows: the snapshot's summary has the rounds and the user. Reads the evidence
+    before the commit, so that an unreadable one changes nothing."""
+    put_back = _put_back_bytes(table, planned.undone)
     note_rewritten(table, now_ms)
     snapshot_id = roll_back(table, planned, by, request)
-    append_rollback(table, planned, logs, by, now_ms)
+    append_rollback(table, planned, logs, put_back, by, now_ms)
     return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, planned.states))
 
 
@@ -134,10 +132,15 @@ def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> 
         )
 
 
-def append_rollback(table: TopicTable, planned: RollbackPlan, logs: Sequence[LogUndo], by: str, now_ms: int) -> None:
+def append_rollback(
+    table: TopicTable,
+    planned: RollbackPlan,
+    logs: Sequence[LogUndo],
+    put_back: Mapping[int, int],
+    by: str,
+    now_ms: int,
+) -> None:
     name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
-    evidence = evidence_table(table.platform)
-    put_back = _put_back_bytes(evidence, table, planned.undone)
     head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
     rows: list[EvidenceRow] = [
         {
@@ -152,7 +155,7 @@ def append_rollback(table: TopicTable, planned: RollbackPlan, logs: Sequence[Log
         for log in logs
     ]
     rows[:1] = [row | {"freed_bytes": planned.freed_bytes} for row in rows[:1]]  # of the table, not of a log
-    append_rows(evidence, table, [head | row for row in rows])
+    record_done(table, [head | row for row in rows])
 
 
 def require_new(topic: Topic, request: str) -> None:
@@ -167,13 +170,13 @@ def require_new(topic: Topic, request: str) -> None:
         )
 
 
-def _put_back_bytes(evidence: Table, table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
+def _put_back_bytes(table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
     """Return partition -> bytes that the undone rounds had saved, from their own evidence.
 
     If rounds have the same name, the last counts.
     """
     rounds = {(u.round, u.kind) for u in undone}
-    rows = rows_of(evidence, {"topic": table.topic.topic, "outcome": PUBLISHED})
+    rows = rows_of(evidence_table(table.platform), {"topic": table.topic.topic, "outcome": PUBLISHED})
     ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
     last = {(r["round"], r["kind"], r["partition"]): r for r in ordered if (r["round"], r["kind"]) in rounds}
     hidden: Counter[int] = Counter()
@@ -200,7 +203,7 @@ def append_undone_ingestion(
         for log in logs
     ]
     rows[:1] = [row | {"freed_bytes": planned.freed_bytes} for row in rows[:1]]  # of the table, not of a log
-    append_rows(evidence_table(table.platform), table, [head | row for row in rows])
+    record_done(table, [head | row for row in rows])
 
 
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:

@@ -16,8 +16,10 @@ from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.kept_facts import KeptFacts
 from cleantail.rounds.pack_results import PackRequest
+from cleantail.rounds.past_rounds import DAY_MS
 from cleantail_airflow.page.page_content import PageContent
 from spark_jobs.run.pack_run import run_pack
+from tests.jobs.round.test_evidence import evidence_table, separate
 from tests.jobs.round.test_rounds import NOW, record
 
 COMMANDS = [
@@ -203,3 +205,37 @@ def test_a_damaged_evidence_table_hides_no_topic_and_is_named(two, spark, kind):
     finally:
         file.write_bytes(whole)
     two.ok("compact", "damage-well")
+
+
+def of_evidence(workshop, kind):
+    """A file of the evidence."""
+    table = evidence_table(workshop)
+    of_kind = {"data": table.inspect.files()["file_path"][0].as_py(), "list": table.current_snapshot().manifest_list}
+    return Path(urlparse(of_kind[kind]).path)
+
+
+@pytest.mark.parametrize("kind", ["data", "list"])
+def test_a_command_that_cannot_read_the_evidence_and_says_no_has_changed_nothing(workshop, table_of, kind):
+    separate(workshop, f"damaged_evidence_{kind}")
+    topic = workshop.topic(f"damage-evidence-{kind}")
+    for n in range(2):
+        lines = [record(2 * n + i, "k", "v") for i in range(2)]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}-{n}.jsonl", lines))
+        if n == 0:
+            workshop.ok("compact", topic, "--now", NOW, "--force")
+    for command, *options in (
+        ("rollback", "--ingestion", "last"),
+        ("rollback",),
+        ("reclaim", "--now", NOW + 100 * DAY_MS),
+        ("compact", "--force", "--now", NOW),
+    ):
+        file = of_evidence(workshop, kind)
+        whole, before = file.read_bytes(), table_of(topic).load().currentSnapshot().snapshotId()
+        cut(file)
+        try:
+            code, _, err = workshop.run(command, topic, *options)
+            after = table_of(topic).load().currentSnapshot().snapshotId()
+            assert code == 0 or (code, after) == (2, before) and EVIDENCE in err, (command, code, err)
+        finally:
+            file.write_bytes(whole)
+        assert code == 0 or workshop.ok(command, topic, *options)
