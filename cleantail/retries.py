@@ -10,6 +10,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,21 +30,23 @@ Note = Callable[[int, BaseException], None]
 class Retries:
     """After which errors an action is tried again, and how often at most, including the first time.
 
-    The pause before a try is random between the bounds of `pause_s` (seconds), times the number of tries so far.
+    The pause before a try is random between the bounds of `pause_s` (seconds), times the number of tries so far. No try
+    begins later than `within_s` (seconds) after the first one.
     """
 
     error: type[Exception] | tuple[type[Exception], ...]
     tries: int
     pause_s: tuple[float, float]
+    within_s: float = math.inf
 
     def run(self, action: Callable[[], T], note: Note | None = None) -> T:
         """Return the result of the action. Raises the error of the last try, and any other error at once. `note` is
         called before each pause."""
-        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt
+        from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_after_delay
 
         return Retrying(
             retry=retry_if_exception_type(self.error),
-            stop=stop_after_attempt(self.tries),
+            stop=stop_after_attempt(self.tries) | stop_after_delay(self.within_s),
             wait=self._pause,
             before_sleep=None if note is None else lambda state: note(state.attempt_number, _error_of(state)),
             reraise=True,
@@ -53,8 +56,9 @@ class Retries:
         return random.uniform(*self.pause_s) * state.attempt_number
 
 
-COMMITS = Retries((OvertakenError, UnknownCommitError), tries=20, pause_s=(0.02, 0.1))
-"""Commits. If an answer leaves open whether a commit was taken, the caller checks that before the next try."""
+COMMITS = Retries((OvertakenError, UnknownCommitError), tries=20, pause_s=(0.02, 0.1), within_s=300)
+"""Commits. If an answer leaves open whether a commit was taken, the caller checks that before the next try. A catalog
+that does not answer takes a minute for each try."""
 ROUNDS = Retries(ConflictError, tries=8, pause_s=(0.1, 0.5))
 """Rounds and expiries. After the last try the job exits with code 3."""
 
@@ -117,7 +121,7 @@ class _UnsureError(Exception):
     """Its cause is the error of the catalog."""
 
 
-_UNSURE = Retries(_UnsureError, tries=12, pause_s=(0.02, 0.1))
+_UNSURE = Retries(_UnsureError, tries=12, pause_s=(0.02, 0.1), within_s=300)
 
 
 def repeated(action: Callable[[], list[T]], pauses_s: Sequence[float]) -> list[T]:

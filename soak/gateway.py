@@ -172,12 +172,12 @@ class Relay(BaseHTTPRequestHandler):
         except urllib.error.HTTPError as error:
             return error.code, error.read()
 
-    def answer(self, status: int, text: bytes) -> None:
+    def answer(self, status: int, text: bytes, length: int | None = None) -> None:
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             if status != 204:
-                self.send_header("Content-Length", str(len(text)))
+                self.send_header("Content-Length", str(len(text) if length is None else length))
             self.end_headers()
             if self.command != "HEAD" and status != 204:
                 self.wfile.write(text)

@@ -17,7 +17,8 @@ from soak.gateway import Relay
 
 COMMIT = re.compile(r"^/v1/(namespaces|namespaces/[^/]+/(tables|views|properties)(/[^/]+)?)$")
 """A POST here changes something."""
-SILENCE_S = 3.0
+SILENCE_S = 200.0
+"""Longer than the tests wait."""
 TABLE = re.compile(r"^/v1/namespaces/[^/]+/tables/[^/]+$")
 
 
@@ -71,6 +72,7 @@ class Door:
         self.address = ""
         self.fault: Fault | None = None
         self.fails_every = self.failed = 0
+        self.failure = ""
         self._loads = itertools.count()
         self._numbers = itertools.count()
 
@@ -84,8 +86,8 @@ class Door:
         return token
 
     def fails(self, path: str) -> bool:
-        """Returns whether this load of a table gets no answer, or 500 if Python asks: each load of which the number is
-        a multiple of `fails_every`."""
+        """Returns whether this load of a table meets the `failure` (silence, 500, half an answer): each load of which
+        the number is a multiple of `fails_every`."""
         is_load = self.fails_every and TABLE.match(path)
         failing = bool(is_load and next(self._loads) % self.fails_every == 0)
         self.failed += failing
@@ -123,10 +125,13 @@ class _Handler(Relay):
         door.agents.setdefault(agent, set()).add(token)
         door.delegations.add(self.headers.get("X-Iceberg-Access-Delegation"))
         if self.command == "GET" and door.fails(self.path.partition("?")[0]):
-            if agent == "PyIceberg":  # it has no limit of time
+            if door.failure == "500":
                 return self.answer_wrongly(500)
-            time.sleep(SILENCE_S)
             self.close_connection = True
+            if door.failure == "half":
+                status, text = self.delivered(self.onward(door.behind, body))
+                return self.answer(status, text[: len(text) // 2], len(text))
+            time.sleep(SILENCE_S)
             return None
         request = self.onward(door.behind, body)
         is_commit = self.command == "POST" and COMMIT.match(self.path.partition("?")[0])

@@ -131,10 +131,13 @@ DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 PyIceberg sends this header by default; Java's client does not. A catalog without such credentials leaves them out.
 """
+SILENCE = "rest.client.socket-timeout-ms"
+"""How long both clients wait for an answer of a REST catalog. By default, they wait for ever. After a longer wait a
+commit may have been taken, and the next load shows it."""
 MARGIN_S = 10
 """How many seconds before its expiry a token is renewed."""
 _SERVICES = {
-    "rest": {"type": "rest", DELEGATION: "vended-credentials"},
+    "rest": {"type": "rest", DELEGATION: "vended-credentials", SILENCE: "60000"},
     "glue": {"type": "glue"},
     "hive": {"type": "hive"},
 }

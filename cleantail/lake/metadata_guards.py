@@ -38,6 +38,7 @@ from cleantail.config.input_limits import DELETES_BYTES, MANIFEST_BYTES, METADAT
 from cleantail.config.platform_configs import LimitConfigs
 from cleantail.errors import TableError
 from cleantail.human import one_line
+from cleantail.lake.client_properties import SILENCE
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -235,6 +236,7 @@ def require_data_alone(table: str, names: Iterable[str]) -> None:
         )
 
 
+READS = ("GET", "HEAD")
 UNSURE = (429, 500, 502, 503, 504)
 """HTTP statuses after which a later request may succeed."""
 
@@ -257,15 +259,29 @@ def _trusted(kind: type[Catalog]) -> type[Catalog]:
 
         def _create_session(self) -> Any:
             from requests.adapters import HTTPAdapter
+            from requests.exceptions import ChunkedEncodingError
             from urllib3.util import Retry
 
             session = super()._create_session()
             session.hooks["response"].insert(0, bounded_response)
             # a read that fails is sent again, as Java's client does; a change is sent once
-            again = Retry(3, connect=0, backoff_factor=0.2, status_forcelist=UNSURE, allowed_methods=("GET", "HEAD"))
+            again = Retry(3, connect=0, backoff_factor=0.2, status_forcelist=UNSURE, allowed_methods=READS)
             again.raise_on_status = again.respect_retry_after_header = False
             for scheme in ("http://", "https://"):
                 session.mount(scheme, HTTPAdapter(max_retries=again))
+            send, within_s = session.send, float(self.properties[SILENCE]) / 1000
+
+            def send_within(request: Any, **options: Any) -> Any:
+                """Send a request, which is answered in time or fails. Send a read again if its answer was cut."""
+                options["timeout"] = within_s
+                try:
+                    return send(request, **options)
+                except ChunkedEncodingError:
+                    if request.method not in READS:
+                        raise
+                return send(request, **options)
+
+            session.send = send_within
             return session
 
         def _response_to_table(self, identifier: Any, response: Any) -> Any:

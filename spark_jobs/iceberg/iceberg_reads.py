@@ -127,15 +127,19 @@ def kinds_of(error: Py4JJavaError) -> set[str]:
     return kinds
 
 
+UNANSWERED = {"SocketTimeoutException", "ConnectionClosedException"}
+"""Exceptions of Java for an answer of the catalog that did not come, or that ended too early."""
+
+
 def asked_again(read: Callable[[], T]) -> T:
-    """Return the result of a read of the catalog. Reads a second time after a timeout.
+    """Return the result of a read of the catalog. Reads a second time if the answer was not complete.
 
     Iceberg's REST client itself repeats other failed reads.
     """
     try:
         return read()
     except Py4JJavaError as e:
-        if "SocketTimeoutException" not in kinds_of(e):
+        if not kinds_of(e) & UNANSWERED:
             raise
     return read()
 

@@ -55,6 +55,13 @@ def test_a_void_result_is_not_merely_repeated(sleeps):
     assert (action.calls, sleeps.seconds) == (1, [])
 
 
+def test_no_try_begins_after_its_time():
+    action = Losing([OvertakenError("slow")] * 9)
+    with pytest.raises(OvertakenError):
+        Retries(OvertakenError, tries=10, pause_s=(0.1, 0.1), within_s=0.05).run(action)
+    assert action.calls == 2
+
+
 @pytest.mark.parametrize("error", [OvertakenError, ConflictError], ids=["overtaken", "void"])
 def test_a_round_starts_over_after_any_conflict(error, sleeps):
     assert ROUNDS.run(Losing([error("a")])) == 2

@@ -4,6 +4,7 @@ gets it twice: each command ends as if every answer had been good."""
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -16,7 +17,7 @@ from cleantail.lake.own_namespace import write_properties
 from cleantail.lake.own_tables import own_table
 from cleantail.rounds.approval import Answer, write_answer
 from spark_jobs.iceberg import commits
-from tests.catalog_door import FAULTS, Fault
+from tests.catalog_door import FAULTS, SILENCE_S, Fault
 from tests.jobs.catalog_sites import site
 from tests.jobs.iceberg.stations import STATIONS, adopted, end
 from tests.jobs.round.test_rounds import record
@@ -82,21 +83,24 @@ def test_a_command_ends_the_same_whatever_a_rest_catalog_answers(shop, catalog, 
     assert end(shop, table_of(topic), topic, done) == good[station], (done, wrong)
 
 
-@pytest.mark.parametrize(("every", "code"), [(11, 0), (1, 4)], ids=["once", "for good"])
-def test_a_load_of_a_table_that_a_rest_catalog_does_not_answer_is_sent_again(shop, catalog, every, code):
+@pytest.mark.parametrize(
+    ("every", "failure", "code"), [(11, "500", 0), (11, "half", 0), (11, "silence", 0), (1, "silence", 4)]
+)
+def test_a_load_of_a_table_that_a_rest_catalog_does_not_answer_is_sent_again(shop, catalog, every, failure, code):
     defaults = json.loads((shop.config / "defaults.yaml").read_text())
     impatient = catalog.catalog["properties"] | {"rest.client.socket-timeout-ms": "2000"}
-    defaults["platform"]["catalog"] |= {"name": f"silent{every}", "properties": impatient}
+    defaults["platform"]["catalog"] |= {"name": f"{failure}{every}", "properties": impatient}
     (shop.config / "defaults.yaml").write_text(json.dumps(defaults))
-    topic = f"rest-silent-{every}"
+    topic = f"rest-{failure}-{every}"
     STATIONS["a compaction"].find(shop, topic)
-    catalog.door.failed, catalog.door.fails_every = 0, every
+    catalog.door.failed, catalog.door.fails_every, catalog.door.failure = 0, every, failure
+    began = time.monotonic()
     try:
         done = STATIONS["a compaction"].run(shop, topic)
     finally:
         catalog.door.fails_every = 0
     assert done[0] == code, done
-    assert catalog.door.failed > 1
+    assert catalog.door.failed and time.monotonic() - began < SILENCE_S
 
 
 def make_own_table(shop, namespace):
