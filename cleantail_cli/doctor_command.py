@@ -22,7 +22,7 @@ from cleantail.doctor import OK, UNKNOWN, WRONG, Finding, examine, exit_code_of
 from cleantail.errors import OutsideError
 from cleantail.human import counted
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import Page, line_width
+from cleantail_cli.output import ConsoleOutput, line_width
 
 AIRFLOW_WITHIN_S = 600
 STATE_CHARS, LABEL_CHARS = 6, 24
@@ -98,7 +98,7 @@ class Examination:
     def document(self) -> dict[str, Any]:
         return {"ok": exit_code_of(self.findings) == 0, "checks": [each.as_json() for each in self.findings]}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         for finding in self.findings:
             page.line("\n".join(_lines(finding, line_width())))
         wrong = sum(finding.state == WRONG for finding in self.findings)

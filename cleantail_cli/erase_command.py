@@ -20,7 +20,7 @@ from cleantail.human import counted, instant
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import spark_session
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import clock
 from cleantail_cli.round_commands import tell_waiting
 
@@ -242,7 +242,7 @@ class ErasedTopic:
             "problems": list(self.problems),
         }
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         name = self.topic.topic
         for end in self.ends:
             request, erased = end.request, end.erased

@@ -19,7 +19,7 @@ from cleantail.errors import CertificateError, CleantailError
 from cleantail.human import counted, instant
 from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import FILE, clock
 
 if TYPE_CHECKING:
@@ -115,7 +115,7 @@ class Erasures:
             "denied": request.denies,
         }
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         if not self.requests:
             page.line("there are no requests to erase keys")
             return
@@ -222,7 +222,7 @@ class Verified:
     def document(self) -> dict[str, Any]:
         return {"ok": True, "certificates": list(self.contents)}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         if (first := self.contents[0]["number"]) > 1:
             page.note(f"not checked: the topic's certificates before number {first}, because they were not given")
         for content in self.contents:

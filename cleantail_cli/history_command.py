@@ -21,7 +21,7 @@ from cleantail.rounds.topic_history import HistoryEvent, events_of
 from cleantail.sources.kcat import format_record
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import NATURAL, key_bytes
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ShownHistory:
         events = [asdict(event) for event in self.events]
         return {"topic": self.topic.topic, "events": events, "older": self.older, "branches": self.branches}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         name = self.topic.topic
         if not self.events:
             page.line(f"{name}: nothing has happened yet")
@@ -129,7 +129,7 @@ class KeyHistory:
             ],
         }
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         rows, removals = [], dict[str, int]()
         for past in self.records:
             record, removal, removed = past.record, _removal(past), ""

@@ -27,7 +27,7 @@ from cleantail.sources.source_files import require_readable
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, Several, command, directories
 from cleantail_cli.long_work import Progress, spark_session
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import DIRECTORY, FILE, clock
 
 
@@ -203,7 +203,7 @@ class IngestAnswer:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, **INGEST_RESULT_JSON.plain(self.result)}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         for line in self.lines:
             page.line(line)
         for text in self.result.warnings:

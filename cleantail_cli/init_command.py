@@ -17,7 +17,7 @@ from cleantail.config.topic_source import ADDRESS_PATTERN
 from cleantail.errors import CleantailError
 from cleantail.kafka.import_config import validated, write_file
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import DIRECTORY
 
 DAG_FILE = "cleantail_dags.py"
@@ -161,7 +161,7 @@ class Initial:
     def document(self) -> dict[str, Any]:
         return {"ok": True, "files": [{"file": str(file), "written": new} for file, new in self.files.items()]}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         for file, new in self.files.items():
             page.line(f"{file}: {'written' if new else 'exists already and is kept'}")
         page.line("next:")

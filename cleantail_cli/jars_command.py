@@ -13,7 +13,7 @@ from cleantail.human import counted
 from cleantail.lake.jar_list import Jar, fetch, kinds_of, listed_jars, mixed_versions, problems, spark_version, take
 from cleantail.lake.spark_settings import jars_directory, needs_mysql, needs_s3
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 
 
 @command(
@@ -79,7 +79,7 @@ class Jars:
             "jars": [{"name": jar.name, "sha256": jar.sha256, "bytes": jar.bytes} for jar in self.jars],
         }
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         if self.directory is None:
             page.line("platform.spark.jars is cluster: the cluster has the jars, and none are fetched")
             return

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
@@ -27,8 +27,8 @@ POLL_S = 0.5
 """Pause between two polls of Spark's progress."""
 
 
-class Progress(Protocol):
-    """Progress of long work. Jobs only call the object with the name of the step that begins."""
+class Progress:
+    """Progress of long work, which is not shown. Jobs only call the object with the name of the step that begins."""
 
     def __call__(self, step: str) -> None:
         """Begin a step, and reset the count."""
@@ -38,31 +38,16 @@ class Progress(Protocol):
 
     def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
         """Return the items, and count them while they are read. The total of a sequence is shown too."""
+        return items
 
     def watch(self, spark: Any) -> None:
         """Count the tasks of the Spark session's stages from now on."""
 
 
-class Silent:
-    """Progress that is not shown."""
-
-    def __call__(self, step: str) -> None:
-        """Does nothing."""
-
-    def about(self, text: str) -> None:
-        """Does nothing."""
-
-    def counting(self, items: Iterable[Item], noun: str) -> Iterable[Item]:
-        return items
-
-    def watch(self, spark: Any) -> None:
-        """Does nothing."""
+SILENT = Progress()
 
 
-SILENT = Silent()
-
-
-class Line:
+class Line(Progress):
     """The progress line on a terminal. `draw` gets the texts that have changed."""
 
     def __init__(self, draw: Any) -> None:

@@ -28,37 +28,13 @@ _OWN_WORDS = re.compile(r"\n(error|warning):", re.IGNORECASE)
 """Finds a line that begins like Cleantail's own errors and warnings."""
 
 
-class Page(Protocol):
-    """The destination of a report for people."""
-
-    def line(self, text: str) -> None:
-        """Write a line of the answer to stdout."""
-
-    def paragraph(self, text: str) -> None:
-        """Write a line of prose to stdout, on a terminal wrapped between words."""
-
-    def table(
-        self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, caption: str = ""
-    ) -> None:
-        """Write a table of the answer to stdout, as wide as the terminal. Long cells are folded, never cut off."""
-
-    def warning(self, text: str) -> None:
-        """Warn on stderr, although the command did its work."""
-
-    def error(self, text: str) -> None:
-        """Write an error to stderr."""
-
-    def note(self, text: str) -> None:
-        """Write a note to stderr, which is not part of the answer."""
-
-
 class Report(Protocol):
     """A command's answer in both forms."""
 
     def document(self) -> Any:
         """Return the answer for machines, of types that JSON has."""
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         """Write the answer for people."""
 
 
@@ -73,10 +49,11 @@ class Output:
         print(f"error: {safe(text)}", file=sys.stderr)
 
     def warning(self, text: str) -> None:
+        """Warn on stderr, although the command did its work."""
         print(f"warning: {safe(text)}", file=sys.stderr)
 
     def note(self, text: str) -> None:
-        """Write a note for people to stderr."""
+        """Write a note for people to stderr, which is not part of the answer."""
 
     def refuse(self, error: CleantailError) -> int:
         """Print the error that ended the command, and return the exit code."""
@@ -99,14 +76,17 @@ class ConsoleOutput(Output):
         report.tell(self)
 
     def line(self, text: str) -> None:
+        """Write a line of the answer to stdout."""
         print(safe(text))
 
     def paragraph(self, text: str) -> None:
+        """Write a line of prose to stdout, on a terminal wrapped between words."""
         self.line(wrapped(text) if sys.stdout.isatty() else text)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], title: str | None = None, caption: str = ""
     ) -> None:
+        """Write a table of the answer to stdout, as wide as the terminal. Long cells are folded, never cut off."""
         from rich.console import Console
         from rich.markup import escape
         from rich.table import Table

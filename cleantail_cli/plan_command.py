@@ -24,7 +24,7 @@ from cleantail.whatif import policy_comparison
 from cleantail.whatif.replay import Basis
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command, directories
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import FILE, clock, config_names
 from cleantail_cli.status_command import tell_holds
 
@@ -103,7 +103,7 @@ class ShownPlan:
     def document(self) -> dict[str, Any]:
         return self.planned.as_json() | {"joins": list(self.unit_tasks)}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         planned, by_log = self.planned, self.planned.by_log
         page.paragraph(f"{planned.topic}: {planned.reason}")
         if planned.logs:
@@ -131,7 +131,7 @@ def _decision(of_log: PlannedLog) -> tuple[object, ...]:
     return made.partition, of_log.action, made.first_dirty_offset, made.end_offset, ratio, made.reason
 
 
-def tell_warnings(planned: EvaluatedTopic, page: Page) -> None:
+def tell_warnings(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
     """Warn on stderr of checkpoints outside their log, late records and records without a key."""
     for log in planned.logs:
         for text in log.warnings:
@@ -139,7 +139,7 @@ def tell_warnings(planned: EvaluatedTopic, page: Page) -> None:
             page.warning(text if text.startswith(where) else f"{where}{text}")
 
 
-def tell_held_back(planned: EvaluatedTopic, page: Page) -> None:
+def tell_held_back(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
     """Warn on stderr of quarantined logs that this plan retries, although a scheduled run would still wait."""
     for log in planned.logs:
         quarantine = log.state.quarantine
@@ -202,7 +202,7 @@ class OnePolicy:
     def document(self) -> dict[str, Any]:
         return as_json(self.compared)
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         compared = self.compared
         changes = (
             ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
@@ -230,7 +230,7 @@ class AllPolicies:
             "broken": list(difference.broken),
         }
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         page.line(markdown(self.difference).removesuffix("\n"))
 
 

@@ -25,7 +25,7 @@ from cleantail.log.segments import DataFile
 from cleantail.sources.kcat import Record, format_record
 from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
-from cleantail_cli.output import Output, Page
+from cleantail_cli.output import ConsoleOutput, Output
 from cleantail_cli.parameters import FILE, NATURAL, OFFSET, clock, key_bytes
 
 if TYPE_CHECKING:
@@ -228,7 +228,7 @@ class Readers:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, "readers": [asdict(r) for r in self.readers]}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         if not self.readers:
             page.line(f"{self.topic.topic}: no readers are registered")
             return

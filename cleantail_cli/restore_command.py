@@ -25,7 +25,7 @@ from cleantail.kafka.target_client import TargetBrokers
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
-from cleantail_cli.output import Page
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import FILE, NATURAL
 
 
@@ -123,7 +123,7 @@ class Restored:
         ]
         return {"topic": self.topic.topic, **plain, "partitions": partitions, **totals}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         result = self.result
         for log in result.partitions:
             page.line(f"partition {log.partition}: {_counts(log)}{_span(log)}")

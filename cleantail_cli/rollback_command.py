@@ -26,7 +26,7 @@ from cleantail.sources.source_files import content_digest
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, table_in_spark
-from cleantail_cli.output import Page, Report
+from cleantail_cli.output import ConsoleOutput, Report
 from cleantail_cli.parameters import LAST, TARGET
 
 
@@ -146,7 +146,7 @@ class RolledBack:
         document = {"topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
         return document | {"ok": True, "snapshot_id": self.snapshot_id}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         planned = self.planned
         for undone in planned.undone:
             page.line(f"{self.topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
@@ -190,7 +190,7 @@ class TakenBack:
         document = {"ok": True, "topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
         return document | {"come_again": list(self.come_again), "snapshot_id": self.snapshot_id}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         planned, ingestion = self.planned, self.planned.ingestion
         page.line(
             f"{self.topic.topic}: undoes ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC: "
@@ -258,7 +258,7 @@ class DoneBefore:
         head = {"ok": True, "topic": self.topic.topic, "done_before": True, "snapshot_id": undone.snapshot_id}
         return head | taken
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         undone, ingestion = self.undone, self.undone.ingestion
         page.line(
             f"{self.topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was already undone on "

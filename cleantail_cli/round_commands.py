@@ -29,7 +29,7 @@ from cleantail.watch.approval_text import sample_lines
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session, table_in_spark
-from cleantail_cli.output import Output, Page, Report
+from cleantail_cli.output import ConsoleOutput, Output, Report
 from cleantail_cli.parameters import clock
 from cleantail_cli.plan_command import evaluated, tell_warnings
 
@@ -160,7 +160,7 @@ class Compacted:
         results = {name: ROUND_RESULT_JSON.plain(result or nothing) for name, result in rounds.items()}
         return {"plan": self.planned.as_json(), "ok": self.result.ok, **results}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         planned, result = self.planned, self.result
         tell_warnings(planned, page)
         if not planned.has_rounds:
@@ -185,7 +185,7 @@ def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:
     return (measure.partition, measure.records_in, measure.records_out, *removed, measure.tombstones_out, verdict)
 
 
-def tell_checks(rounds: Sequence[RoundResult], page: Page) -> None:
+def tell_checks(rounds: Sequence[RoundResult], page: ConsoleOutput) -> None:
     """Write the results of checks, the readers that an expiry left behind, and the path of the Data Docs."""
     page.line("; ".join(f"{r.kind}: {r.checks_text}" if len(rounds) > 1 else r.checks_text for r in rounds))
     for verdict in (v for r in rounds for v in r.verdicts):
@@ -236,7 +236,7 @@ class Compared:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, "keys": self.result.keys, **COMPARISON_RESULT_JSON.plain(self.result)}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         columns = ("partition", "compared to offset", "keys gone", "their records", "below log start, kept")
         logs = self.result.partitions
         page.table(columns, [(log.partition, log.end_offset, log.keys, log.records, log.cut_off_keys) for log in logs])
@@ -254,7 +254,7 @@ class ReconciledTopic:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, **ROUND_RESULT_JSON.plain(self.result)}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         passed = {v.partition: "passed" if v.passed else "failed" for v in self.result.verdicts}
         rows = [
             (m.partition, m.records_in, m.records_out, m.deleted.get(GONE, 0), passed[m.partition])

@@ -24,7 +24,7 @@ from cleantail.watch.source_watch import Lag
 from cleantail.watch.topic_states import TopicStatus, status_of, status_of_all, with_lags
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import Page, line_width, wrapped
+from cleantail_cli.output import ConsoleOutput, line_width, wrapped
 from cleantail_cli.parameters import clock
 
 
@@ -85,7 +85,7 @@ class Status:
         of_topics = {"topics": logs_of, "readers": readers_of, "sources": sources, "source_lags": lags}
         return {"now_ms": self.now_ms, **of_topics, "broken": list(self.broken)}
 
-    def tell(self, page: Page) -> None:
+    def tell(self, page: ConsoleOutput) -> None:
         for status in self.topics:
             empty = [f"{status.topic.topic}: no records yet"]
             page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
@@ -128,7 +128,7 @@ def lag_text(lag: Lag | str, now_ms: int) -> str:
     return f"{lag.text} behind its source{waited}" if lag.behind else "nothing is left to read in its source"
 
 
-def tell_holds(holds: Sequence[ReaderHold], page: Page) -> None:
+def tell_holds(holds: Sequence[ReaderHold], page: ConsoleOutput) -> None:
     """Write a line for each reader and log, wrapped between words."""
     for line in hold_lines(holds):
         page.line(wrapped(line))
