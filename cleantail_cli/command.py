@@ -213,12 +213,10 @@ def common_options() -> list[click.Option]:
 
 
 def directories(_: click.Context, __: click.Parameter, incomplete: str) -> list[CompletionItem[str]]:
-    """Let the shell complete directories."""
     return [CompletionItem(incomplete, type="dir")]
 
 
 def config_dir_of(ctx: click.Context) -> Path:
-    """Return the directory of --config, else of the environment."""
     option: Path | None = ctx.meta.get(CONFIG)
     return option if option is not None else config_directory()
 

@@ -146,7 +146,6 @@ def _source(topic: str, kafka: str | None, table: str | None, path: str | None) 
 
 
 def _scalar(text: str) -> str:
-    """Return the text as a YAML scalar, with quotes if needed."""
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 

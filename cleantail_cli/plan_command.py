@@ -292,7 +292,6 @@ def _count_text(rate: float | None, count: int, span: str) -> str:
 
 
 def headline(compared: PolicyComparison) -> str:
-    """Return a line about the history."""
     if compared.before is None:
         return compared.note
     since = f"{instant(compared.start_ms)} UTC"
@@ -352,5 +351,4 @@ def plain(text: str) -> str:
 
 
 def _code(text: str) -> str:
-    """Return the text as HTML code, which a backtick cannot end."""
     return f"<code>{plain(text)}</code>"

@@ -72,7 +72,6 @@ def rollback(call: Invocation, topic: str, to: str | None, ingestion: str | None
 
 
 def _undo_rounds(topic: Topic, to: int | None, dry_run: bool, progress: Progress) -> Report:
-    """Undo the rounds since the snapshot `to`, or only report the effect."""
     planned, logs = preview(topic, to)
     if dry_run:
         return RolledBack(topic, planned, logs, None)

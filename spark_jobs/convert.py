@@ -112,7 +112,6 @@ class SnapshotEntries:
 
     @property
     def field_ids(self) -> list[int]:
-        """Return the ids of all columns that an equality delete compares."""
         return sorted({number for entry in self.by_value for number in entry.facts.equality_ids})
 
 

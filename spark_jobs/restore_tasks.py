@@ -247,7 +247,6 @@ def once(rows: Iterable[Rows], partition: int) -> Iterator[Rows]:
 
 
 def _without_copies(parts: list[Rows], partition: int) -> Rows:
-    """Return the rows of the last part without copies of the row before them."""
     *before, some = parts
     kept: list[int] = []
     known = _record(before[0], 0) if before else None

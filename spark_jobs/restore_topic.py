@@ -72,7 +72,6 @@ def pin_records(table: TopicTable, plan: RestorePlan) -> str:
 
 
 def _work(pin: RestorePin, partition: int, files: Sequence[DataFile]) -> PartitionWork:
-    """Return the work of a round that compacts the whole log."""
     start, end = pin.starts.get(partition, 0), max(f.upper_offset for f in files) + 1
     records, size = sum(f.records for f in files), sum(f.live_bytes for f in files)
     return PartitionWork(

@@ -178,7 +178,6 @@ class TasksOf:
         return {**self.of_topic, "pool": POOL}
 
     def ingest(self) -> list[Any]:
-        """Return the task if runs read a source."""
         return [] if self.topic.fed_by in (SINK, HAND) else [IngestOperator(task_id=INGEST, **self.on_spark)]
 
     def convert_deletes(self) -> list[Any]:
@@ -213,7 +212,6 @@ class TasksOf:
         return [PublishOperator(task_id=PUBLISH, **by_check, **self.on_spark)]
 
     def reconcile(self) -> list[Any]:
-        """Return the tasks if the topic is read from Kafka."""
         if self.topic.source.kafka is None:
             return []
         reconcile = ReconcileOperator(task_id=RECONCILE, trigger_rule="all_done", **self.on_spark)

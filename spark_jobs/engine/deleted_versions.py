@@ -96,7 +96,6 @@ def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_
 
 
 def ensure_ledger(table: TopicTable) -> None:
-    """Create the side table if it does not exist."""
     columns = ", ".join(f"`{column}` {kind}" for column, kind in COLUMNS.items())
     properties = "'format-version'='2', 'commit.retry.num-retries'='20'"
     table.ensure_side_table(ledger_table(table), columns, properties)

@@ -73,7 +73,6 @@ def _of_keys(records: Records, keys: ErasedKeys) -> Booleans:
 
 
 def measure_erasure(table: TopicTable, keys: ErasedKeys, unit: StagedUnit) -> list[LogMeasure]:
-    """Return the measures of each log of the unit."""
     change, base, branch = files_of_round(table, unit, table.load())
     planned, deletes = log_tasks(table, unit, base), branch.deletes_by_path()
     again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]

@@ -41,7 +41,6 @@ def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
 
 
 def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple[int, Records]]:
-    """Yield the tombstones of the base in the ledgers' spans."""
     for number, file in task.numbered_files():
         if not _may_have(file, task, ledgers):
             continue
@@ -59,7 +58,6 @@ def _may_have(file: LogFile, task: LogTask, ledgers: Ledgers) -> bool:
 
 
 def _looked_at(records: Records, task: LogTask, ledgers: Ledgers, chosen: Booleans) -> Booleans:
-    """Return, for each record, whether it is chosen and in the ledgers' spans."""
     inside = np.zeros(len(records), np.bool_)
     for log in records.logs():
         of_log = chosen & (records.log == log)
@@ -118,7 +116,6 @@ def _batches(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[pa.RecordB
 
 
 def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -> Booleans:
-    """Return, for each record, whether it is a guard."""
     positions = guards.get(file_number)
     if positions is None:
         return np.zeros(len(records), np.bool_)

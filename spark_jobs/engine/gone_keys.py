@@ -112,7 +112,6 @@ def judge_gone(
 
 
 def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
-    """Return the union of the results of all buckets."""
     positions: dict[tuple[int, int], BitMap64] = {}
     keys, cut_off = Counter[int](), Counter[int]()
     for part in parts:

@@ -125,8 +125,6 @@ def merged(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
 
 @dataclass(frozen=True, slots=True)
 class SharedDirtyPart:
-    """The dirty part of all shares of a task."""
-
     filter: KeyFilter
     dirty: DirtyPart
 
@@ -198,7 +196,6 @@ def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
 
 
 def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
-    """Yield each bucket that occurs, with the indexes of its entries."""
     order: Longs = np.argsort(buckets, kind="stable")
     names, starts = np.unique(buckets[order], return_index=True)
     ends = [*starts[1:].tolist(), len(order)][: len(names)]

@@ -92,7 +92,6 @@ class LogTask:
 
     @property
     def dirty_records(self) -> int:
-        """Return the maximum number of records in the dirty part."""
         return sum(work.dirty_records for work in self.works)
 
 
@@ -184,7 +183,6 @@ def merged_removals(parts: Iterable[LogRemovals]) -> LogRemovals:
 
 
 def merged_counts(parts: Iterable[LogCounts]) -> list[LogCounts]:
-    """Return one entry for each log, with the sums of its tasks' counts."""
     counts: dict[int, Counter[str]] = {}
     tombstones: dict[int, dict[int | None, EntryCounts]] = {}
     for part in parts:

@@ -57,7 +57,6 @@ class OffsetSet:
     """A set of offsets: one flag for each offset of its range, or a sorted array if the offsets are sparse."""
 
     def __init__(self, offsets: Longs) -> None:
-        """`offsets`: in any order."""
         self._first = int(offsets.min()) if len(offsets) else 0
         width = int(offsets.max()) - self._first + 1 if len(offsets) else 0
         self._flags, self._ordered = np.zeros(0, np.bool_), np.zeros(0, np.int64)
@@ -271,7 +270,6 @@ class _FirstPass:
         self._task, self._io = task, io
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the keys and offsets of the records, as TaskKeys takes them."""
         for file, records in dirty_records(self._task, self._io):
             if len(records):
                 self._keep(file, records)
@@ -295,7 +293,6 @@ def _by_offset(task: LogTask) -> bool:
 
 
 def _is_dirty_file(task: LogTask, file: LogFile) -> bool:
-    """Return whether all records of the file are dirty, by its bounds."""
     [work] = task.works
     return file.log is not None and file.lies_in(work.first_dirty_offset, work.end_offset)
 

@@ -195,7 +195,6 @@ def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> RewriteOu
 
 
 def _rewrite(io: FileIO, task: RewriteTask, source: RewriteSource, order: OffsetOrder, new: NewFiles) -> int:
-    """Rewrite one file, and return its number of live records."""
     file = source.file
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
     for at, arrays in column_batches(io, file, task.layout, (KEY,)) if task.without is not None else ():

@@ -34,7 +34,6 @@ class TombstoneLedger:
     hold_cap_ms: int = 0
 
     def looked_at(self, offsets: Longs) -> Booleans:
-        """Return, for each offset, whether a span has it."""
         merged = _merged(self.spans)
         if not merged:
             return np.zeros(len(offsets), np.bool_)

@@ -79,7 +79,6 @@ class Records:
         return null
 
     def versions(self, task: LogTask) -> Versions:
-        """Return the records' versions by the topic's strategy."""
         return versions_of(self.timestamps, self.headers, len(self), task.configs, task.now_ms, self.orders)
 
 

@@ -90,7 +90,6 @@ def _name(file: LogFile) -> tuple[int, int]:
 
 
 def _records(file: LogFile) -> int:
-    """Return the approximate number of records in a piece."""
     return file.records // file.pieces
 
 
@@ -266,7 +265,6 @@ def _with_footer(file: LogFile, footer: LogFile) -> LogFile:
 
 
 def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[LogFile, ...]:
-    """Return the files that can have records of the logs."""
     logs = {work.partition for work in works}
     return tuple(file for file in files if file.log is None or file.log in logs)
 
@@ -309,7 +307,6 @@ def stored_work(
 
 
 def run_stored(table: TopicTable, work: StoredWork[T, R], tasks: Sequence[T], what: str) -> list[R]:
-    """Run the tasks as run_tasks does."""
     return run_described(table.spark.sparkContext, work, tasks, f"{what} of {table.topic.topic}")
 
 
@@ -342,7 +339,6 @@ def _done_or_failed(
 
 
 def require_done(results: Iterable[R | Failed]) -> list[R]:
-    """Return the results. Raises the error of the first task that failed."""
     done = []
     for result in results:
         if isinstance(result, Failed):

@@ -138,7 +138,6 @@ def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Boolean
 def count_touched(
     tally: Tally, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
 ) -> None:
-    """Count what depends on which record of a key wins."""
     verdict = verdict_of(records, count, remembered, best)
     live, past = records.has(LIVE), records.has(PAST)
     touched = verdict.known & ~past

@@ -230,7 +230,6 @@ class NewFiles:
         return self._pending_bytes
 
     def flush(self) -> None:
-        """Write the pending records as a row group."""
         self._write_group()
 
     def close(self) -> tuple[WrittenFile, ...]:
@@ -239,7 +238,6 @@ class NewFiles:
         return tuple(self._written)
 
     def discard(self) -> None:
-        """Delete the files, and ignore errors."""
         with contextlib.suppress(Exception):
             self._pending = []
             self._close_file()
@@ -295,7 +293,6 @@ class NewFiles:
 
 
 def _with_dictionary(footer: Any) -> list[str]:
-    """Return the file's columns that have a dictionary."""
     groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
     columns = (group.column(i) for group in groups for i in range(group.num_columns))
     return sorted({column.path_in_schema for column in columns if column.has_dictionary_page})

@@ -111,7 +111,6 @@ def write_deletes(jvm: Any, table: Any, lost: Sequence[Lost]) -> list[Any]:
 
 
 def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> list[Any]:
-    """Return Iceberg's objects for delete files."""
     by_spec: dict[int, list[FileFacts]] = {}
     for file in described:
         by_spec.setdefault(file.spec_id, []).append(file)

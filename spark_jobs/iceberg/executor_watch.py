@@ -59,7 +59,6 @@ class Watch:
 
 
 def watch_executors(session: SparkSession, allowed_ms: int) -> None:
-    """Start the watch, unless the master is local."""
     master = str(session.sparkContext.master)
     if not master.startswith("local"):
         watch = Watch(allowed_ms, master)

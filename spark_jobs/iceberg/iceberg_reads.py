@@ -182,7 +182,6 @@ class BranchChange:
     kept: tuple[KeptFile, ...] = ()
 
     def of_partitions(self, partitions: set[int]) -> BranchChange:
-        """Return the change without the files of other logs."""
         added, removed = (_of_partitions(files, files, partitions) for files in (self.added, self.removed))
         kept = _of_partitions(self.kept, [k.file for k in self.kept], partitions)
         return BranchChange(added, removed, self.data_files_changed, kept)

@@ -370,7 +370,6 @@ class TopicTable:
         return created_at_s(branch) < time.time() - STALE_BRANCH_S - waits_s
 
     def drop_stale_branches(self) -> list[str]:
-        """Drop the stale branches, and return their names."""
         stale = [name for name in each(self.load().refs().keySet()) if self.is_stale(name)]
         self.drop_branches(stale)
         return stale

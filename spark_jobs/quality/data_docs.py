@@ -210,7 +210,6 @@ class ListedPage:
 
 
 def index_content(topic: str, pages: Iterable[ListedPage]) -> dict[str, Any]:
-    """Return the content of the index, with a line for each of these pages."""
     return {
         "topic": topic,
         "title": f"{topic} · Data Docs",

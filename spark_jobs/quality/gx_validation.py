@@ -27,7 +27,6 @@ def preload() -> None:
 
 
 def imported() -> Any:
-    """Return the module great_expectations."""
     os.environ.setdefault("GX_ANALYTICS_ENABLED", "false")
     warnings.filterwarnings("ignore", category=DeprecationWarning)
     import great_expectations

@@ -140,7 +140,6 @@ class Done:
         return {"inventory": self.inventory, "records": self.hidden, "rounds": self.rounds, **of_keys}
 
     def plan(self, place: str, forgotten: Unreached) -> None:
-        """Add the snapshots and branches to remove from a table."""
         self.snapshots[place] = sorted({*self.snapshots.get(place, ()), *forgotten.snapshots})
         self.branches[place] = sorted({*self.branches.get(place, ()), *forgotten.refs})
 
@@ -168,7 +167,6 @@ class Erased:
 
 
 def places_of(table: TopicTable) -> list[Place]:
-    """Return the tables of the topic that exist."""
     topic = table.topic
 
     def seen() -> Table:

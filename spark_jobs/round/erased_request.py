@@ -64,8 +64,6 @@ class RequestEnd:
 
 @dataclass(frozen=True, slots=True)
 class RequestRun:
-    """A run of one request."""
-
     table: TopicTable
     store: ErasureStore
     request_id: str
@@ -130,7 +128,6 @@ class RequestRun:
             note_denylist(self.table)
 
     def _proven(self, request: ErasureRequest, keys: ErasedKeys) -> Erased:
-        """Erase the keys, and record the proof."""
         source = self._source(request, keys)
         if problem := self._of_source(request, source):
             return Erased(problems=(problem,))

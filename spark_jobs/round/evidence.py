@@ -308,7 +308,6 @@ def append_evidence(platform: Platform, rounds: Sequence[Evidence]) -> None:
 
 
 def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[EvidenceRow]:
-    """Return one row for each log with the result of its check."""
     parts, rows = parts_of(checked), []
     for measure in checked.measures:
         log, passed = measure.partition, measure.partition in checked.green
@@ -410,7 +409,6 @@ def has_answer(table: TopicTable, checked: CheckedRound, outcome: str) -> bool:
 
 
 def _kept_rows(platform: Platform) -> list[EvidenceRow]:
-    """Return the rows that this process keeps now."""
     kept = _KEPT.get(platform.home)
     return list(kept.rows) if kept else []
 

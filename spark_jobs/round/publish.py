@@ -177,7 +177,6 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None) 
 
 
 def _with_view(table: TopicTable, checked: CheckedRound, snapshot_id: int) -> RoundResult:
-    """Update the `latest` view, and return the result."""
     published = table.load()
     ensure_latest_view(table, published)
     return result_of(table, checked, snapshot_id, published)

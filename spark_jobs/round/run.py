@@ -124,7 +124,6 @@ def _works(plan: EvaluatedTopic) -> list[PartitionWork]:
 
 
 def planned_compaction(table: TopicTable, plan: EvaluatedTopic) -> PlannedRound:
-    """Return the compaction of the units that evaluate planned."""
     return PlannedRound(plan.round, plan.units, partial(compact_unit, table))
 
 
@@ -160,7 +159,6 @@ def reconciliation(table: TopicTable, source: SourceTopic, now_ms: int, wait: bo
 
 
 def erasure(table: TopicTable, keys: ErasedKeys, now_ms: int) -> RoundKind:
-    """Return the kind of round that removes every record of these keys."""
 
     def plan(logs: RoundLogs) -> PlannedRound:
         unit = erasure_unit(table, now_ms, logs.cleaned | logs.retained)
@@ -317,7 +315,6 @@ def _made_and_checked(run: Run, kind: RoundKind, planned: PlannedRound) -> Check
 
 
 def stage_units(run: Run, kind: str, planned: PlannedRound) -> list[StagedUnit]:
-    """Stage each unit on its own branch: step 2."""
     doing = {
         COMPACT: "compacting",
         EXPIRE: "expiring tombstones of",

@@ -98,7 +98,6 @@ def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_
 
 
 def live_rows(table: TopicTable, group: Sequence[DataFile], snapshot_id: int) -> DataFrame:
-    """Return the live records of the group in a snapshot."""
     columns = table.topic.columns
     partition, _ = columns.partition_and_offset if columns else (PARTITION, OFFSET)
     of_log = F.col(quoted(partition)) == group[0].partition

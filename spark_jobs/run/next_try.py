@@ -70,7 +70,6 @@ def _unreported(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Itera
 
 
 def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
-    """Yield the commits that are rounds of the run."""
     of_run = round_name(now_ms, 0).removesuffix("0")
     yield from (c for c in commits if c.is_round and c.summary.get(ROUND, "").startswith(of_run))
 

@@ -68,7 +68,6 @@ def ended_tasks(context: Context) -> list[EndedTask]:
 
 
 def failed_tasks(ended: Iterable[EndedTask], context: Context) -> list[FailedInstance]:
-    """Return the failed instances, with their notes and the links to their logs."""
     failed = []
     for task in ended:
         if task.state != "failed":
@@ -196,7 +195,6 @@ def _red_alarms(
 
 
 def _still_waiting(open_conditions: Sequence[Condition], context: Context) -> list[Condition]:
-    """Return the rounds of the book that still wait for a person."""
     run_ids = {c.subject: c.run_id for c in open_conditions if c.event is Event.APPROVAL}
     waiting = waiting_subjects(run_ids, context)
     return [condition for condition in open_conditions if condition.subject in waiting]
@@ -234,7 +232,6 @@ def _seen_in_table(
     only_partition: int | None,
     now_ms: int,
 ) -> list[Condition]:
-    """Return the problems of the logs, and the readers of the book that are still behind."""
     if logs is None:
         return []
     alarms = log_alarms(logs, readers, topic.config, now_ms)

@@ -68,7 +68,6 @@ def book_of_broken(group: str) -> str:
 
 
 def is_open(group: str) -> bool:
-    """Return whether the books have an open incident of the group or of its files."""
     return any(load_book(book).incidents for book in (book_of(group), book_of_broken(group)))
 
 

@@ -70,7 +70,6 @@ class Looked:
 
     @property
     def not_due(self) -> dict[str, str]:
-        """Return task -> why no pack has work for it."""
         skipped = {ROLLBACK: "the run was not triggered with rollback_to"}
         if not self.new_input:
             skipped[INGEST] = "no source has anything new"

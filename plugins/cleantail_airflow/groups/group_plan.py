@@ -160,12 +160,10 @@ class GroupPlan:
 
     @property
     def broken(self) -> dict[str, str]:
-        """Return topic -> why it cannot be evaluated."""
         return {topic: error for pack in self.packs for topic, error in pack.errors.items()}
 
     @property
     def due(self) -> list[str]:
-        """Return the topics with work in this run or the next."""
         planned = [topic for pack in self.packs if not pack.errors for topic in pack.topics]
         return [*planned, *self.left_over]
 

@@ -112,7 +112,6 @@ def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int
 
 
 def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:
-    """Return the failed expectations that do not block their partition."""
     return [_failure(topic, result) for verdict in verdicts for result in verdict.warnings]
 
 
@@ -175,7 +174,6 @@ def note_of(error: Exception, now_ms: int) -> FailureNote:
 
 
 def pulled_note(context: Context, task_id: str, map_index: int | None) -> FailureNote:
-    """Pull the note of a failed task instance."""
     instance: dict[str, Any] = {} if map_index is None else {"map_indexes": map_index}
     return parsed_note(context["ti"].xcom_pull(task_ids=task_id, key=NOTE, **instance))
 

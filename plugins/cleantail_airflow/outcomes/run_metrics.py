@@ -37,7 +37,6 @@ logger = logging.getLogger(__name__)
 
 
 def send_plan(topic: Topic, run: EvaluatedTopic) -> None:
-    """Send the gauges of the logs that `evaluate` has read."""
     _send(lambda: [s for s in log_samples(topic.topic, run.logs, topic.config, run.now_ms) if s.metric.sent_by])
 
 

@@ -30,7 +30,6 @@ def planned_run(plan: Mapping[str, Any]) -> RunPlan:
 
 
 def plan_of(context: Context) -> RunPlan | None:
-    """Return the plan of this run, or None if `evaluate` has not written it."""
     plan = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
     return None if plan is None else planned_run(plan)
 

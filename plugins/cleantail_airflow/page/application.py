@@ -112,7 +112,6 @@ HEADERS = {
 
 
 async def with_headers(request: Request, call_next: Callable[[Request], Awaitable[Response]]) -> Response:
-    """Add the headers that the response has not set."""
     response = await call_next(request)
     for name, value in HEADERS.items():
         response.headers.setdefault(name, value)
@@ -218,7 +217,6 @@ def loading(request: Request, dag_id: str = "") -> Response:
 
 
 def all_topics(request: Request, user: User, selection: Annotated[Selection, Depends(asked)]) -> Response:
-    """Show the topics that the user may see."""
     try:
         content = content_of(request)
         shown = by_name(_topics(content, user, selection))
@@ -365,7 +363,6 @@ def docs(request: Request, dag_id: str, path: str) -> Response:
 
 
 def glossary(request: Request) -> Response:
-    """Return the words that the pages use."""
     return page(request, "glossary.html", {"words": GLOSSARY})
 
 

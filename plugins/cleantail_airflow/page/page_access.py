@@ -74,7 +74,6 @@ def may_trigger(dag_id: str, user: BaseUser) -> bool:
 
 
 def trigger(dag_id: str, user: BaseUser) -> None:
-    """Start a run of the DAG in the user's name."""
     from airflow.api.common.trigger_dag import trigger_dag
 
     trigger_dag(dag_id, triggered_by=DagRunTriggeredByType.UI, triggering_user_name=user.get_name())

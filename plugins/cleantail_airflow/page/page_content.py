@@ -277,7 +277,6 @@ def _summaries(
 
 
 def _observed(cache: MetadataCache, topic: Topic) -> ObservedTable:
-    """Return the topic's whole table, or the error."""
     try:
         observed = cache.with_namespaces([topic], cache.observe([topic], ONE_WITHIN_S))[topic.topic]
     except OutsideError as e:

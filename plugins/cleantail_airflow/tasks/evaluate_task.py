@@ -88,7 +88,6 @@ def skip(context: Context, reasons: Mapping[str, str | None]) -> NoReturn:
 
 
 def skip_all_after(task: BaseOperator, context: Context, reason: str, keep: Collection[str]) -> NoReturn:
-    """Skip the tasks after this one, except those in `keep`."""
     skip(context, dict.fromkeys(task.get_flat_relative_ids(upstream=False) - set(keep), reason))
 
 

@@ -69,7 +69,6 @@ def on_dag_run_success(dag_run: Any, msg: str) -> None:
 
 
 def _write_note(dag_run: Any, session: Any) -> None:
-    """Write the note, unless a person has written one."""
     from airflow.models.xcom import XComModel
 
     where = {"dag_id": dag_run.dag_id, "run_id": dag_run.run_id, "task_id": EVALUATE, "key": NOTE}

@@ -125,7 +125,6 @@ class Handover:
 
     @property
     def result(self) -> str:
-        """Return the address to which the job writes its result."""
         return f"{self.folder}/result.json"
 
     def argument(self, text: str) -> str:
@@ -313,7 +312,6 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
         self.durable = self._track_driver_via_k8s_api or self._yarn_track_via_rm_api
 
     def _submit(self, context: Context) -> AirflowException | None:
-        """Run spark-submit, and return its error."""
         try:
             super().execute(context)
         except AirflowException as error:

@@ -50,7 +50,6 @@ class IngestOperator(CleantailSparkOperator):
     job = INGEST
 
     def new_input(self, context: Context) -> NewInput:
-        """Return the new input, or skip the task."""
         from cleantail.intake import Look, feed_of
 
         require_known_params(context)

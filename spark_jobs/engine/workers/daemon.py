@@ -19,7 +19,6 @@ ARCHIVES = (".zip", ".jar")
 
 
 def leave_archives() -> None:
-    """Remove archives from Python's import path."""
     sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
     for entry in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
         del sys.path_importer_cache[entry]

@@ -78,7 +78,6 @@ class FileFacts:
         return _bytes(self.lower_hex.get(field_id)), _bytes(self.upper_hex.get(field_id))
 
     def bounds(self) -> tuple[dict[int, bytes], dict[int, bytes]]:
-        """Return the lower and the upper bounds of all columns."""
         lower, upper = self.lower_hex.items(), self.upper_hex.items()
         return {n: bytes.fromhex(b) for n, b in lower}, {n: bytes.fromhex(b) for n, b in upper}
 
@@ -103,7 +102,6 @@ class FileFacts:
 
 
 def facts_of_file(text: str) -> FileFacts:
-    """Return the facts in Iceberg's JSON of a file."""
     return _facts(json.loads(text))
 
 

@@ -21,7 +21,6 @@ may."""
 
 
 def can_keep(operations: Any) -> bool:
-    """Return whether commit_and_keep supports these operations."""
     kind, *_ = _steps(operations._gateway_client)
     return bool(kind.isInstance(operations))
 

@@ -202,7 +202,6 @@ def merged(one: Erased, other: Erased) -> dict[int, tuple[int, int, int]]:
 
 
 def left_out_by(erased: Erased, now_ms: int) -> tuple[LeftOut, ...]:
-    """Return the counts as a table records them."""
     return tuple(
         LeftOut(log, low, high, records, ERASED, "drop", now_ms) for log, (records, low, high) in sorted(erased.items())
     )

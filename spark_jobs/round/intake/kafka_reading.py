@@ -281,8 +281,6 @@ def read_source(
 
 @dataclass(frozen=True, slots=True)
 class TopicRead:
-    """One read of a topic."""
-
     table: TopicTable
     source: LogSource
     now_ms: int

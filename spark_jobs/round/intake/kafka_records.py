@@ -258,7 +258,6 @@ def arrow_batch(partition: int, messages: Sequence[Message], keep: Keep = ALL) -
 
 
 def _record(message: Message) -> Record:
-    """Return a record without its headers."""
     kind, ms = message.timestamp()
     key, value = message.key(), message.value()
     assert not isinstance(key, str) and not isinstance(value, str), "the reader has no deserializer"

@@ -92,7 +92,6 @@ def parsed_records(
 
 
 def line_tasks(spark: SparkSession, files: Sequence[Path]) -> tuple[tuple[FileRange, ...], ...]:
-    """Return the ranges of each task that reads these files."""
     sizes = {file: os.path.getsize(file) if file.exists() else 0 for file in files}
     return file_tasks(sizes, int(spark.sparkContext.defaultParallelism))
 
@@ -136,7 +135,6 @@ def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordB
 
 
 def is_suspect(error: PythonException) -> bool:
-    """Return whether a task reports a wrong line in its range."""
     return SUSPECT in str(error)
 
 

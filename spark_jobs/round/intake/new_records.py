@@ -191,7 +191,6 @@ def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
 
 
 def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
-    """Return the ranges of offsets that the table's files share with the staged records."""
     return _shared(table, iceberg, files_between(table, iceberg, staged), staged)
 
 
@@ -263,7 +262,6 @@ class NewRecords:
 
     @classmethod
     def of_tasks(cls, table: TopicTable, logs: Sequence[WrittenLog]) -> NewRecords:
-        """Return the uncommitted records that tasks wrote."""
         ranges: dict[int, tuple[int, int]] = {}
         erased: Erased = {}
         for log in logs:

@@ -194,8 +194,6 @@ def read_source_table(
 
 @dataclass(frozen=True, slots=True)
 class SourceTableRead:
-    """One read of a topic's source table."""
-
     table: TopicTable
     now_ms: int
 
@@ -235,7 +233,6 @@ class SourceTableRead:
         return portion
 
     def _appended(self, planned: PlannedRead, plan: SnapshotPlan, progress: Progress) -> TablePortion:
-        """Stage the records of the plan and commit them with the position."""
         read_id = uuid.uuid4().hex
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
         try:
@@ -270,7 +267,6 @@ class SourceTableRead:
         return TablePortion(plan.end.snapshot_id, fresh.records.count, fresh.came, plan.gaps, warnings, plan.is_last)
 
     def _fresh(self, planned: PlannedRead, plan: SnapshotPlan, branch: str, denylist: Denylist) -> FreshRecords:
-        """Write the records of the plan to the branch."""
         if not plan.brings_records:  # only rewrites of files
             return FreshRecords(NO_RECORDS, {})
         source = table_source_of(self.topic)
