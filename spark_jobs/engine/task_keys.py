@@ -81,21 +81,17 @@ class KeysInMemory:
         return cls(keys.dictionary, first, last)
 
     def touched(self) -> TouchedKeys:
-        """Return how many keys there are, and their bounds."""
         ends = pc.min_max(self._keys).as_py()
         return TouchedKeys(len(self._keys), ends["min"], ends["max"])
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Return the offset of the record with which the nth key first occurs; None if there are fewer keys."""
         return int(np.sort(self._first)[nth - 1]) if nth <= len(self._first) else None
 
     def below(self, offset: int) -> KeysInMemory:
-        """Return only the keys that occur below the offset, numbered again."""
         chosen = self._first < offset
         return KeysInMemory(self._keys.filter(pa.array(chosen)), self._first[chosen], self._last[chosen])
 
     def last_offsets(self) -> Longs:
-        """Return the highest offset of each key, by the key's number."""
         return self._last
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
@@ -203,25 +199,21 @@ class KeysInDatabase:
         return cls(database)
 
     def touched(self) -> TouchedKeys:
-        """Return how many keys there are, and their bounds."""
         [(low, high, count)] = self._database.execute("SELECT min(key), max(key), count(*) FROM touched").fetchall()
         return TouchedKeys(count, low, high)
 
     def offset_of_key(self, nth: int) -> int | None:
-        """Return the offset of the record with which the nth key first occurs; None if there are fewer keys."""
         ordered = "SELECT first FROM touched ORDER BY first LIMIT 1 OFFSET ?"
         rows = self._database.execute(ordered, [nth - 1]).fetchall()
         return int(rows[0][0]) if rows else None
 
     def below(self, offset: int) -> KeysInDatabase:
-        """Return only the keys that occur below the offset, numbered again."""
         self._database.execute("CREATE TEMP TABLE fewer AS SELECT * FROM touched WHERE first < ?", [offset])
         self._database.execute("DROP TABLE touched")
         self._database.execute("ALTER TABLE fewer RENAME TO touched")
         return self
 
     def last_offsets(self) -> Longs:
-        """Return the highest offset of each key, by the key's number."""
         rows = self._database.sql("SELECT rowid AS number, last FROM touched").to_arrow_table()
         last: Longs = np.empty(len(rows), np.int64)
         last[rows["number"].to_numpy()] = rows["last"].to_numpy()
