@@ -16,6 +16,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import TableError
 from cleantail.log.horizons import Reader
 from cleantail.retries import settled
+from cleantail.rounds.approval import ANSWER_JSON, Answer
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -134,3 +135,26 @@ def _position(text: str, where: str) -> Reader:
 def property_of(reader: Reader) -> str:
     """Return the name of the property that stores the reader's position."""
     return property_name(PROPERTY_READER, reader.topic, reader.name, reader.partition)
+
+
+PROPERTY_ANSWER = "cleantail.answer."
+"""Prefix of a property that stores an answer about a round. A hash of topic and kind follows."""
+
+
+def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
+    """Return the last question about the topic's rounds of this kind, with its answer if any. Raises TableError."""
+    name = property_name(PROPERTY_ANSWER, topic.topic, kind)
+    text = namespace_properties(catalog, topic.own_namespace).get(name)
+    if text is None:
+        return None
+    try:
+        answer = ANSWER_JSON.value(text, "it")
+    except TableError as e:
+        raise TableError(f"namespace property {name} is not an answer about a round: {e}") from None
+    return answer if answer.topic == topic.topic else None
+
+
+def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
+    """Store the question or the answer, in place of the last one of its kind."""
+    name = property_name(PROPERTY_ANSWER, topic.topic, answer.kind)
+    write_properties(catalog, topic.own_namespace, {name: ANSWER_JSON.text(answer)}, set())

@@ -11,10 +11,11 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.lake.catalogs import kept_catalog, load_any, load_table, open_catalog, unreachable
 from cleantail.lake.manifest_entries import named_if_damaged
+from cleantail.lake.own_namespace import read_answer
 from cleantail.lake.table_metadata import ancestry
 from cleantail.log.partition_state import states_of_properties
 from cleantail.log.round_state import COMPACT
-from cleantail.rounds.approval import Rejection, decided, read_answer
+from cleantail.rounds.approval import Rejection, decided
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.evidence_row import CHECKED_ROUND, WORK_COLUMNS, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, Round, rounds_of

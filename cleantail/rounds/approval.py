@@ -8,7 +8,8 @@
    again needs another answer.
 3. Airflow shows the question, and its database has the user who answered. But every user who may edit a DAG may also
    write the results of its tasks, or set a task to success. So the approval task stores the question, and later the
-   answer, in a property of Cleantail's own namespace. `publish` reads only that property.
+   answer, in a property of Cleantail's own namespace. `publish` reads only that property
+   (cleantail.lake.own_namespace).
 4. If a topic names approvers, only they may approve, undo a round or release a log.
 5. After a rejection, compaction and retention skip the round's logs until a pause has passed. After a failed check,
    only compaction skips them.
@@ -18,26 +19,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec, digest_of
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic import Topic
-from cleantail.errors import HeldError, TableError
+from cleantail.errors import HeldError
 from cleantail.human import counted, one_line
 from cleantail.log.partition_state import NOT_APPROVED, PartitionState, Quarantine
 from cleantail.log.round_state import ERASE, EXPIRE, RECONCILE, RETAIN
 from cleantail.log.rules import LogMeasure
-from cleantail.retries import settled
 from cleantail.rounds.checked_round import CheckedRound, Hold
 
-if TYPE_CHECKING:
-    from pyiceberg.catalog import Catalog
-
-
-PROPERTY_ANSWER = "cleantail.answer."
-"""Beginning of the name of a property that stores an answer. A hash of topic and kind follows, because catalogs limit
-the length of a property's name, and usually that of its value."""
 APPROVE = "approve"
 """`publish: approve` in a topic's YAML."""
 
@@ -195,38 +187,3 @@ def decided(topic: Topic, checked: CheckedRound, answer: Answer | None) -> str |
         f"{checked.topic}: nothing was published: round {checked.round} ({checked.kind}) has no valid approval: {why}. "
         "Clear its approval task, and answer the question. Or let the next run make the round again"
     )
-
-
-def read_answer(catalog: Catalog, topic: Topic, kind: str) -> Answer | None:
-    """Return the last question about the topic's rounds of this kind, with its answer if any. Raises TableError."""
-    from pyiceberg.exceptions import NoSuchNamespaceError
-
-    name = _property(topic, kind)
-    try:
-        text = catalog.load_namespace_properties(topic.own_namespace).get(name)
-    except NoSuchNamespaceError:
-        return None
-    if text is None:
-        return None
-    try:
-        answer = ANSWER_JSON.value(text, "it")
-    except TableError as e:
-        raise TableError(f"namespace property {name} is not an answer about a round: {e}") from None
-    return answer if answer.topic == topic.topic else None
-
-
-def write_answer(catalog: Catalog, topic: Topic, answer: Answer) -> None:
-    """Store the question or the answer, in place of the last one of its kind."""
-    from pyiceberg.exceptions import NoSuchNamespaceError
-
-    updates = {_property(topic, answer.kind): ANSWER_JSON.text(answer)}
-
-    def write() -> None:
-        catalog.create_namespace_if_not_exists(topic.own_namespace)
-        catalog.update_namespace_properties(topic.own_namespace, updates=updates)
-
-    settled(write, unsure=NoSuchNamespaceError)  # a catalog may report that the namespace exists, and lack it
-
-
-def _property(topic: Topic, kind: str) -> str:
-    return PROPERTY_ANSWER + digest_of([topic.topic, kind])

@@ -22,9 +22,10 @@ from cleantail.errors import CleantailError, ConflictError, HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.foreign_errors import explained, stack_of
+from cleantail.lake.own_namespace import read_answer
 from cleantail.lake.recorded_rounds import AnsweredRound, answered_round, evidence_of_round
 from cleantail.log.round_state import COMPACT
-from cleantail.rounds.approval import Rejection, decided, held_message, read_answer
+from cleantail.rounds.approval import Rejection, decided, held_message
 from cleantail.rounds.checked_round import (
     UNIT,
     CheckedRound,

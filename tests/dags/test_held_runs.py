@@ -16,7 +16,8 @@ import pytest
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
-from cleantail.rounds.approval import Rejection, decided, read_answer
+from cleantail.lake.own_namespace import read_answer
+from cleantail.rounds.approval import Rejection, decided
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON
 from tests.airflow_site import FixedPlan, Site, StubbedJobs, forget_incidents, plan, staged, unit, verdict
 

@@ -25,18 +25,10 @@ from airflow.sdk import Context
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
+from cleantail.lake.own_namespace import read_answer, write_answer
 from cleantail.lake.recorded_rounds import recorded_round
 from cleantail.lineage import StationLineage
-from cleantail.rounds.approval import (
-    Rejection,
-    answered,
-    approved_note,
-    name_of,
-    question,
-    read_answer,
-    shown_of,
-    write_answer,
-)
+from cleantail.rounds.approval import Rejection, answered, approved_note, name_of, question, shown_of
 from cleantail.rounds.checked_round import CheckedRound
 from cleantail.rounds.stations import BY_NAME
 from cleantail.watch import approval_text

@@ -6,16 +6,8 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.errors import HeldError, TableError
-from cleantail.rounds.approval import (
-    PROPERTY_ANSWER,
-    Answer,
-    Rejection,
-    answered,
-    decided,
-    question,
-    read_answer,
-    write_answer,
-)
+from cleantail.lake.own_namespace import PROPERTY_ANSWER, read_answer, write_answer
+from cleantail.rounds.approval import Answer, Rejection, answered, decided, question
 from cleantail.rounds.checked_round import Verdict
 from tests.cleantail.orders_table import OrdersTable
 from tests.round_builders import checked_round, staged_unit

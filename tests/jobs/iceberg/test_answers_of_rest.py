@@ -13,9 +13,9 @@ import pytest
 
 from cleantail.config.topic import Topic
 from cleantail.lake.catalogs import kept_catalog
-from cleantail.lake.own_namespace import write_properties
+from cleantail.lake.own_namespace import write_answer, write_properties
 from cleantail.lake.own_tables import own_table
-from cleantail.rounds.approval import Answer, write_answer
+from cleantail.rounds.approval import Answer
 from spark_jobs.iceberg import commits
 from tests.catalog_door import FAULTS, SILENCE_S, Fault
 from tests.jobs.catalog_sites import site

@@ -12,8 +12,9 @@ import pytest
 from cleantail.errors import HeldError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic
+from cleantail.lake.own_namespace import read_answer, write_answer
 from cleantail.log.work_units import WORK_UNIT_JSON
-from cleantail.rounds.approval import answered, question, read_answer, write_answer
+from cleantail.rounds.approval import answered, question
 from cleantail.rounds.check_results import RemovedRecord
 from cleantail.rounds.checked_round import CHECKED_ROUND_JSON
 from cleantail.rounds.evidence_row import CHECKED_ROUND
