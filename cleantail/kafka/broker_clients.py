@@ -63,6 +63,7 @@ class SilentBrokers:
             raise
 
 
+Client = TypeVar("Client")
 SHORTEST_MASKED = 3
 """A shorter value is not masked: it may be part of any word."""
 _SHOWN = TUNING | {ADDRESS, "log_level"}
@@ -127,11 +128,18 @@ def passes(error: KafkaError) -> bool:
     )
 
 
-def wrong_setting(error: Exception, settings: Mapping[str, str]) -> CleantailError:
-    """Return the error for a setting that librdkafka rejects, without its value."""
-    cause = error.args[0] if error.args else error
-    text = cause.str() if hasattr(cause, "str") else str(cause)
-    return CleantailError(f"a setting of the Kafka client is wrong: {without_values(text, settings)}")
+def client_of(kind: Callable[[dict[str, Any]], Client], settings: Mapping[str, str], **whole: Any) -> Client:
+    """Return a client of librdkafka with the settings `whole`. Raises CleantailError for a setting that it rejects,
+    without the values of the user's `settings`."""
+    from confluent_kafka import KafkaException
+
+    try:
+        return kind(whole)
+    except (KafkaException, TypeError, ValueError) as e:
+        cause = e.args[0] if e.args else e
+        text = cause.str() if hasattr(cause, "str") else str(cause)
+        wrong = f"a setting of the Kafka client is wrong: {without_values(text, settings)}"
+        raise CleantailError(wrong) from None
 
 
 def without_values(text: str, settings: Mapping[str, str]) -> str:
@@ -159,17 +167,12 @@ class Administrator:
 
     def __init__(self, settings: Mapping[str, str], within_s: float = ANSWERED_WITHIN_S) -> None:
         """Raise CleantailError for settings that librdkafka rejects."""
-        from confluent_kafka import KafkaException
         from confluent_kafka.admin import AdminClient
 
         self._settings, self._within_s = settings, within_s
         self._complaint = Complaint(settings)
         known = {name: value for name, value in settings.items() if name not in OF_CONSUMERS}
-        all_settings: dict[str, Any] = {"log_level": "2", **known, "error_cb": self._complaint.note}
-        try:
-            self._client = AdminClient(all_settings)
-        except (KafkaException, TypeError, ValueError) as e:
-            raise wrong_setting(e, settings) from None
+        self._client = client_of(AdminClient, settings, **{"log_level": "2", **known, "error_cb": self._complaint.note})
 
     def answer(
         self,
@@ -220,13 +223,21 @@ class Administrator:
         answers = self._client.list_offsets(questions, isolation_level=isolation, request_timeout=self._within_s)
         return {log.partition: int(answer.result(self._within_s).offset) for log, answer in answers.items()}
 
-    def configs(self, topic: str) -> dict[str, str]:
-        """Return the topic's configs, without those that have no value."""
+    def topics(self) -> set[str]:
+        return set(self._client.list_topics(timeout=self._within_s).topics)
+
+    def config_entries(self, topics: Iterable[str]) -> dict[str, Mapping[str, Any]]:
+        """Return topic -> confluent-kafka's ConfigEntry of each config, by the name of the config."""
         from confluent_kafka.admin import ConfigResource, ResourceType
 
-        resource = ConfigResource(ResourceType.TOPIC, topic)
-        [answer] = self._client.describe_configs([resource], request_timeout=self._within_s).values()
-        entries = answer.result(self._within_s)
+        if not (resources := [ConfigResource(ResourceType.TOPIC, topic) for topic in topics]):
+            return {}
+        answers = self._client.describe_configs(resources, request_timeout=self._within_s)
+        return {resource.name: answer.result(self._within_s) for resource, answer in answers.items()}
+
+    def configs(self, topic: str) -> dict[str, str]:
+        """Return the topic's configs, without those that have no value."""
+        [entries] = self.config_entries([topic]).values()
         return {name: str(entry.value) for name, entry in entries.items() if entry.value is not None}
 
     def logs_of(self, group: str) -> list[Any]:

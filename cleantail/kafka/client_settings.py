@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from cleantail.codec import Codec
@@ -140,10 +140,14 @@ def settings_in_driver(topic: Topic, handed_on: Mapping[str, str] | None) -> Map
 def _complete(source: KafkaSource, settings: Mapping[str, str], where: str) -> dict[str, str]:
     """Add the YAML's tuning and the defaults to the settings. Settings override tuning, and tuning overrides
     defaults."""
-    for name, instead in JAVA_ONLY.items():
-        if name in settings:
-            raise CleantailError(f"{where}: {name} is a setting of Java clients: use {instead}")
+    refuse_java_settings(settings, where)
     return DEFAULTS | source.properties | {name: value for name, value in settings.items() if name not in OURS}
+
+
+def refuse_java_settings(settings: Collection[str], where: object) -> None:
+    """Raise CleantailError, naming `where`, for the name of a setting that only Java's clients have."""
+    if name := next((name for name in JAVA_ONLY if name in settings), None):
+        raise CleantailError(f"{where}: {name} is a setting of Java clients: use {JAVA_ONLY[name]}")
 
 
 def _connection_in(env: Mapping[str, str], name: str) -> tuple[str, Mapping[str, Any]]:

@@ -20,7 +20,7 @@ import tempfile
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
@@ -32,7 +32,11 @@ from cleantail.config.settings_in_force import CONFIGS_OF_DELETE, without_effect
 from cleantail.config.topic import Topic, default_table
 from cleantail.config.topic_source import ADDRESS, ADDRESS_PATTERN
 from cleantail.errors import BadLineError, CleantailError, ConfigError, OutsideError
-from cleantail.kafka.broker_clients import Complaint, without_values, wrong_setting
+from cleantail.kafka.broker_clients import Administrator, passes, without_values
+from cleantail.kafka.client_settings import refuse_java_settings
+
+if TYPE_CHECKING:
+    from confluent_kafka import KafkaError
 
 SET_ON_TOPIC = "DYNAMIC_TOPIC_CONFIG"
 """Kafka's name for the source of a config on the topic."""
@@ -203,11 +207,6 @@ def _typed(value: str) -> int | float | str:
 
 
 ANSWER_TIMEOUT_S = 15
-_LIBRDKAFKA_NAMES = {
-    "ssl.truststore.location": "ssl.ca.location",
-    "sasl.jaas.config": "sasl.username and sasl.password",
-}
-"""Settings of Java clients -> their names in librdkafka."""
 
 
 def describe(bootstrap_server: str, command_config: Path | None, names: Sequence[str]) -> list[DescribedTopic]:
@@ -217,43 +216,38 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
     """
     if not re.fullmatch(f"{ADDRESS_PATTERN}(?:,{ADDRESS_PATTERN})*", bootstrap_server):
         raise CleantailError("--bootstrap-server is not host:port, nor several with commas between them")
+    settings = client_settings(bootstrap_server, command_config)
     try:
-        from confluent_kafka import KafkaException
-        from confluent_kafka.admin import AdminClient
+        admin = Administrator(settings, ANSWER_TIMEOUT_S)
     except ImportError:
         raise CleantailError(
             "reading a live broker needs confluent-kafka: pip install confluent-kafka, or give the output of "
             "kafka-configs --describe --entity-type topics --all as a file"
         ) from None
-    settings = client_settings(bootstrap_server, command_config)
-    complaint = Complaint(settings)
-    try:
-        admin = AdminClient(settings | {"error_cb": complaint.note})
-    except (KafkaException, TypeError, ValueError) as e:
-        raise wrong_setting(e, settings) from None
-    try:
-        present = set(admin.list_topics(timeout=ANSWER_TIMEOUT_S).topics)
-        missing = sorted(set(names) - present)
-        if missing:
+
+    def ask() -> list[DescribedTopic]:
+        present = admin.topics()
+        if missing := sorted(set(names) - present):
             raise CleantailError(f"{bootstrap_server} has no topic {missing[0]}")
-        return _described_live(admin, sorted(names or present))
-    except KafkaException as e:
-        admin.poll(0)  # calls error_cb
-        answer = without_values(e.args[0].str(), settings)
-        said = f"the brokers do not answer: {complaint.text}" if complaint.text else answer
-        raise OutsideError(f"{bootstrap_server}: {said}; nothing was written") from None
+        entries = admin.config_entries(sorted(names or present))
+        return [DescribedTopic(name, {c.name: _config(c) for c in entries[name].values()}) for name in sorted(entries)]
+
+    def problem(error: KafkaError) -> CleantailError | None:
+        said = f"{bootstrap_server}: {without_values(error.str(), settings)}; nothing was written"
+        return None if passes(error) else OutsideError(said)
+
+    silent = f"{bootstrap_server}: the brokers do not answer"
+    return admin.answer(ask, problem, lambda why: OutsideError(f"{silent}: {why}; nothing was written"))
 
 
-def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, Any]:
+def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, str]:
     """Return librdkafka's settings: the address, and settings of a file in the format of kafka-configs. Errors show no
     value."""
     settings = _properties(command_config) if command_config else {}
-    for name, instead in _LIBRDKAFKA_NAMES.items():
-        if name in settings:
-            raise CleantailError(f"{command_config}: {name} is a setting of Java clients: use {instead}")
+    refuse_java_settings(settings, command_config)
     return {
-        "log_level": 2,
-        "socket.timeout.ms": ANSWER_TIMEOUT_S * 1000,
+        "log_level": "2",
+        "socket.timeout.ms": str(ANSWER_TIMEOUT_S * 1000),
         **settings,
         "bootstrap.servers": bootstrap_server,
     }
@@ -266,16 +260,6 @@ def _properties(file: Path) -> Mapping[str, str]:
         raise CleantailError(f"{file}: {e.strerror}") from None
     pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
     return {name.strip(): value.strip() for name, _, value in pairs}
-
-
-def _described_live(admin: Any, names: Sequence[str]) -> list[DescribedTopic]:
-    from confluent_kafka.admin import ConfigResource, ResourceType
-
-    if not names:
-        return []
-    answers = admin.describe_configs([ConfigResource(ResourceType.TOPIC, name) for name in names])
-    by_name = {resource.name: done.result(ANSWER_TIMEOUT_S) for resource, done in answers.items()}
-    return [DescribedTopic(name, {c.name: _config(c) for c in by_name[name].values()}) for name in names]
 
 
 def _config(entry: Any) -> DescribedConfig:

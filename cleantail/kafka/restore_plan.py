@@ -118,8 +118,7 @@ def target_settings(
     if command_config is not None and bootstrap_server is None:
         raise CleantailError("--command-config has the login of brokers that --bootstrap-server names: give both")
     if command_config is not None:
-        settings = client_settings(str(bootstrap_server), command_config)
-        return DEFAULTS | {name: str(value) for name, value in settings.items()}
+        return DEFAULTS | client_settings(str(bootstrap_server), command_config)
     known = env.get(f"{PREFIX}BOOTSTRAP_SERVERS")
     if bootstrap_server is None and connection is None and not known:
         raise CleantailError(

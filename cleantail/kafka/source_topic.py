@@ -24,7 +24,7 @@ from cleantail.config.input_limits import INGEST_MS, limit_text
 from cleantail.config.topic import Topic
 from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import CleantailError, SilentBrokersError, SourceError, SourceUnreachableError
-from cleantail.kafka.broker_clients import ANSWERED_WITHIN_S, Administrator, Complaint, without_values, wrong_setting
+from cleantail.kafka.broker_clients import ANSWERED_WITHIN_S, Administrator, Complaint, client_of, without_values
 from cleantail.kafka.read_plan import (
     UNCOMMITTED,
     BrokerPolicy,
@@ -188,7 +188,7 @@ class RangeReader:
 
         `deadline`: deadline of the read, if other topics wait.
         """
-        from confluent_kafka import Consumer, KafkaException
+        from confluent_kafka import Consumer
 
         self._topic, self._stall_s = topic, stall_ms / 1000
         self._deadline = deadline
@@ -208,10 +208,7 @@ class RangeReader:
             "stats_cb": self._note_progress,
             "error_cb": self._complaint.note,
         }
-        try:
-            self._consumer = Consumer({**settings, **fixed})
-        except (KafkaException, TypeError, ValueError) as e:
-            raise wrong_setting(e, settings) from None
+        self._consumer = client_of(Consumer, settings, **{**settings, **fixed})
 
     def close(self) -> None:
         self._consumer.close()

@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from cleantail.errors import CleantailError, RestoreMismatchError, TargetUnreachableError
-from cleantail.kafka.broker_clients import Complaint, headers_of, wrong_setting
+from cleantail.kafka.broker_clients import Complaint, client_of, headers_of
 from cleantail.kafka.target_client import AGAIN, TIMEOUT_MS, consumer, lasting, problem, producer
 
 if TYPE_CHECKING:
@@ -134,17 +134,14 @@ class TargetLog:
 
     def __init__(self, settings: Mapping[str, str], topic: str, partition: int) -> None:
         """Raise CleantailError for settings that librdkafka rejects."""
-        from confluent_kafka import Consumer, KafkaException, TopicPartition
+        from confluent_kafka import Consumer, TopicPartition
 
         self.topic, self.partition = topic, partition
         self.where = f"topic {topic}: partition {partition}"
         self._settings, self._place = settings, TopicPartition(topic, partition)
         self._complaint = Complaint(settings)
         self._records = FIRST_RECORDS
-        try:
-            self._consumer = Consumer({**consumer(settings), "error_cb": self._complaint.note})
-        except (KafkaException, TypeError, ValueError) as e:
-            raise wrong_setting(e, settings) from None
+        self._consumer = client_of(Consumer, settings, **consumer(settings), error_cb=self._complaint.note)
 
     def __enter__(self) -> Self:
         return self
@@ -228,15 +225,14 @@ class Writer:
 
     def __init__(self, log: TargetLog, settings: Mapping[str, str], max_message_bytes: int) -> None:
         """Raise CleantailError for settings that librdkafka rejects."""
-        from confluent_kafka import KafkaException, Producer
+        from confluent_kafka import Producer
 
         self._log, self._max_message_bytes = log, max_message_bytes
         self._failure: KafkaError | None = None
         self._fatal: KafkaError | None = None
-        try:
-            self._producer = Producer({**producer(settings, max_message_bytes), "error_cb": self._note_fatal})
-        except (KafkaException, TypeError, ValueError) as e:
-            raise wrong_setting(e, settings) from None
+        self._producer = client_of(
+            Producer, settings, **producer(settings, max_message_bytes), error_cb=self._note_fatal
+        )
 
     def send(self, rows: Rows) -> None:
         """Queue the records in order. Raises the brokers' error for an earlier record."""
