@@ -48,7 +48,7 @@ class Codec(Generic[T]):
 
     def plain(self, value: T) -> Any:
         """Return the value as JSON's own types, for callers that serialize it themselves, such as an XCom."""
-        return self._adapter.dump_python(value, mode="json", warnings="error")
+        return self._adapter.dump_python(value, mode="json", warnings="error", by_alias=True)
 
     def value(self, text: str, where: str) -> T:
         """Parse a text of the method `text`. For any other text, raises TableError, which names `where`."""

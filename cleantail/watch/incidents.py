@@ -40,6 +40,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
 
 from cleantail.codec import Codec, digest_of
 from cleantail.config.alert_channels import Event
@@ -108,13 +111,13 @@ class LastMessage:
 class Incident:
     """A condition with its times (Unix ms, wall clock), and the last message of each channel that has one.
 
-    `outcome`: its end if known, such as `approved by Anna`.
+    `outcome`: its end if known, such as `approved by Anna`. The stored form calls the last messages `words`.
     """
 
     condition: Condition
     since_ms: int
     over_ms: int | None = None
-    last_messages: Mapping[str, LastMessage] = field(default_factory=dict)
+    last_messages: Annotated[Mapping[str, LastMessage], Field(alias="words")] = field(default_factory=dict)
     outcome: str = ""
 
     @property
@@ -336,19 +339,8 @@ BOOK_VERSION = 2
 
 
 @dataclass(frozen=True, slots=True)
-class _KeptIncident:
-    """An incident as it is stored. `words` are its last messages."""
-
-    condition: Condition
-    since_ms: int
-    over_ms: int | None
-    words: Mapping[str, LastMessage]
-    outcome: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class _KeptBook:
-    incidents: tuple[_KeptIncident, ...]
+    incidents: tuple[Incident, ...]
     looked_ms: int
     version: int
 
@@ -364,9 +356,8 @@ _VERSION_JSON: Codec[_Version] = Codec(_Version)
 
 def book_as_json(book: Book) -> str:
     """Return the book as one text. Equal books have equal texts."""
-    incidents = (incident for _, incident in sorted(book.incidents.items()))
-    kept = (_KeptIncident(i.condition, i.since_ms, i.over_ms, i.last_messages, i.outcome) for i in incidents)
-    return _BOOK_JSON.text(_KeptBook(tuple(kept), book.looked_ms, BOOK_VERSION))
+    incidents = tuple(incident for _, incident in sorted(book.incidents.items()))
+    return _BOOK_JSON.text(_KeptBook(incidents, book.looked_ms, BOOK_VERSION))
 
 
 def parse_book(text: str) -> Book:
@@ -375,5 +366,4 @@ def parse_book(text: str) -> Book:
     if version != BOOK_VERSION:
         raise TableError(f"the book is of version {version}, not {BOOK_VERSION}")
     kept = _BOOK_JSON.value(text, "the book")
-    incidents = (Incident(i.condition, i.since_ms, i.over_ms, i.words, i.outcome) for i in kept.incidents)
-    return Book({incident.condition.key: incident for incident in incidents}, kept.looked_ms)
+    return Book({incident.condition.key: incident for incident in kept.incidents}, kept.looked_ms)
