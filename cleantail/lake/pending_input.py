@@ -9,7 +9,6 @@ topic table, or continues from its own position. A read of Kafka may continue af
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ from cleantail.lake.catalogs import kept_catalog, load_table, unreachable
 from cleantail.lake.kept_facts import KeptFacts
 from cleantail.lake.metadata_guards import require_data_alone
 from cleantail.lake.records.latest_state import log_ends
-from cleantail.lake.table_metadata import ancestry, properties_that_count
+from cleantail.lake.table_metadata import commits_to, properties_that_count
 from cleantail.log.partition_state import ingested_files
 from cleantail.log.snapshot_plan import PORTION_BYTES, SnapshotPlan, SourceSnapshot, SourceTable, plan_snapshots
 from cleantail.log.source_position import (
@@ -72,7 +71,10 @@ def described_source(topic: Topic) -> SourceTable:
         table=source.name,
         uuid=str(table.metadata.table_uuid),
         branch=source.branch,
-        history=tuple(_snapshots(table, head)),
+        history=tuple(
+            SourceSnapshot.of_summary(c.snapshot_id, c.parent_id, c.at_ms, c.operation, c.summary)
+            for c in commits_to(table, head)
+        ),
         kept={snapshot.snapshot_id: snapshot.parent_snapshot_id for snapshot in table.metadata.snapshots},
     )
 
@@ -112,15 +114,6 @@ def _head(table: Table, branch: str, name: str) -> Snapshot | None:
         names = ", ".join(sorted(table.metadata.refs)) or "none"
         raise SourceError(f"{name} has no branch {branch}, which source.table names; it has {names}; {_NOTHING}")
     return table.snapshot_by_id(ref.snapshot_id)
-
-
-def _snapshots(table: Table, head: Snapshot | None) -> Iterator[SourceSnapshot]:
-    for each in ancestry(table, head):
-        operation = each.summary.operation.value if each.summary else ""
-        summary = dict(each.summary.additional_properties) if each.summary else {}
-        yield SourceSnapshot.of_summary(
-            each.snapshot_id, each.parent_snapshot_id, each.timestamp_ms, operation, summary
-        )
 
 
 _ANOTHER_TABLE = (

@@ -58,10 +58,7 @@ def properties_that_count(table: Table) -> Mapping[str, str]:
         return table.properties
     name, by_id = ".".join(table.name()), {s.snapshot_id: s for s in table.metadata.snapshots}
     current = table.current_snapshot()
-    line, at = list["Snapshot"](), current
-    while at is not None:
-        line.append(at)
-        at = by_id.get(at.parent_snapshot_id) if at.parent_snapshot_id is not None else None
+    line = list(ancestry(table, current))
     ancestors, oldest = {s.snapshot_id for s in line}, line[-1] if line else None
     history = MainHistory(
         table_uuid=str(table.metadata.table_uuid),
@@ -296,7 +293,12 @@ def ancestry(table: Table, snapshot: Snapshot | None) -> Iterator[Snapshot]:
 
 def history_of(table: Table) -> Iterator[Commit]:
     """Yield the kept ancestry of `main`, newest first."""
-    for snapshot in ancestry(table, table.current_snapshot()):
+    return commits_to(table, table.current_snapshot())
+
+
+def commits_to(table: Table, head: Snapshot | None) -> Iterator[Commit]:
+    """Yield the kept ancestry of a snapshot, newest first."""
+    for snapshot in ancestry(table, head):
         summary = snapshot.summary
         operation = summary.operation.value if summary else ""
         entries = dict(summary.additional_properties) if summary else {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
 from cleantail.lake.kept_facts import code_digest
-from cleantail.lake.table_metadata import TableFacts, ancestry, history_of, table_facts
+from cleantail.lake.table_metadata import TableFacts, history_of, table_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogFigures, LogState, log_figures, log_state_at
 from cleantail.log.partition_state import PartitionState
@@ -120,8 +120,5 @@ def size_points(table: Table) -> tuple[SizePoint, ...]:
 
     Leaves out branches of rounds, because readers never see them.
     """
-    summaries = (
-        (s.timestamp_ms, s.summary) for s in ancestry(table, table.current_snapshot()) if s.summary is not None
-    )
-    points = [size_point(at_ms, summary.operation.value, summary.additional_properties) for at_ms, summary in summaries]
+    points = [size_point(c.at_ms, c.operation, c.summary) for c in history_of(table) if c.operation]
     return tuple(reversed(points))
