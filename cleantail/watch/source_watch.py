@@ -19,7 +19,6 @@ from cleantail.kafka.client_settings import SettingsOf
 from cleantail.kafka.read_plan import BrokerTopic, SourceLag, source_lag, without_outcome
 from cleantail.kafka.source_topic import Brokers
 from cleantail.lake.pending_input import described_source
-from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.snapshot_plan import SnapshotLag, SourceTable, snapshot_lag
 from cleantail.log.source_position import ReadPosition, SnapshotPosition, SourcePosition
 from cleantail.watch.observed_table import TableSummary
@@ -51,15 +50,6 @@ class TableEnds:
     position: ReadPosition | None = None
     ends: Mapping[int, int] | None = None
     look_ms: int = 0
-
-    @classmethod
-    def of_facts(cls, facts: TableFacts | None, look_ms: int = 0) -> TableEnds:
-        if facts is None:
-            return cls()
-        ends = {p: state.log_end_offset or 0 for p, state in facts.states.items()}
-        for file in facts.files:
-            ends[file.partition] = max(ends.get(file.partition, 0), file.upper_offset + 1)
-        return cls(facts.position, ends, look_ms)
 
     @classmethod
     def of_summary(cls, table: TableSummary, look_ms: int = 0) -> TableEnds:

@@ -178,7 +178,8 @@ def status_of(topic: Topic, now_ms: int) -> TopicStatus:
     if facts is None:
         return TopicStatus(topic, logs)
     holds = resolve_holds(logs, facts.readers, topic.config, now_ms)
-    ends = TableEnds.of_facts(facts, last_look_ms(topic, facts.source) if topic.source.kafka else 0)
+    look_ms = last_look_ms(topic, facts.source) if topic.source.kafka else 0
+    ends = TableEnds(facts.position, {log.partition: log.log_end_offset for log in logs}, look_ms)
     return TopicStatus(topic, logs, holds, facts.position, ends)
 
 

@@ -228,7 +228,7 @@ class PageContent:
         summary = summary_of(topic, facts, observed.sizes) if facts and plan else TableSummary(error=error)
         summary = replace(summary, readers=facts.readers if facts else ())
         newest_rounds = rounds[:ROUNDS_SHOWN]
-        ends = None if error else TableEnds.of_facts(facts, cache.last_look_ms(topic, facts.source if facts else None))
+        ends = None if error else TableEnds.of_summary(summary, cache.last_look_ms(topic, summary.source))
         source = self._sources.view(topic, ends, now_ms, SOURCE_WITHIN_S)
         lag: Lag | str | None = source.lag if source and source.is_known else None
         if topic.source.table is not None and ends is not None:
