@@ -20,7 +20,7 @@ from soak import wire
 from soak.gateway import DISK, Door
 from soak.histories import FAULTS, FILES, POINTS, Deck, History, histories, parse_history
 from soak.play import Finding, Player, shrink
-from soak.scenarios import OF_REST, SCENARIOS
+from soak.scenarios import FIRST, OF_REST, SCENARIOS
 from soak.site import NotStarted, Site, running_site
 
 
@@ -103,7 +103,7 @@ class Soak:
         scenarios = iter(arguments.scenario or [n for n in SCENARIOS if not (self.site.is_sql and n in OF_REST)])
         drawn = histories(arguments.seed, arguments.machines, self.site.broker is not None, self.deck)
         while time.monotonic() - self.began < arguments.minutes * 60:
-            if (arguments.scenario or self.played % 2 == 0) and (name := next(scenarios, None)):
+            if (arguments.scenario or self.played < FIRST or self.played % 2) and (name := next(scenarios, None)):
                 history = SCENARIOS[name]()
                 if history.source == FILES or self.site.broker is not None:
                     say(f"scenario {SCENARIOS[name].__doc__}")

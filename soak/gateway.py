@@ -22,8 +22,6 @@ LOOPBACK = "127.0.0.1"
 OBJECT = re.compile(
     r"^/v1/(?:.+/)?namespaces/(?P<namespace>[^/]+)(/(?P<kind>tables|views|properties)(/(?P<name>[^/]+))?)?$"
 )
-SIDE = ("_deleted_versions", "_keyless", "_unholdable")
-OURS = "cleantail.operation"
 SILENCE_S = 6.0
 """Seconds without an answer, after which the gateway closes the connection."""
 LATE_S = 1.5
@@ -33,8 +31,8 @@ AWAY_S = 20.0
 ANSWERS: dict[str, tuple[int, int | None]] = {
     f"{what} {when}": (int(when == "after"), answer)
     for when in ("before", "after")
-    for what, answer in {"409": 409, "429": 429, "500": 500, "503": 503, "closed": 0, "silent": -1}.items()
-} | {"twice": (2, None), "late": (0, 503), "away": (0, 503)}
+    for what, answer in {**{str(n): n for n in (409, 429, 500, 502, 503, 504)}, "closed": 0, "silent": -1}.items()
+} | {"twice": (2, None), "half": (1, None), "late": (0, 503), "away": (0, 503), "away after": (1, 503)}
 """Fault -> how often the catalog gets the request at once, and the answer (0: the connection is closed, -1: no answer,
 None: the catalog's last). A request that is `late` is delivered after its answer."""
 PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")
@@ -120,7 +118,7 @@ def kind_of(method: str, path: str, body: bytes) -> str | None:
 def _table_kind(name: str) -> str:
     if name == "cleantail_evidence":
         return "evidence"
-    return "side table" if name.endswith(SIDE) else "table"
+    return "side table" if name.endswith(("_deleted_versions", "_keyless", "_unholdable")) else "table"
 
 
 def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
@@ -135,7 +133,7 @@ def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
     if "assign-uuid" in actions:
         return "create table"
     if snapshots:
-        ours = snapshots[-1].get(OURS)
+        ours = snapshots[-1].get("cleantail.operation")
         if refs and refs.isdisjoint({"main"}):
             return "stage"
         if ours in ("compact", "expire", "reconcile"):
@@ -173,6 +171,7 @@ class Relay(BaseHTTPRequestHandler):
             return error.code, error.read()
 
     def answer(self, status: int, text: bytes, length: int | None = None) -> None:
+        """`length`: which the header says, if it is not that of the text."""
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
@@ -222,16 +221,17 @@ class _Handler(Relay):
         answer = (0, b"")
         for _ in range(deliveries):
             answer = self.delivered(request)
-        if how == "away":
+        if how.startswith("away"):
             door.away_until = time.monotonic() + AWAY_S
         if how == "late":
             threading.Timer(LATE_S, self.delivered, [request]).start()
+        self.close_connection = how == "half" or status in (0, -1)
+        if how == "half":
+            return self.answer(answer[0], answer[1][: len(answer[1]) // 2], len(answer[1]))
         if status is None:
             return self.answer(*answer)
         if status <= 0:
-            time.sleep(SILENCE_S if status < 0 else 0)
-            self.close_connection = True
-            return None
+            return time.sleep(SILENCE_S if status < 0 else 0)
         return self.answer_wrongly(status)
 
     do_GET = do_POST = do_HEAD = do_DELETE = do_PUT = _pass

@@ -7,12 +7,13 @@ there least. So a short soak has a fault at every point, and a long one has each
 from __future__ import annotations
 
 import itertools
-import json
 import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from pydantic import TypeAdapter
 
 from soak.gateway import ANSWERS, DISK, PAUSED, PROCESS, Fault
 
@@ -79,26 +80,11 @@ class History:
     partitions: int = 1
 
     def as_json(self) -> str:
-        return json.dumps(asdict(self), indent=1)
+        return _JSON.dump_json(self, indent=1).decode()
 
 
-def parse_history(text: str) -> History:
-    document = json.loads(text)
-    return History(**{**document, "acts": tuple(map(_act, document["acts"]))})
-
-
-def _act(document: dict[str, Any]) -> Act:
-    fault = document["fault"]
-    return Act(
-        **{
-            **document,
-            "fault": Fault(**fault) if fault else None,
-            "records": tuple(Record(*r) for r in document["records"]),
-            "aborted": tuple(Record(*r) for r in document["aborted"]),
-            "codes": tuple(document["codes"]),
-            "meanwhile": tuple(map(_act, document["meanwhile"])),
-        }
-    )
+_JSON = TypeAdapter(History)
+parse_history = _JSON.validate_json
 
 
 Dealt = tuple[str, str, str]
@@ -124,9 +110,8 @@ class Deck:
     def deal(self, rng: random.Random, points: Iterable[str], count: int) -> list[Dealt]:
         """Return faults at this number of these points."""
         dealt = list[Dealt]()
-        for point in sorted(points, key=lambda p: (sum(self.hits[p, how] for how in self.faults), rng.random()))[
-            :count
-        ]:
+        rarest = sorted(points, key=lambda p: (sum(self.hits[p, how] for how in self.faults), rng.random()))
+        for point in rarest[:count]:
             command, kind = point.split(": ")
             able = [how for how in self.faults if kind != "load" or how[:3] != "409"]  # a read is never answered by 409
             how = min(able, key=lambda how: (self.hits[point, how], rng.random()))
@@ -157,7 +142,7 @@ class _Drawing:
 
     def history(self, seed: int, number: int, faults: list[Dealt]) -> History:
         (first, *later), pick, partitions = faults, self.rng.choice, len(self.logs)
-        acts = self.ingest(_fault(first, 1))
+        acts = self.ingest(Fault(*first[1:]))
         for dealt in later:
             acts += self.before(dealt[0])
             acts += self.act(dealt)
@@ -186,7 +171,7 @@ class _Drawing:
 
     def act(self, dealt: Dealt) -> list[Act]:
         command, kind, how = dealt
-        fault = _fault(dealt, self.rng.randint(1, self.points[command][kind]))
+        fault = Fault(kind, how, self.rng.randint(1, self.points[command][kind]))
         *acts, act = self.ingest(fault) if command == "ingest" else [self.command(command, fault)]
         if how.startswith(PAUSED) or self.rng.random() < 0.3:
             act = replace(act, meanwhile=tuple(self.meanwhile(act)))
@@ -255,7 +240,3 @@ class _Drawing:
             log.append(record)
             made.append(record)
         return sorted(set(made), key=lambda r: r.offset)
-
-
-def _fault(dealt: Dealt, nth: int) -> Fault:
-    return Fault(dealt[1], dealt[2], nth)

@@ -12,16 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import (
-    AdminClient,
-    AlterConfigOpType,
-    ConfigEntry,
-    ConfigResource,
-    NewPartitions,
-    NewTopic,
-    ResourceType,
-)
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition, admin
 
 from differential.broker import free_port, java_command, kafka_jars, start_broker, stop_broker, wait_until_started
 from soak.gateway import LOOPBACK
@@ -43,7 +34,7 @@ class Broker:
         self._producers = 0
         self._start()
         self._client: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 2}
-        self.admin = AdminClient(self._client)
+        self.admin = admin.AdminClient(self._client)
 
     def _start(self) -> None:
         self._process = start_broker(self.folder, self._java, self.port)
@@ -61,7 +52,7 @@ class Broker:
 
     def create(self, topic: str, partitions: int) -> None:
         config = {name: str(value) for name, value in QUIET.items()}
-        made = lambda: self._done(self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]))  # noqa: E731
+        made = lambda: self._done(self.admin.create_topics([admin.NewTopic(topic, partitions, 1, config=config)]))  # noqa: E731
         _eventually(made)  # a topic that was just deleted may still exist
         _eventually(lambda: self.ends(topic))
 
@@ -70,7 +61,7 @@ class Broker:
 
     def add_partition(self, topic: str) -> None:
         partitions = len(self.ends(topic)) + 1
-        self._done(self.admin.create_partitions([NewPartitions(topic, partitions)]))
+        self._done(self.admin.create_partitions([admin.NewPartitions(topic, partitions)]))
         _eventually(lambda: len(self.ends(topic)) == partitions)
 
     def move_start(self, topic: str) -> None:
@@ -91,9 +82,9 @@ class Broker:
         self._alter(topic, QUIET)
 
     def _alter(self, topic: str, configs: Mapping[str, object]) -> None:
-        resource = ConfigResource(ResourceType.TOPIC, topic)
+        resource = admin.ConfigResource(admin.ResourceType.TOPIC, topic)
         for name, value in configs.items():
-            entry = ConfigEntry(name, str(value), incremental_operation=AlterConfigOpType.SET)
+            entry = admin.ConfigEntry(name, str(value), incremental_operation=admin.AlterConfigOpType.SET)
             resource.add_incremental_config(entry)
         self._done(self.admin.incremental_alter_configs([resource]))
 

@@ -1,14 +1,7 @@
 """The oracle: the acknowledged records, and Kafka's rules about them. It shares no code with the product.
 
-The oracle reads the table with PyIceberg, and the warehouse's files with the file system. The rules, for each log:
-
-1. No record is invented: each record of the table was sent, with the same key, value and timestamp.
-2. No offset has two records. Until the next round, copies in several files are allowed.
-3. No record is lost. An acknowledged record is in the table, unless a later record of its key was sent, or it is a
-   tombstone past its horizon.
-4. A tombstone stays for `delete.retention.ms` after the first run that could keep it.
-5. After a plain run each key occurs once below the clean point.
-6. A settled topic has exactly the last value of each key, and no tombstone.
+The oracle reads the table with PyIceberg, and the warehouse's files with the file system. The rules for each log are in
+docs/soak.md.
 """
 
 from __future__ import annotations
@@ -32,7 +25,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.types import LongType, NestedField
 
-from soak.histories import Record
+from soak.histories import DAY, Record
 
 Place = tuple[int, int]
 """Partition and offset."""
@@ -46,7 +39,8 @@ class Truth:
     `acked` was acknowledged. `sent` may be in the table or not. `kept` is the earliest time at which a run may have
     kept a tombstone first, `last_run` the latest time of a run since. `twice`: a data file is registered twice, until
     the next round. `revived`: such a file may have brought deleted keys back, after their tombstones had gone.
-    `files`: the files that have a record. `gone`: records that the broker removed before they were read.
+    `files`: the files that have a record. `gone`: records that the broker removed before they were read. `held`: the
+    next offset that the reader of partition 0 will read.
     """
 
     retention: int
@@ -58,6 +52,7 @@ class Truth:
     last_run: dict[Place, int] = field(default_factory=dict)
     files: dict[Place, set[int]] = field(default_factory=dict)
     gone: set[Place] = field(default_factory=set)
+    held: int | None = None
 
     def send(self, records: Iterable[Record], file: int = 0) -> None:
         """Store that a file with these records is sent. The same file may be sent again."""
@@ -93,10 +88,11 @@ class Truth:
         for place, record in self.acked.items():
             if place in there or place in self.gone or last[record.partition, record.key] > record.offset:
                 continue
+            waits = 7 * DAY if self.held is not None and place >= (0, self.held) and place < (1, 0) else 0
             if record.value is not None:
                 found.append(f"{record} is lost")
-            elif self.last_run.get(place, 0) < self.kept.get(place, 0) + self.retention:
-                found.append(f"tombstone {record} was deleted before its horizon")
+            elif self.last_run.get(place, 0) < self.kept.get(place, 0) + self.retention + waits:
+                found.append(f"tombstone {record} was deleted before its horizon, or before it was read")
         for partition, point in (clean or {}).items():
             keys = Counter(row.key for row in rows if row.partition == partition and row.offset < point)
             twice = {key: n for key, n in keys.items() if n > 1}
@@ -189,32 +185,47 @@ def unknown_files(table: Table) -> list[str]:
     return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
 
 
-def make_stranger(table: Table, database: Path) -> list[Path]:
-    """Make a table of an unknown catalog in the folder of `table`, and return its files. They are old, but not older
-    than `table`."""
-    root = Path(_plain(table.location()))
+def make_stranger(table: Table, database: Path) -> tuple[list[Path], list[Path]]:
+    """Make a table of an unknown catalog in the folder of `table`. Return its files, and two files that belong to no
+    table and that a reclaim keeps: one is young, and one is older than `table`. All other files become old."""
+    root, now = Path(_plain(table.location())), time.time()
     catalog = SqlCatalog("strangers", uri=f"sqlite:///{database}", warehouse=f"file://{root}")
     catalog.create_namespace_if_not_exists("strangers")
     made = catalog.create_table(
         "strangers.theirs", Schema(NestedField(1, "offset", LongType())), location=f"file://{root}/data/strangers"
     )
     made.append(pa.table({"offset": [1]}))
-    files = [file for file in Path(_plain(made.location())).rglob("*") if file.is_file()]
-    for day, some in ((9, root.glob("metadata/*")), (8, files)):
-        for file in some:
-            os.utime(file, (time.time() - day * 86_400,) * 2)
-    return files
+    kept = [root / "data" / f"{days}.parquet" for days in (0, 10)]
+    for file in kept:
+        file.touch()
+    for file in filter(Path.is_file, root.rglob("*")):
+        days = int(file.stem) if file in kept else 9 if file.parent == root / "metadata" else 8
+        os.utime(file, (now - days * 86_400,) * 2)
+    return [file for file in Path(_plain(made.location())).rglob("*") if file.is_file()], kept
+
+
+def make_beside(catalog: Catalog, name: str) -> None:
+    """Make a table of another owner under the name of a topic's side table, with two snapshots."""
+    made = catalog.create_table(name, Schema(NestedField(1, "offset", LongType())))
+    for _ in range(2):
+        made.append(pa.table({"offset": [1]}))
 
 
 def _plain(location: str) -> str:
     return urllib.parse.unquote(urllib.parse.urlparse(location).path)
 
 
-def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table) -> list[str]:
-    """Return the published rounds for which the evidence has no publication."""
+def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table, is_whole: bool) -> list[str]:
+    """Return the published rounds for which the evidence has no publication, and the rows that it has twice. If all
+    snapshots are kept, also return the publications that never happened."""
     summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
     published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}
     found = load(catalog, evidence)
     rows = found.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if found else []
     said = {row["round"] for row in rows if row["outcome"] in ("published", "undone", "withdrawn")}
-    return [f"round {name} is published, but the evidence has no publication" for name in sorted(published - said)]
+    lacks = [f"round {name} is published, but the evidence has no publication" for name in sorted(published - said)]
+    columns = ("round", "kind", "partition", "outcome", "checked_at_ms", "head_snapshot_id")
+    counts = Counter(tuple(row[column] for column in columns) for row in rows)
+    lacks += [f"the evidence has a row {n} times: {row}" for row, n in counts.items() if n > 1]
+    done = {r["round"] for r in rows if r["outcome"] == "published" and r["kind"] == "compact"} if is_whole else set()
+    return lacks + [f"round {name} was never published, but the evidence says so" for name in sorted(done - published)]

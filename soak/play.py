@@ -17,11 +17,11 @@ from soak.gateway import ANSWERS, DISK, PAUSED
 from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
+from soak.scenarios import REFUSED
 from soak.site import DIED, LANDING, NAMESPACE, ROOT, Done, Site, now_ms
 
 CONFLICT, OUTSIDE, WRONG = 3, 4, 2
-REFUSED = (WRONG,)
-SEVERE = ("away", "late")
+SEVERE = ("away", "away after", "late")
 """Wrong answers after which a command may give up: a long time without answers, or a commit that is taken late."""
 FORMAT = "cleantail.format"
 CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
@@ -32,6 +32,7 @@ BACKUP = "backup_of_another_user"
 TAKING = ("ingest", "read", "dag")
 """Acts that take records."""
 UNDOING = ("rollback", "rollback by others")
+FORGETTING = ("reclaim", "expiry", "topic made again", *UNDOING)  # after these a snapshot may be gone
 ENGINES = ("sql", "register twice", "roll back a round")
 """Acts of other engines. They may fail, because they are not part of the product."""
 CRASH = ("Traceback (most recent call last)", "its message may quote a record", "is a bug")
@@ -99,10 +100,14 @@ class Player:
             while thread.is_alive() and not machine.stopped.wait(0.1):
                 pass
         others = [replace(other, fault=None, meanwhile=()) for other in act.meanwhile]
+        waiting = self.branches() if machine.stopped.is_set() else set()
         done = [self.run(other) for other in others]
+        dropped = waiting - self.branches() if all(other.do == "reclaim" for other in others) else set()
         if machine.stopped.is_set():
             machine.go_on()
         thread.join()
+        if dropped:
+            raise Finding(f"a reclaim dropped branches of a round that waits: {dropped}")
         on_disk = act.fault is not None and act.fault.how in DISK
         if not others and ended[0].code in (CONFLICT, WRONG) and self.head() != before:
             raise Finding(f"the command changed the table, but reports no change: {ended[0]}")
@@ -114,11 +119,23 @@ class Player:
             if of.do in TAKING and each.code:
                 self.again(of)
 
+    def now(self) -> Table | None:
+        """Load the table."""
+        return oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
+
+    @property
+    def loaded(self) -> Table:
+        """Load the table, which exists."""
+        table = self.now()
+        assert table is not None
+        return table
+
     def head(self) -> int | None:
         """Return the id of the current snapshot of the table, or None."""
-        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
-        snapshot = table.current_snapshot() if table else None
-        return snapshot.snapshot_id if snapshot else None
+        return table.metadata.current_snapshot_id if (table := self.now()) else None
+
+    def branches(self) -> set[str]:
+        return set(table.refs()) if (table := self.now()) else set()
 
     def judge(self, done: Done, codes: set[int]) -> None:
         if done.argv[0] not in ENGINES and (done.code not in codes or any(text in done.err for text in CRASH)):
@@ -153,6 +170,8 @@ class Player:
             done = machine.run(self.argv(act), label=act.do)
         with self.lock:
             self.broken += done.code != 0
+            if act.do == "reader" and (done.code == 0 or truth.held is not None):
+                truth.held = int(done.argv[-1])
             if act.do in TAKING and done.code == 0:
                 truth.acknowledge(records)
             hit = f" [{machine.door.hit}, {act.fault.how}]" if act.fault and machine.door.hit else ""
@@ -255,27 +274,20 @@ class Player:
 
     def later_version(self, act: Act) -> None:
         """A table that a later version of Cleantail has written is refused by name, and nothing changes."""
-        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
-        assert table is not None
-        before = table.properties.get(FORMAT)
-        table.transaction().set_properties({FORMAT: "99"}).commit_transaction()
+        before = self.loaded.properties[FORMAT]
+        self.loaded.transaction().set_properties({FORMAT: "99"}).commit_transaction()
         done = self.site.machines[act.machine].run(["compact", self.topic, "--force"])
         if done.code != WRONG or "99" not in done.err:
             raise Finding(f"a table of format 99 was not refused, or not named: {done}")
-        change = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
-        assert change is not None
-        transaction = change.transaction()
-        made = transaction.set_properties({FORMAT: before}) if before else transaction.remove_properties(FORMAT)
-        made.commit_transaction()
+        self.loaded.transaction().set_properties({FORMAT: before}).commit_transaction()
 
     def made_again(self, act: Act) -> None:
         """The topic is deleted and created again. Its table refuses new records, and another table takes them."""
         before, partitions = self.rows(), len(self.broker.ends(self.topic))
-        was_read = bool(before)
         self.broker.delete(self.topic)
         self.broker.create(self.topic, partitions)
         self.broker.send(self.topic, [([Record(0, 0, 0, "a", "of another log")], True)], self.base_ms)
-        if was_read:
+        if before:
             done = self.site.machines[act.machine].run(["ingest", self.topic], label="read")
             if done.code != WRONG or self.rows() != before:
                 raise Finding(f"a recreated topic was not refused: {done}")
@@ -299,8 +311,7 @@ class Player:
     # ---- comparison
 
     def rows(self) -> list[Record]:
-        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
-        return oracle.read(table, self.base_ms) if table else []
+        return oracle.read(table, self.base_ms) if (table := self.now()) else []
 
     def compare(self, settled: bool = False) -> None:
         problems = self.truth.problems(self.rows(), self.clean_points() if settled else None, settled)
@@ -338,6 +349,7 @@ class Player:
         if any(act.do == "reader" for act in self.history.acts):
             self.plain(Act("reader"))  # an earlier one of these acts may have been killed
             self.must("reader", "remove", self.topic, "index")
+            truth.held = None
         if self.history.source == KAFKA:
             self.plain(Act("read"))
         at = max([act.at for act in self.history.acts] + [0])
@@ -355,10 +367,11 @@ class Player:
                 raise Finding(f"{command} prints {found} instead of {live}")
         self.must("check", self.topic)
         self.must("history", self.topic)
-        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
-        assert table is not None
+        table = self.loaded
         winners = [record for record in truth.winners().values() if record.value is not None]
-        problems = oracle.evidence_problems(self.catalog, f"{NAMESPACE}.cleantail_evidence", self.topic, table)
+        done = {each.do for act in self.history.acts for each in (act, *act.meanwhile)}
+        evidence, is_whole = f"{NAMESPACE}.cleantail_evidence", done.isdisjoint(FORGETTING)
+        problems = oracle.evidence_problems(self.catalog, evidence, self.topic, table, is_whole)
         if problems := problems + oracle.slow_reader_problems(table, self.base_ms, winners):
             raise Finding("\n".join(problems))
         self._reclaim()
@@ -368,11 +381,12 @@ class Player:
 
         A reclaim removes such files a day after they were written, by the machine's clock. So they are counted here.
         """
-        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
-        assert table is not None
+        table = self.loaded
         if current := table.current_snapshot():
             self.must("sql", f"ALTER TABLE cleantail.{self.name} CREATE TAG {BACKUP}")
         self._refused_to_another_topic()
+        beside, kept = f"{NAMESPACE}.{self.table}_deleted_versions", list[Path]()
+        oracle.make_beside(self.catalog, beside)
         for days in (60, 61):
             end = max((offset for partition, offset in self.truth.sent if partition == 0), default=-1) + 1
             last = (Record(0, end, -HOUR, "last", f"after {days} days"),)
@@ -381,11 +395,15 @@ class Player:
                 self.plain(act)
             self.must("compact", self.topic, "--force", "--now", now_ms() + days * DAY)
             if days == 61 and self.site.is_own:
-                self._refused_next_to_another(table)
+                kept = self._refused_next_to_another(table)
             self.must("reclaim", self.topic, "--now", now_ms() + days * DAY, allow_clock=True)
+        if gone := [str(file) for file in kept if not file.exists()]:
+            raise Finding(f"a reclaim removed files that are younger than a day or older than the table: {gone}")
+        theirs = oracle.load(self.catalog, beside)
+        if not theirs or len(theirs.snapshots()) != 2:
+            raise Finding(f"{beside} belongs to another owner, and a snapshot of it is gone")
         self.compare(settled=True)
-        table = oracle.load(self.catalog, f"{NAMESPACE}.{self.table}")
-        assert table is not None
+        table = self.loaded
         unknown = oracle.unknown_files(table) if self.site.is_own else []
         if len(unknown) > FILES_OF_COMMAND * self.commands:
             raise Finding(f"{len(unknown)} files are in no snapshot after {self.commands} commands: {unknown[:10]}")
@@ -396,25 +414,27 @@ class Player:
             raise Finding(f"another user's tag {BACKUP} was dropped")
         self._watched(now_ms() + 61 * DAY)
 
-    def _refused_next_to_another(self, table: Table) -> None:
-        """A reclaim deletes no file while the folder has a table of an unknown catalog."""
-        there = oracle.make_stranger(table, self.site.folder / f"{self.topic}.db")
+    def _refused_next_to_another(self, table: Table) -> list[Path]:
+        """A reclaim deletes no file while the folder has a table of an unknown catalog. Return files that a later one
+        must keep."""
+        there, kept = oracle.make_stranger(table, self.site.folder / f"{self.topic}.db")
         self._refused("reclaim", self.topic, "--now", now_ms() + 61 * DAY, allow_clock=True)
         if not all(file.exists() for file in there):
             raise Finding(f"reclaim deleted files of another table: {[str(f) for f in there if not f.exists()]}")
         shutil.rmtree(there[0].parents[1])
+        return kept
 
     def _refused_to_another_topic(self) -> None:
         """A topic whose YAML names the table of another topic changes nothing."""
         machine, other = self.site.machines[0], f"{self.topic}_other"
         machine.forget(self.topic)
         machine.configure(other, {"table": f"{NAMESPACE}.{self.table}", "config": {"segment.ms": 1}}, {})
-        before = self.head()
-        for command in (("compact", other, "--force"), ("reclaim", other)):
+        before = self.loaded.metadata_location
+        for command in (("compact", other, "--force"), ("reclaim", other), ("adopt", f"{NAMESPACE}.{self.table}")):
             self._refused(*command)
         machine.forget(other)
         self.configure(Act("configure"))
-        if self.head() != before:
+        if self.loaded.metadata_location != before:
             raise Finding("another topic changed the table")
 
     def _refused(self, *argv: object, allow_clock: bool = False) -> None:

@@ -74,9 +74,10 @@ def copies_and_contradictions() -> History:
 
 def lost_answers() -> History:
     """S3: the catalog takes a commit and answers that it did not, also while a second writer commits the same."""
-    acts = [ingest(100, "a=0 a=1"), compact(1000), Act("rollback", 0, Fault("rollback", "409 after"))]
+    acts = [ingest(100, "a=0 a=1", how="409 before"), compact(1000), ingest(101, "d=1", 2)]
+    acts.append(Act("rollback", 0, Fault("rollback", "409 after")))
     for n, how in enumerate(("409 after", "500 after", "503 after", "closed after", "silent after", "twice", "late")):
-        one = ingest(n, f"a={n} b={n} c", 2 + 3 * n, n % 2, how)
+        one = ingest(n, f"a={n} b={n} c", 3 + 3 * n, n % 2, how)
         acts.append(replace(one, meanwhile=(replace(one, machine=1 - n % 2, fault=None),)))
         again = compact(2000 * n, 1)
         acts.append(compact(2000 * n, 0, "publish", how, again))
@@ -222,12 +223,23 @@ def slow_reader() -> History:
 
 
 def same_file_on_two_machines() -> History:
-    """M1: two machines ingest the same file at the same time: each record is there once."""
+    """M1: two machines ingest the same file, or two files, at the same time: each record is there once."""
     acts = []
     for n, how in enumerate(("stop before", "stop after")):
-        file = ingest(n, f"a={n} b c={n}", 3 * n, 0, how)
+        file = ingest(n, f"a={n} b c={n}", 4 * n, 0, how)
         acts.append(replace(file, meanwhile=(replace(file, machine=1, fault=None),)))
+    acts.append(replace(ingest(2, "a=2 b", 8, 0, "stop before"), meanwhile=(ingest(3, "d=2 e", 10, 1),)))
     return _history(*acts, compact(1000))
+
+
+def reads_on_two_machines() -> History:
+    """M7: two machines read a topic of Kafka at the same time, or a commit is refused: each record is there once."""
+    acts = list[Act]()
+    for n, how in enumerate(("409 before", "stop before", "409 after", "stop after")):
+        sent, read = send(f"a={n} b c={n}", aborted=f"a=no{n}")
+        others = (replace(read, machine=1),) if how.startswith(PAUSED) else ()
+        acts += [sent, replace(read, fault=Fault("ingest", how), meanwhile=others)]
+    return _history(*acts, compact(1000), source=KAFKA)
 
 
 def rounds_on_two_machines() -> History:
@@ -288,13 +300,16 @@ def dead_worker_of_airflow() -> History:
 
 
 ORDER = (
-    rewrite_before_publication, vectors_of_rewritten_files, lost_answers, same_file_on_two_machines, run_of_airflow,
-    others_between_round_and_publish, upkeep_on_two_machines, killed_at_each_station, rounds_on_two_machines,
-    strobing_clock, registered_twice, copies_and_contradictions, forgotten_tombstone, gaps_and_new_topics, many_keys,
-    changing_policy, failing_parts, transactions, keys_of_other_bytes, restart_of_everything, slow_reader,
-    clocks_of_two_machines, creation_on_two_machines, one_home_of_two_machines, dead_worker_of_airflow, thousand_topics,
+    rewrite_before_publication, vectors_of_rewritten_files, lost_answers, same_file_on_two_machines,
+    reads_on_two_machines, slow_reader, killed_at_each_station, rounds_on_two_machines, upkeep_on_two_machines,
+    others_between_round_and_publish, run_of_airflow, strobing_clock, registered_twice, copies_and_contradictions,
+    forgotten_tombstone, gaps_and_new_topics, many_keys, changing_policy, failing_parts, transactions,
+    keys_of_other_bytes, restart_of_everything, clocks_of_two_machines, creation_on_two_machines,
+    one_home_of_two_machines, dead_worker_of_airflow, thousand_topics,
 )  # fmt: skip
-"""The first scenarios of a short soak: a short one, then those with the most commits."""
+"""A short one first, then those with the most commits."""
+FIRST = 6
+"""So many scenarios come before the first drawn history."""
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}
 OF_REST = ("S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3", "A1", "A2")
 """Scenarios whose faults name requests that only a REST catalog has."""

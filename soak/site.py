@@ -135,7 +135,8 @@ class Machine:
         if line:
             return Done(words, *json.loads(line))
         self.kill()
-        return Done(words, STUCK if self._stuck else DIED, "", self._log_end() if not self.door.hit else "")
+        log = "" if self.door.hit else self.home.with_suffix(".log").read_text(errors="replace")[-2000:]
+        return Done(words, STUCK if self._stuck else DIED, "", log)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -154,9 +155,6 @@ class Machine:
                 command, stdin=PIPE, stdout=PIPE, stderr=log, text=True, env=env, cwd=place, start_new_session=True
             )
         return self._process
-
-    def _log_end(self) -> str:
-        return self.home.with_suffix(".log").read_text(errors="replace")[-2000:]
 
     def _give_up(self) -> None:
         self._stuck = True
@@ -343,10 +341,8 @@ def jars_of(variable: str, name: str) -> Path:
 
 def small_disk(place: Path) -> bool:
     """Mount a small file system that faults can fill. This needs root: without it, faults of the disk do nothing."""
-    command = ["mount", "-t", "tmpfs", "-o", DISK, "cleantail-soak", str(place)]
-    return (
-        shutil.which("mount") is not None and subprocess.run(command, capture_output=True, check=False).returncode == 0
-    )
+    command = ["sh", "-c", f"mount -t tmpfs -o {DISK} cleantail-soak {place}"]
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def now_ms() -> int:

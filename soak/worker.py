@@ -106,10 +106,6 @@ def _watch(name: str, now_ms: int) -> int:
     return 0
 
 
-def _sql(session: Any, statement: str) -> None:
-    session.sql(statement).collect()
-
-
 def _register_twice(session: Any, table: str) -> None:
     """Append the oldest data file of a table again, like a sink whose commit was taken but reported as failed."""
     iceberg = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
@@ -130,7 +126,7 @@ def _roll_back_a_round(session: Any, table: str) -> None:
 
 
 ENGINES: dict[str, Callable[[Any, str], None]] = {
-    "sql": _sql,
+    "sql": lambda session, statement: session.sql(statement).collect(),
     "register twice": _register_twice,
     "roll back a round": _roll_back_a_round,
 }

@@ -48,6 +48,14 @@ def test_the_oracle_names_what_is_wrong_with_a_table(rows, runs, problem):
     assert (problem is None and not found) or any(problem in text for text in found), found
 
 
+def test_a_tombstone_stays_until_the_reader_has_read_it():
+    known = truth(A0, A1, B2, runs=[5, 2000])
+    known.held = 2
+    assert "before it was read" in known.problems([A1])[0]
+    known.held = 3
+    assert not known.problems([A1])
+
+
 def test_the_oracle_wants_each_key_once_below_the_clean_point_and_a_settled_topic_without_leftovers():
     known = truth(A0, A1, B2, runs=[5])
     assert "key a occurs 2 times below 2" in known.problems([A0, A1, B2], clean={0: 2})[0]
