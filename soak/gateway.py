@@ -122,7 +122,7 @@ def _table_kind(name: str) -> str:
 
 
 def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
-    """Return the kind of a commit, by its updates."""
+    """Return the kind of a commit, by its updates. A rollback also appends again what came after the undone rounds."""
     actions = {update["action"] for update in updates}
     snapshots = [update["snapshot"]["summary"] for update in updates if update["action"] == "add-snapshot"]
     refs = {update["ref-name"] for update in updates if update["action"] == "set-snapshot-ref"}
@@ -133,7 +133,7 @@ def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
     if "assign-uuid" in actions:
         return "create table"
     if snapshots:
-        ours = snapshots[-1].get("cleantail.operation")
+        ours = max((each.get("cleantail.operation") for each in reversed(snapshots)), key="rollback".__eq__)
         if refs and refs.isdisjoint({"main"}):
             return "stage"
         if ours in ("compact", "expire", "reconcile"):

@@ -22,6 +22,13 @@ A0, A1, B2 = Record(0, 0, 0, "a", "old"), Record(0, 1, 0, "a", "new"), Record(0,
 TABLE = "/v1/namespaces/cleantail/tables/orders"
 
 
+def added(operation):
+    return {
+        "action": "add-snapshot",
+        "snapshot": {"summary": {"operation": "append", "cleantail.operation": operation}},
+    }
+
+
 def truth(*records, runs=()):
     made = Truth(retention=1000)
     made.send(records)
@@ -90,6 +97,8 @@ def test_histories_are_the_same_for_a_seed_and_bring_each_fault_to_each_point():
     [
         pytest.param("GET", TABLE, None, "load", id="load"),
         pytest.param("POST", TABLE, [{"action": "set-properties"}], "properties", id="properties"),
+        pytest.param("POST", TABLE, [added("rollback"), added("ingest")], "rollback", id="rollback and append"),
+        pytest.param("POST", TABLE, [added("once"), added("compact")], "publish", id="round"),
         pytest.param("POST", f"{TABLE}_keyless", [{"action": "set-properties"}], "side table upkeep", id="side table"),
         pytest.param("POST", "/v1/transactions/commit", None, "unknown: POST /v1/transactions/commit", id="unknown"),
         pytest.param("POST", f"{TABLE}/metrics", None, None, id="no point"),
