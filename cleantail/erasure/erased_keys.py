@@ -100,8 +100,6 @@ class ErasureSecret:
 class TopicKeys:
     """The secrets of one topic for marks and tags, derived from the platform's secret."""
 
-    __slots__ = ("_mark", "_tag")
-
     def __init__(self, mark: bytes, tag: bytes) -> None:
         self._mark, self._tag = mark, tag
 
@@ -109,16 +107,7 @@ class TopicKeys:
         """Return the mark of each key. Raises ValueError for a null key."""
         if keys.null_count:
             raise ValueError("a null key has no mark")
-        # HMAC (RFC 2104) from two prepared hashes: a third of the time of hmac.digest
-        inner = hashlib.sha256(bytes(byte ^ 0x36 for byte in self._mark.ljust(64, b"\0")))
-        outer = hashlib.sha256(bytes(byte ^ 0x5C for byte in self._mark.ljust(64, b"\0")))
-        marks = []
-        for key in as_bytes(keys).to_pylist():
-            first, second = inner.copy(), outer.copy()
-            first.update(key)
-            second.update(first.digest())
-            marks.append(second.digest())
-        return marks
+        return [hmac.digest(self._mark, key, "sha256") for key in as_bytes(keys).to_pylist()]
 
     def tags(self, keys: pa.Array) -> Tags:
         """Return the tag of each key. A null key gets any number.
@@ -145,12 +134,6 @@ class TopicKeys:
             mixed = (tags[longer] ^ word) * factor
             tags[longer] = mixed ^ (mixed >> np.uint64(32))
         return tags
-
-    def __getstate__(self) -> tuple[bytes, bytes]:
-        return self._mark, self._tag
-
-    def __setstate__(self, state: tuple[bytes, bytes]) -> None:
-        self._mark, self._tag = state
 
     def __repr__(self) -> str:
         return "TopicKeys(…)"

@@ -13,6 +13,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.platform import Platform
@@ -224,18 +225,9 @@ class ErasureStore:
 
 def events_in(table: Table, topic: str | None = None) -> list[ErasureEvent]:
     """Return the events of a topic, or of all, from the loaded table, in any order."""
-    return [
-        ErasureEvent(
-            row["topic"],
-            row["request"],
-            row["event"],
-            row["at_ms"],
-            row["by"],
-            DETAILS_JSON.value(row["details"], f"column details of {ERASURES}"),
-            row["certificate"],
-        )
-        for row in _rows(table, {"topic": [topic]} if topic is not None else {}).to_pylist()
-    ]
+    rows = _rows(table, {"topic": [topic]} if topic is not None else {}, tuple(EVENTS_COLUMNS)).to_pylist()
+    where = f"column details of {ERASURES}"
+    return [ErasureEvent(**row | {"details": DETAILS_JSON.value(row["details"], where)}) for row in rows]
 
 
 def newest_certificate(events: Iterable[ErasureEvent]) -> str | None:
@@ -255,15 +247,7 @@ def _require_secret(secret: ErasureSecret, request: ErasureRequest) -> None:
 def _as_rows(event: ErasureEvent) -> pa.Table:
     import pyarrow as pa
 
-    row = {
-        "topic": event.topic,
-        "request": event.request,
-        "event": event.event,
-        "at_ms": event.at_ms,
-        "by": event.by,
-        "details": DETAILS_JSON.text(dict(event.details)),
-        "certificate": event.certificate,
-    }
+    row = asdict(event) | {"details": DETAILS_JSON.text(dict(event.details))}
     return pa.Table.from_pylist([row], _schema(EVENTS_COLUMNS))
 
 
