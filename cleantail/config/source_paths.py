@@ -54,6 +54,7 @@ def beginning_of(pattern: str, home: Path) -> Path:
 
 
 def folder_of(pattern: str, home: Path) -> Path:
+    """Return the folder of a pattern before its first part with a * ? or [. For a plain file, return its folder."""
     beginning = beginning_of(pattern, home)
     return beginning if MAGIC.search(pattern) else beginning.parent
 
@@ -81,7 +82,7 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
             f"source.path {pattern}: {e.filename} cannot be read ({e.strerror}), so new files cannot be found; nothing "
             "was appended. Give the user of Airflow's workers the rights to list and enter it, or name another path"
         ) from None
-    beginning = _beginning(platform.home / pattern).resolve()
+    beginning = folder_of(pattern, platform.home).resolve()
     found = []
     for file in files:
         real = require_inside(file, platform)
@@ -92,13 +93,6 @@ def matching_files(platform: Platform, pattern: str) -> list[Path]:
             )
         found.append(real)
     return list(dict.fromkeys(found))
-
-
-def _beginning(pattern: Path) -> Path:
-    """Return the folder of a pattern before its first part with a * ? or [. For a plain file, return its folder."""
-    parts = pattern.parts
-    plain = next((n for n, part in enumerate(parts) if set(part) & set("*?[")), len(parts) - 1)
-    return Path(*parts[:plain])
 
 
 def require_inside(file: Path, platform: Platform) -> Path:

@@ -103,8 +103,7 @@ def source_lag(
     logs = []
     for partition, log in sorted(broker.logs.items()):
         next_offset = read.get(partition, log.start)
-        end = log.end if topic.source.isolation == UNCOMMITTED else log.last_stable
-        behind = max(end - max(next_offset, log.start), 0)
+        behind = max(log.end_for(topic.source.isolation) - max(next_offset, log.start), 0)
         as_of_ms = max(position.as_of_ms.get(partition, UNKNOWN_MS), look_ms) or None if position is not None else None
         logs.append(LogLag(partition, next_offset, log.start, log.last_stable, log.end, behind, as_of_ms))
     return SourceLag(tuple(logs), problem)
@@ -244,6 +243,10 @@ class LogOffsets:
     last_stable: int
     end: int
 
+    def end_for(self, isolation: str) -> int:
+        """Return the end of reads with this isolation."""
+        return self.end if isolation == UNCOMMITTED else self.last_stable
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerTopic:
@@ -322,8 +325,8 @@ def plan_read(
     if gaps and on_gap != "continue":
         raise SourceError(_gap_text(gaps, broker))
     starts = {p: max(known.get(p, 0), log.start) for p, log in broker.logs.items()}
-    ends = {p: log.end if isolation == UNCOMMITTED else log.last_stable for p, log in broker.logs.items()}
-    return ReadPlan(starts, {p: max(end, starts[p]) for p, end in ends.items()}, gaps)
+    ends = {p: max(log.end_for(isolation), starts[p]) for p, log in broker.logs.items()}
+    return ReadPlan(starts, ends, gaps)
 
 
 _ANOTHER_TABLE = (

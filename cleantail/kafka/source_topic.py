@@ -26,7 +26,6 @@ from cleantail.config.topic_source import ADDRESS
 from cleantail.errors import CleantailError, SilentBrokersError, SourceError, SourceUnreachableError
 from cleantail.kafka.broker_clients import ANSWERED_WITHIN_S, Administrator, Complaint, client_of, without_values
 from cleantail.kafka.read_plan import (
-    UNCOMMITTED,
     BrokerPolicy,
     BrokerTopic,
     LogOffsets,
@@ -373,8 +372,7 @@ class SourceTopic:
 
     def ends(self, broker: BrokerTopic) -> dict[int, int]:
         """Return partition -> end of reads: the last stable offset, or the log end under read_uncommitted."""
-        uncommitted = self.topic.source.isolation == UNCOMMITTED
-        return {p: log.end if uncommitted else log.last_stable for p, log in broker.logs.items()}
+        return {p: log.end_for(self.topic.source.isolation) for p, log in broker.logs.items()}
 
     def open_reader(self) -> Callable[[], RangeReader]:
         """Return a function that opens a reader in a task. The settings are in its closure, not in the data."""

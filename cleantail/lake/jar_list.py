@@ -106,8 +106,7 @@ def on_class_path(directory: Path, spark: str | None = None) -> list[Path]:
 
     Raises CleantailError if only some are there, or if one has another size than is listed.
     """
-    kinds = kinds_of(spark or spark_version(), s3=True, mysql=True)
-    jars = [jar for jar in listed() if jar.kind in kinds]
+    jars = listed_jars(kinds_of(spark or spark_version(), s3=True, mysql=True))
     paths = {jar.name: directory / jar.name for jar in jars if (directory / jar.name).is_file()}
     if not paths:
         return []
