@@ -17,7 +17,7 @@ from cleantail.log.partition_state import states_of_properties
 from cleantail.log.round_state import COMPACT
 from cleantail.rounds.approval import Rejection, decided
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
-from cleantail.rounds.evidence_row import CHECKED_ROUND, WORK_COLUMNS, EvidenceRow
+from cleantail.rounds.evidence_row import CHECKED_ROUND, EvidenceRow
 from cleantail.rounds.past_rounds import CHECKS, Round, rounds_of
 from cleantail.rounds.publications import identity_of, publication_of, quarantine_of
 from cleantail.rounds.recorded_checks import (
@@ -56,27 +56,8 @@ def read_evidence(table: Table, topic: str) -> list[Round]:
     """Return the topic's rounds, newest first."""
     from pyiceberg.expressions import EqualTo
 
-    fields = ("partition", "round", "kind", "now_ms", "checked_at_ms", "first_dirty_offset", "end_offset")
-    measures = ("records_in", "records_out", "deleted", "passed", "checks", "outcome", "note")
-    snapshots = ("base_snapshot_id", "head_snapshot_id", "sample")
-    table_columns = set(table.schema().column_names)  # the next round adds the missing ones
-    selected = tuple(name for name in (*fields, *measures, *snapshots, *WORK_COLUMNS) if name in table_columns)
+    selected = [name for name in table.schema().column_names if name != CHECKED_ROUND]  # the only large one
     return rounds_of(evidence_rows(table, EqualTo("topic", topic), selected))
-
-
-READ_COLUMNS = (
-    "partition",
-    "round",
-    "outcome",
-    "note",
-    "checked_at_ms",
-    "head_snapshot_id",
-    "checks",
-    "sample",
-    "dag_id",
-    "run_id",
-    CHECKED_ROUND,
-)
 
 
 def evidence_of_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> list[EvidenceRow]:
@@ -94,12 +75,9 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
     table = load_evidence(catalog, platform)
     if table is None:
         return []
-    table_columns = set(table.schema().column_names)  # the next round adds the missing ones
-    if not values.keys() <= table_columns:
+    if not values.keys() <= set(table.schema().column_names):  # the next round adds the missing ones
         return []
-    selected = tuple(name for name in READ_COLUMNS if name in table_columns)
-    condition = And(*(EqualTo(name, value) for name, value in values.items()))
-    return evidence_rows(table, condition, selected)
+    return evidence_rows(table, And(*(EqualTo(name, value) for name, value in values.items())))
 
 
 def recorded_round(catalog: Catalog, topic: Topic, round_id: str, kind: str) -> CheckedRound:

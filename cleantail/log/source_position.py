@@ -21,18 +21,18 @@ For a table that a sink fills (SnapshotPosition):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from pydantic import ConfigDict
 
 from cleantail.codec import Codec
+from cleantail.formats import FORMAT, FormatNumber
 from cleantail.human import duration, instant
 from cleantail.log.partition_state import PartitionState
 
 PROPERTY_SNAPSHOT_POSITION = "cleantail.source.table"
 """Table property: the SnapshotPosition as JSON."""
-POSITION_VERSION: Literal[1] = 1
 GAPS_KEPT = 100
 """Maximum number of gaps that a position keeps: the newest. The evidence has all of them."""
 SUBJECT = "source table"
@@ -142,6 +142,7 @@ class SourcePosition:
     as_of_ms: Mapping[int, int] = field(default_factory=dict)
     delete_retention_ms: int | None = None
     forgotten: tuple[Forgotten, ...] = ()
+    version: FormatNumber = FORMAT
 
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> Forgotten | None:
         """Return the offsets that the brokers may have forgotten in a log. None if a reconciliation has repaired them.
@@ -158,18 +159,10 @@ class SourcePosition:
         return tuple(gap for gap in self.gaps if gap.partition == partition)
 
     def as_json(self) -> str:
-        kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
-        return _POSITION_JSON.text(_WrittenSourcePosition(**_fields(kept, SourcePosition), version=POSITION_VERSION))
+        return _POSITION_JSON.text(replace(self, gaps=self.gaps[-GAPS_KEPT:]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WrittenSourcePosition(SourcePosition):
-    """The stored form of a position."""
-
-    version: Literal[1]
-
-
-_POSITION_JSON: Codec[_WrittenSourcePosition] = Codec(_WrittenSourcePosition)
+_POSITION_JSON: Codec[SourcePosition] = Codec(SourcePosition)
 
 
 def parse_position(text: str, table: str) -> SourcePosition:
@@ -177,12 +170,7 @@ def parse_position(text: str, table: str) -> SourcePosition:
 
     An unknown field is an error: the position is written back, and would lose that field.
     """
-    written = _POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")
-    return SourcePosition(**_fields(written, SourcePosition))
-
-
-def _fields(position: ReadPosition, kind: type[ReadPosition]) -> dict[str, Any]:
-    return {field.name: getattr(position, field.name) for field in fields(kind)}
+    return _POSITION_JSON.value(text, f"{table}: property {PROPERTY_POSITION}")
 
 
 def position_of(properties: Mapping[str, str], table: str) -> SourcePosition | None:
@@ -257,6 +245,7 @@ class SnapshotPosition:
     read_id: str
     read_at_ms: int
     gaps: tuple[SnapshotGap, ...] = ()
+    version: FormatNumber = FORMAT
 
     @property
     def name(self) -> str:
@@ -277,25 +266,15 @@ class SnapshotPosition:
 
     def as_json(self) -> str:
         """Return one line of JSON with sorted keys: equal positions are equal texts."""
-        kept = replace(self, gaps=self.gaps[-GAPS_KEPT:])
-        written = _WrittenSnapshotPosition(**_fields(kept, SnapshotPosition), version=POSITION_VERSION)
-        return _SNAPSHOT_POSITION_JSON.text(written)
+        return _SNAPSHOT_POSITION_JSON.text(replace(self, gaps=self.gaps[-GAPS_KEPT:]))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _WrittenSnapshotPosition(SnapshotPosition):
-    """The stored form of a position."""
-
-    version: Literal[1]
-
-
-_SNAPSHOT_POSITION_JSON: Codec[_WrittenSnapshotPosition] = Codec(_WrittenSnapshotPosition)
+_SNAPSHOT_POSITION_JSON: Codec[SnapshotPosition] = Codec(SnapshotPosition)
 
 
 def parse_snapshot_position(text: str, table: str) -> SnapshotPosition:
     """Parse what `as_json` wrote. Raises TableError, naming the table and the property."""
-    written = _SNAPSHOT_POSITION_JSON.value(text, f"{table}: property {PROPERTY_SNAPSHOT_POSITION}")
-    return SnapshotPosition(**_fields(written, SnapshotPosition))
+    return _SNAPSHOT_POSITION_JSON.value(text, f"{table}: property {PROPERTY_SNAPSHOT_POSITION}")
 
 
 def snapshot_position_of(properties: Mapping[str, str], table: str) -> SnapshotPosition | None:
