@@ -36,7 +36,12 @@ $(BIN)/uv: bootstrap.txt
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e .
 	touch $@
 
-$(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
+# private, as cleantail/home/home_folder.py makes it; a target, because jars are fetched side by side with `make -j`
+$(CLEANTAIL_HOME):
+	mkdir -p $(@D)
+	mkdir -m 700 $@
+
+$(CLEANTAIL_JARS)/.complete-embedded: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt | $(CLEANTAIL_HOME)
 	bin/fetch-jars $(CLEANTAIL_JARS)
 	touch $@
 
@@ -44,11 +49,11 @@ $(CLEANTAIL_JARS)/classes.jsa: $(CLEANTAIL_JARS)/.complete-embedded cleantail_cl
 	@# optional: without the archive a JVM only starts more slowly
 	-$(BIN)/python -m cleantail_cli.class_archive --jars $(CLEANTAIL_JARS)
 
-$(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt
+$(CLEANTAIL_HOME)/jars-kafka/.complete-kafka: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt | $(CLEANTAIL_HOME)
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-kafka kafka
 	touch $@
 
-$(CLEANTAIL_HOME)/jars-rest/.complete-rest: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt deploy/rest-catalog.ivy.xml
+$(CLEANTAIL_HOME)/jars-rest/.complete-rest: .venv/.complete bin/fetch-jars bin/check-jars spark_jobs/conf/jars.txt deploy/rest-catalog.ivy.xml | $(CLEANTAIL_HOME)
 	bin/fetch-jars $(CLEANTAIL_HOME)/jars-rest rest
 	touch $@
 
@@ -111,11 +116,11 @@ test-first-day: setup ## follow docs/installing.md with a real Airflow, REST cat
 worker-environment: setup ## pack the Python environment of a Spark cluster's workers, for spark.archives
 	bin/worker-environment $(CLEANTAIL_HOME)/worker-environment.tar.gz
 
-lint: setup ## check style and format with ruff
+lint: .venv/.complete ## check style and format with ruff
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
-types: setup ## check types with mypy
+types: .venv/.complete ## check types with mypy
 	$(BIN)/mypy
 
 docs: .venv/.complete ## build the documentation site in site/; a broken link is an error
