@@ -6,12 +6,13 @@ import json
 import random
 
 import pyarrow as pa
+import pyiceberg.table
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.types import StringType
 
-from cleantail.lake.own_tables import FORMAT_VERSION, PROPERTIES, append_to
+from cleantail.lake.own_tables import FORMAT_VERSION, PROPERTIES, SNAPSHOTS_KEPT, append_to
 
 NAMES = [f"number_{n}" for n in range(20)]
 SCHEMA = pa.schema(
@@ -59,3 +60,18 @@ def test_only_short_texts_have_bounds(table):
     [metrics] = table.inspect.files()["readable_metrics"].to_pylist()
     bounds = {name: metrics[name]["upper_bound"] for name in ("topic", "marks", "checks", "number_3")}
     assert bounds == {"topic": "orders", "marks": b"m" * 15 + b"n", "checks": None, "number_3": 1}
+
+
+def test_an_append_makes_the_metadata_once_for_each_staged_change(table, monkeypatch):
+    """Each time all metadata are copied."""
+    staged, make = [], pyiceberg.table.update_table_metadata
+    monkeypatch.setattr(
+        pyiceberg.table,
+        "update_table_metadata",
+        lambda metadata, updates: staged.append(updates) or make(metadata, updates),
+    )
+    for _ in range(2 * SNAPSHOTS_KEPT + 1):  # the last one also expires snapshots
+        staged.clear()
+        append_to(table, rows("orders"))
+    assert len(table.metadata.snapshots) == SNAPSHOTS_KEPT
+    assert len(staged) == len({len(updates) for updates in staged}) > 1
