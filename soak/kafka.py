@@ -10,14 +10,15 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, Producer, TopicPartition, admin
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Producer, TopicPartition, admin
 
 from differential.broker import free_port, java_command, kafka_jars, start_broker, stop_broker, wait_until_started
 from soak.gateway import LOOPBACK
 from soak.histories import DAY, Record
 
+T = TypeVar("T")
 WITHIN_S = 120
 CLEANING = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0, "segment.ms": 100, "delete.retention.ms": 0}
 """Configs of a topic that the broker cleans at once, so that it removes tombstones before they are read."""
@@ -31,7 +32,6 @@ class Broker:
         self.folder, self.port = folder, free_port()
         self.address = f"{LOOPBACK}:{self.port}"
         self._java = java_command(kafka_jars(os.environ))
-        self._producers = 0
         self._start()
         self._client: dict[str, Any] = {"bootstrap.servers": self.address, "log_level": 2}
         self.admin = admin.AdminClient(self._client)
@@ -54,7 +54,7 @@ class Broker:
         config = {name: str(value) for name, value in QUIET.items()}
         made = lambda: self._done(self.admin.create_topics([admin.NewTopic(topic, partitions, 1, config=config)]))  # noqa: E731
         _eventually(made)  # a topic that was just deleted may still exist
-        _eventually(lambda: self.ends(topic))
+        self.ends(topic)
 
     def delete(self, topic: str) -> None:
         self._done(self.admin.delete_topics([topic]))
@@ -95,8 +95,7 @@ class Broker:
 
     def send(self, topic: str, transactions: Sequence[tuple[Sequence[Record], bool]], base_ms: int) -> None:
         """Send transactions of records, each committed or aborted. Ignores the offsets of the records."""
-        self._producers += 1
-        producer = Producer(self._client | {"transactional.id": f"soak-{self._producers}", "linger.ms": 5})
+        producer = Producer(self._client | {"transactional.id": f"soak-{time.time_ns()}", "linger.ms": 5})
         producer.init_transactions(WITHIN_S)
         for records, commit in transactions:
             producer.begin_transaction()
@@ -107,14 +106,15 @@ class Broker:
             (producer.commit_transaction if commit else producer.abort_transaction)(WITHIN_S)
 
     def ends(self, topic: str) -> dict[int, int]:
-        """Return partition -> offset of its next record."""
+        """Return partition -> offset of its next record. Waits for a leader: the broker may have been restarted."""
+        return _eventually(lambda: self._ends(topic))
+
+    def _ends(self, topic: str) -> dict[int, int]:
         with self._consumer() as consumer:
-            metadata = consumer.list_topics(topic, WITHIN_S).topics[topic]
-            if metadata.error is not None or not metadata.partitions:
-                raise KafkaException(metadata.error)
-            return {
-                p: consumer.get_watermark_offsets(TopicPartition(topic, p), WITHIN_S)[1] for p in metadata.partitions
-            }
+            known = consumer.list_topics(topic, WITHIN_S).topics[topic]
+            if known.error is not None or not known.partitions:
+                raise KafkaException(known.error)
+            return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), WITHIN_S)[1] for p in known.partitions}
 
     def committed(self, topic: str, base_ms: int) -> list[Record]:
         """Return all records that a consumer of committed data sees."""
@@ -126,8 +126,8 @@ class Broker:
             while waiting and time.monotonic() < until:
                 for message in consumer.consume(1000, 0.2):
                     place: tuple[Any, Any] = message.partition(), message.offset()
-                    if message.error() is not None:
-                        waiting.discard(place[0])  # the end of the partition
+                    if (error := message.error()) is not None:
+                        waiting -= {place[0]} if error.code() == KafkaError._PARTITION_EOF else set()
                         continue
                     key, value = message.key(), message.value()
                     at = message.timestamp()[1] - base_ms
@@ -147,13 +147,13 @@ class Broker:
             consumer.close()
 
 
-def _eventually(action: Callable[[], Any]) -> None:
-    """Repeat an action until it returns a true value without an error."""
+def _eventually(action: Callable[[], T]) -> T:
+    """Repeat an action until it returns a true value without an error, and return the value."""
     until = time.monotonic() + WITHIN_S
     while True:
         try:
-            if action():
-                return
+            if found := action():
+                return found
         except KafkaException:
             if time.monotonic() > until:
                 raise

@@ -27,6 +27,13 @@ MUTANTS = {
     "another topic's table is taken": [
         ("cleantail/lake/catalogs.py", "if owner != topic.topic:", "if owner is None:"),
     ],
+    "a commit takes 409 for yes": [
+        (
+            COMMITS,
+            "            error = refused(e)\n",
+            "            error = refused(e)\n            if 'CommitFailedException' in kinds_of(e):\n                return metadata\n",
+        ),
+    ],
     "a commit takes 409 for no": [
         (COMMITS, "return next((metadata for metadata in sent if _is_taken(metadata, table)), None)", "return None"),
     ],
@@ -39,6 +46,9 @@ MUTANTS = {
     ],
     "a reclaim deletes files of a round that waits": [
         (RECLAIM, "max(table.topic.config.cleantail_orphan_retention_ms, MIN_ORPHAN_AGE_MS)", "0"),
+    ],
+    "a read of Kafka does not notice another one": [
+        (COMMITS, "if text != advance.before or not same_files:", "if False:"),
     ],
     "a reclaim deletes files of others": [
         (LOCATIONS, "elif uuid is not None and not _is_refused_creation(file, table):", "elif False:"),
