@@ -53,6 +53,9 @@ MUTANTS = {
     "a reclaim deletes files of others": [
         (LOCATIONS, "elif uuid is not None and not _is_refused_creation(file, table):", "elif False:"),
     ],
+    "a reclaim takes a side table of others": [
+        ("cleantail/lake/catalogs.py", " and table.properties.get(PROPERTY_SIDE_OF) == topic.topic:", ":"),
+    ],
     "a tombstone goes before its horizon": [
         ("cleantail/log/horizons.py", "return min(now_ms + configs.delete_retention_ms, LONG_MAX)", "return now_ms"),
     ],
