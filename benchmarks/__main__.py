@@ -19,6 +19,7 @@ from benchmarks.harness.lake import Lake, spark_jars
 from benchmarks.harness.machine import cores
 from benchmarks.harness.options import Options
 from benchmarks.harness.report import RESULTS, Table, print_table, write_results
+from benchmarks.topics.aged_policies import POLICIES
 from differential.broker import BrokerError, kafka_jars
 from differential.spark_cluster import ClusterError
 
@@ -44,6 +45,7 @@ MODULES = {
 PACKAGES = {name: package for package, names in MODULES.items() for name in names}
 NAMES = tuple(PACKAGES)
 RECORDS, REPETITIONS, TOPICS, RUNS, MINUTES = 10_000_000, 3, 200, 200, 15
+AGED = "compact"
 SIZE_VARIABLE = "CLEANTAIL_BENCH_RECORDS"
 PIPE_WIDTH = 170
 FOLDER = "cleantail-bench"
@@ -58,7 +60,7 @@ def main(argv: list[str]) -> int:
     with _directory(arguments.work) as directory:
         lake = Lake(directory, cores())
         sizes = arguments.records, arguments.repetitions, arguments.topics, arguments.runs, arguments.minutes
-        options = Options(lake, *sizes, keep=arguments.work is not None)
+        options = Options(lake, *sizes, tuple(arguments.policy.split(",")), keep=arguments.work is not None)
         try:
             for name in arguments.names or NAMES:
                 _run_one(console, name, options, arguments.results)
@@ -93,11 +95,15 @@ def _parse_args(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--topics", type=int, default=TOPICS, metavar="N", help=f"number of small topics ({TOPICS})")
     parser.add_argument("--runs", type=int, default=RUNS, metavar="N", help=f"runs of the benchmark age ({RUNS})")
     parser.add_argument("--minutes", type=int, default=MINUTES, metavar="N", help=f"between these runs ({MINUTES})")
+    policies = f"policies of the benchmark age, with commas between them ({AGED}): {', '.join(POLICIES)}"
+    parser.add_argument("--policy", default=AGED, metavar="NAMES", help=policies)
     parser.add_argument("--work", type=Path, metavar="DIR", help="folder to keep data sets (a temporary one)")
     parser.add_argument("--results", type=Path, default=RESULTS, metavar="DIR", help="folder (benchmarks/results)")
     arguments = parser.parse_args(argv)
     if unknown := [name for name in arguments.names if name not in NAMES]:
         parser.error(f"there is no benchmark {unknown[0]}; the names are {', '.join(NAMES)}")
+    if unknown := [name for name in arguments.policy.split(",") if name not in POLICIES]:
+        parser.error(f"there is no policy {unknown[0]}; the names are {', '.join(POLICIES)}")
     return arguments
 
 

@@ -10,6 +10,7 @@ data set is made once for each directory.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
@@ -166,9 +167,13 @@ def empty_table(lake: Lake, shape: Shape) -> TopicTable:
         dropped(table)
         table.ensure()
         return table
-    name = f"sinks.{shape.topic}"
-    spark, full = lake.session(), f"{lake.platform.catalog.name}.{name}"
-    version = shape.layout[-1]
+    return adopted_table(lake, shape.topic, int(shape.layout[-1]), shape.config)
+
+
+def adopted_table(lake: Lake, topic: str, version: int, config: Mapping[str, object]) -> TopicTable:
+    """Return an empty table of Redpanda's layout in this format version, adopted by the topic."""
+    name, spark = f"sinks.{topic}", lake.session()
+    full = f"{lake.platform.catalog.name}.{name}"
     spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {lake.platform.catalog.name}.sinks")
     spark.sql(f"DROP TABLE IF EXISTS {full} PURGE")
     spark.sql(
@@ -181,20 +186,20 @@ def empty_table(lake: Lake, shape: Shape) -> TopicTable:
         "headers": "redpanda.headers", "key": "redpanda.key", "timestamp_type": "redpanda.timestamp_type",
         "value": "value",
     }  # fmt: skip
-    lake.write_topic(shape.topic, shape.config, table=name, columns=columns)
-    return _adopted(lake, shape)
+    lake.write_topic(topic, config, table=name, columns=columns)
+    return _adopted(lake, topic)
 
 
-def _adopted(lake: Lake, shape: Shape) -> TopicTable:
+def _adopted(lake: Lake, topic: str) -> TopicTable:
     from cleantail_cli import main
 
     folder = lake.config / "adopting"
     (folder / "topics").mkdir(parents=True, exist_ok=True)
     (folder / "defaults.yaml").write_text((lake.config / "defaults.yaml").read_text())
-    if main(["adopt", f"sinks.{shape.topic}", "--topic", shape.topic, "--config", str(folder)]):
-        raise RuntimeError(f"table sinks.{shape.topic} could not be adopted")
-    (folder / "topics" / f"{shape.topic}.yaml").unlink(missing_ok=True)
-    return lake.table(shape.topic)
+    if main(["adopt", f"sinks.{topic}", "--topic", topic, "--config", str(folder)]):
+        raise RuntimeError(f"table sinks.{topic} could not be adopted")
+    (folder / "topics" / f"{topic}.yaml").unlink(missing_ok=True)
+    return lake.table(topic)
 
 
 def forget(lake: Lake, shape: Shape) -> None:

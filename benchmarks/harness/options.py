@@ -13,7 +13,7 @@ from benchmarks.harness.shape import Shape
 @dataclass(frozen=True, slots=True)
 class Options:
     """Options of a run. `keep`: the data sets stay in the lake's directory for the next run. `topics`: for many_topics
-    and page. `runs`, and the `minutes` between them: for age."""
+    and page. `runs`, the `minutes` between them, and the `policies`: for age."""
 
     lake: Lake
     records: int
@@ -21,6 +21,7 @@ class Options:
     topics: int
     runs: int
     minutes: int
+    policies: tuple[str, ...]
     keep: bool
 
     def forget(self, shape: Shape) -> None:

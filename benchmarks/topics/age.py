@@ -1,4 +1,4 @@
-"""The cost of a run of one small topic as the topic grows old: 60 records a run, by a simulated clock."""
+"""The cost of a run of a small topic as the topic grows old: 60 records a run, by a simulated clock."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import os
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +18,7 @@ from benchmarks.harness.fresh_process import BenchmarkError, in_fresh_process, s
 from benchmarks.harness.lake import Lake
 from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Value
+from benchmarks.topics.aged_policies import POLICIES, RECORDS, Feed, Policy
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 
@@ -25,13 +26,10 @@ if TYPE_CHECKING:
     from cleantail.rounds.pack_results import PackOutcomes
     from cleantail.rounds.stations import TopicOutcome
 
-TOPIC, RECORDS, KEYS, MINUTE_MS = "bench_age", 60, 40, 60_000
-"""Records in the file of a run, in one partition."""
-POLICY = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
-"""Each run compacts what it has ingested. All other configs have their defaults."""
 PART, PARTS, TOLD = 100, 5, 20
 """Runs in a row, and the number of rows. With fewer runs, a row has an equal part. Each 20th run is printed."""
 COLUMNS = (
+    Column("policy", "text"),
     Column("run", "count"),
     Column("median, s"),
     Column("commits of the table, a run", "text"),
@@ -40,12 +38,15 @@ COLUMNS = (
     Column("properties", "count"),
     Column("of properties", "bytes"),
     Column("snapshots", "count"),
+    Column("files that a reader opens", "count"),
+    Column("of these files", "bytes"),
     Column("files of the table", "count"),
     Column("of the table", "bytes"),
     Column("files of the evidence", "count"),
     Column("of the evidence", "bytes"),
     Column("files of the home", "count"),
     Column("of the home", "bytes"),
+    Column("bytes written to bytes that came in", "ratio"),
 )
 NO_STATION, CHECK = "batch", "check"
 
@@ -97,7 +98,10 @@ def _version(platform: Platform, name: str) -> int:
 class Age:
     """The sizes after a run, its seconds, and its commits by station.
 
-    `of_folders`: number and bytes of the files of the table, of the evidence, and of the home without the warehouse."""
+    `of_folders`: number and bytes of the files of all tables of the topics, of the evidence, and of the home without
+    the warehouse. `opened`: number and bytes of the data files and delete files of the current snapshot. `came_in`,
+    `written`: bytes of the run's new data files as they came in, and of all its new data files and delete files. With
+    several topics, all but the seconds and `of_folders` are of the first topic."""
 
     run: int
     seconds: float
@@ -107,21 +111,29 @@ class Age:
     properties: int
     property_bytes: int
     snapshots: int
+    opened: tuple[int, int]
+    came_in: int
+    written: int
     of_folders: tuple[int, ...]
 
 
 def run(options: Options) -> Table:
-    ages = in_fresh_process(measure, options.lake, options.runs, options.minutes)
-    step = max(min(len(ages) // PARTS, PART), 1)
-    parts = [ages[first : first + step] for first in range(0, len(ages) - step + 1, step)]
+    rows: list[tuple[Value, ...]] = []
+    for name in options.policies:
+        lake = replace(options.lake, directory=options.lake.directory / f"age-{name}")
+        ages = in_fresh_process(measure, lake, name, options.runs, options.minutes)
+        step = max(min(len(ages) // PARTS, PART), 1)
+        parts = [ages[first : first + step] for first in range(0, len(ages) - step + 1, step)]
+        rows += [(name, *_row(part)) for part in parts]
     notes = (
-        f"One topic of one partition, {RECORDS} records a run, a run every {options.minutes} minutes by a simulated "
-        "clock, in one Spark application. A row has the last run of its part, with median and mean of that part.",
+        f"One topic of one partition, {RECORDS} records a run of each partition, a run every {options.minutes} minutes "
+        "by a simulated clock, in one Spark application. A row has the last run of its part, with median and mean of "
+        "that part. The policies are in benchmarks/topics/aged_policies.py.",
         "Python uses that clock. After each run, snapshots and files of the table and of the evidence get times of "
         "that clock, in place of those of the JVM and the file system. So all expire as in a year.",
         "Snapshots of all branches count. Files of the home do not include the warehouse.",
     )
-    return Table("age", "A small topic as it grows old", COLUMNS, tuple(map(_row, parts)), notes)
+    return Table("age", "A small topic as it grows old", COLUMNS, tuple(rows), notes)
 
 
 def _row(ages: Sequence[Age]) -> tuple[Value, ...]:
@@ -130,7 +142,8 @@ def _row(ages: Sequence[Age]) -> tuple[Value, ...]:
         *(last.run, statistics.median(age.seconds for age in ages)),
         *(_by_station([age.of_table for age in ages]), _by_station([age.of_evidence for age in ages])),
         *(last.metadata_bytes, last.properties, last.property_bytes, last.snapshots),
-        *last.of_folders,
+        *(*last.opened, *last.of_folders),
+        sum(age.written for age in ages) / max(sum(age.came_in for age in ages), 1),
     )
 
 
@@ -140,19 +153,18 @@ def _by_station(counts: Sequence[Mapping[str, int]]) -> str:
     return f"{total.total() / len(counts):.2f}: {', '.join(each)}"
 
 
-def measure(lake: Lake, runs: int, minutes: int) -> list[Age]:
+def measure(lake: Lake, name: str, runs: int, minutes: int) -> list[Age]:
     ages: list[Age] = []
-    lake.write_topic(TOPIC, POLICY, source={"path": f"{lake.home}/landing/*.jsonl"})
-    (lake.home / "landing").mkdir(parents=True, exist_ok=True)
-    platform = lake.platform.model_copy(update={"allow_clock": True})
+    policy, platform = POLICIES[name], lake.platform.model_copy(update={"allow_clock": True})
     lake.session()
     real, every_s = time.time, minutes * 60
-    try:
-        for number in range(1, runs + 1):
-            time.time = partial(_behind, real, (runs - number) * every_s)  # the last run has the real clock
-            ages.append(_aged(lake, platform, number))
-    finally:
-        time.time = real
+    with policy.feed(lake, policy) as feed:
+        try:
+            for number in range(1, runs + 1):
+                time.time = partial(_behind, real, (runs - number) * every_s)  # the last run has the real clock
+                ages.append(_aged(lake, platform, policy, feed, number))
+        finally:
+            time.time = real
     return ages
 
 
@@ -160,51 +172,58 @@ def _behind(clock: Callable[[], float], by_s: float) -> float:
     return clock() - by_s
 
 
-def _aged(lake: Lake, platform: Platform, number: int) -> Age:
+def _aged(lake: Lake, platform: Platform, policy: Policy, feed: Feed, number: int) -> Age:
     from cleantail.rounds.pack_results import PackRequest
     from cleantail.rounds.stations import EVALUATE
     from spark_jobs.run.topic_batch import run_batch
     from spark_jobs.run.topic_run import TopicRun
 
     now_ms = int(time.time() * 1000)
-    landed = lake.home / "landing" / f"{number:06}.jsonl"
-    landed.write_text("".join(f"{json.dumps(line)}\n" for line in _lines(number, now_ms)))
-    topic = lake.topic(TOPIC).on(platform)
-    commits = Commits(platform, topic.table)
+    for topic in policy.topics:
+        feed(topic, number, [list(policy.lines(number, now_ms)) for _ in range(policy.logs)])
+    _date(lake, platform, now_ms)
+    topics = [lake.topic(topic).on(platform) for topic in policy.topics]
+    table, files = topics[0].table, _data_files(lake, topics[0].table)
+    commits = Commits(platform, table)
     commits.begins(EVALUATE)  # present commits count for no station of this run
     commits.of_table.clear()
     commits.of_evidence.clear()
     began, commits.lost_s = time.perf_counter(), 0.0
     outcomes = _outcomes(platform, commits)
-    stations = TopicRun(lake.session(), topic, PackRequest((TOPIC,), now_ms), begun=commits.begun)
-    run_batch(platform, [stations], outcomes, None)
+    request = PackRequest(tuple(policy.topics), now_ms)
+    of_topics = [TopicRun(lake.session(), topic, request, begun=commits.begun) for topic in topics]
+    run_batch(platform, of_topics, outcomes, None)
     commits.begins(NO_STATION)
     seconds = time.perf_counter() - began - commits.lost_s
-    if not stations.outcome.ok or not stations.outcome.published:
-        raise BenchmarkError(f"run {number} of {TOPIC} did not publish: {stations.outcome}")
-    landed.unlink()
-    age = _age(lake, platform, number, seconds, commits, topic.table)
-    _date(lake, platform, commits.versions, now_ms)
+    for stations in of_topics:
+        if not (policy.failing or (stations.outcome.ok and stations.outcome.published)):
+            raise BenchmarkError(f"run {number} of {stations.topic.topic} did not publish: {stations.outcome}")
+    new = _data_files(lake, table).items() - files.items()
+    age = Age(
+        *(number, seconds, commits.of_table, commits.of_evidence, *_metadata(platform, table)),
+        *(_came_in(platform, table, now_ms), sum(size for _, size in new), _disk(lake)),
+    )
+    _date(lake, platform, now_ms)
+    if policy.after:
+        policy.after(topics[0], number)
     if number % TOLD == 0:
         say(str(age))
     return age
 
 
-def _age(lake: Lake, platform: Platform, number: int, seconds: float, commits: Commits, table: str) -> Age:
-    return Age(number, seconds, commits.of_table, commits.of_evidence, *_metadata(platform, table), _disk(lake, table))
-
-
-def _date(lake: Lake, platform: Platform, tables: Iterable[str], now_ms: int) -> None:
+def _date(lake: Lake, platform: Platform, now_ms: int) -> None:
     """Set times to the simulated clock: of snapshots in the tables' current metadata files, and of all files of the
     run."""
     from cleantail.lake.catalogs import kept_catalog
 
-    for table in tables:
-        location = Path(kept_catalog(platform).load_table(table).metadata_location.removeprefix("file:"))
+    catalog = kept_catalog(platform)
+    for table in (table for namespace in catalog.list_namespaces() for table in catalog.list_tables(namespace)):
+        location = Path(catalog.load_table(table).metadata_location.removeprefix("file:"))
         packed = location.name.endswith(".gz.metadata.json")
         text = location.read_bytes()
         metadata = json.loads(gzip.decompress(text) if packed else text)
-        for entry in (metadata, *(e for name in ("snapshots", "snapshot-log", "metadata-log") for e in metadata[name])):
+        entries = (e for name in ("snapshots", "snapshot-log", "metadata-log") for e in metadata.get(name, ()))
+        for entry in (metadata, *entries):
             for name in ("timestamp-ms", "last-updated-ms"):
                 if name in entry:
                     entry[name] = min(entry[name], now_ms)
@@ -230,36 +249,44 @@ def _outcomes(platform: Platform, commits: Commits) -> PackOutcomes:
     return Told(platform.home, "")
 
 
-def _metadata(platform: Platform, name: str) -> tuple[int, int, int, int]:
-    """Return bytes of metadata.json, number and bytes of properties, number of snapshots."""
+def _metadata(platform: Platform, name: str) -> tuple[int, int, int, int, tuple[int, int]]:
+    """Return bytes of metadata.json, number and bytes of properties, number of snapshots, and number and bytes of the
+    files that a reader opens."""
     from cleantail.lake.catalogs import kept_catalog
 
     table = kept_catalog(platform).load_table(name)
     file = Path(table.metadata_location.removeprefix("file:"))
     texts = sum(len(key) + len(value) for key, value in table.properties.items())
-    return file.stat().st_size, len(table.properties), texts, len(table.metadata.snapshots)
+    files = [file for task in table.scan().plan_files() for file in (task.file, *task.delete_files)]
+    sizes = {file.file_path: file.file_size_in_bytes for file in files}
+    of_table = len(table.properties), texts, len(table.metadata.snapshots)
+    return file.stat().st_size, *of_table, (len(sizes), sum(sizes.values()))
 
 
-def _disk(lake: Lake, table: str) -> tuple[int, ...]:
-    """Return number and bytes of the files of the table, of the evidence, and of the home without the warehouse."""
+def _came_in(platform: Platform, name: str, now_ms: int) -> int:
+    """Return the bytes of data files of the run's appends. The run's snapshots are not dated yet."""
+    from pyiceberg.table.snapshots import Operation
+
+    from cleantail.lake.catalogs import kept_catalog
+
+    new = [s for s in kept_catalog(platform).load_table(name).metadata.snapshots if s.timestamp_ms >= now_ms]
+    summaries = [snapshot.summary for snapshot in new if snapshot.summary is not None]
+    appends = [summary for summary in summaries if summary.operation is Operation.APPEND]
+    return sum(int(summary["added-files-size"] or 0) for summary in appends)
+
+
+def _data_files(lake: Lake, table: str) -> dict[Path, int]:
+    """Return data file or delete file of the table -> bytes, also of those that no snapshot has."""
+    folder = lake.home.joinpath("warehouse", *table.split("."), "data")
+    return {file: file.stat().st_size for file in folder.rglob("*") if file.is_file()}
+
+
+def _disk(lake: Lake) -> tuple[int, ...]:
+    """Return number and bytes of the files of the tables, of the evidence, and of the home without the warehouse."""
     warehouse = lake.home / "warehouse"
-    sizes: dict[str, list[int]] = {table.rpartition(".")[2]: [], EVIDENCE: [], "": []}
+    sizes: dict[str, list[int]] = {"": [], EVIDENCE: [], "home": []}
     for file in lake.home.rglob("*"):
         if file.is_file():
-            folder = file.relative_to(warehouse).parts[1] if warehouse in file.parents else ""
-            sizes.setdefault(folder, []).append(file.stat().st_size)
-    return tuple(number for found in list(sizes.values())[:3] for number in (len(found), sum(found)))
-
-
-def _lines(number: int, now_ms: int) -> Iterator[Mapping[str, object]]:
-    """Yield the records of a run: keys in turn, so that most supersede a record of an earlier run."""
-    for offset in range(number * RECORDS, (number + 1) * RECORDS):
-        yield {
-            "topic": TOPIC,
-            "partition": 0,
-            "offset": offset,
-            "tstype": "create",
-            "ts": now_ms - MINUTE_MS + offset % RECORDS,
-            "key": f"key-{offset % KEYS}",
-            "payload": "v" * 64,
-        }
+            inside = file.relative_to(warehouse).parts[1] if warehouse in file.parents else "home"
+            sizes.get(inside, sizes[""]).append(file.stat().st_size)
+    return tuple(number for found in sizes.values() for number in (len(found), sum(found)))

@@ -16,6 +16,7 @@ from benchmarks.rounds.compare import COLUMNS, Measured, _rows
 from benchmarks.rounds.growth import shapes
 from benchmarks.systems.ingested_kafka import Measured as Measurement
 from benchmarks.topics import watched_command
+from benchmarks.topics.aged_policies import LATE_RUNS, POLICIES, RECORDS, deleting
 from benchmarks.topics.watched_command import Finder, Watch
 
 
@@ -71,3 +72,21 @@ def test_an_unknown_benchmark_is_refused_with_the_names_there_are(capsys: pytest
     with pytest.raises(SystemExit, match="2"):
         main(["compere"])
     assert f"there is no benchmark compere; the names are {', '.join(NAMES)}" in capsys.readouterr().err
+    with pytest.raises(SystemExit, match="2"):
+        main(["age", "--policy", "compact,comapct"])
+    assert f"there is no policy comapct; the names are {', '.join(POLICIES)}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_the_runs_of_an_aged_log_have_each_offset_once(name: str) -> None:
+    lines, runs = POLICIES[name].lines, LATE_RUNS + 3
+    offsets = [line.offset for number in range(1, runs + 1) for line in lines(number, number * 1_000)]
+    missing = [] if name != "late" else [(number + 1) * RECORDS - 1 for number in range(4, runs + 1)]
+    assert sorted([*offsets, *missing]) == list(range(RECORDS, (runs + 1) * RECORDS))
+
+
+def test_a_run_of_the_aged_log_with_tombstones_deletes_the_keys_of_the_run_before() -> None:
+    first, second = list(deleting(7, 0)), list(deleting(8, 0))
+    added = {line.key for line in first if line.payload is not None}
+    deleted = {line.key for line in second if line.payload is None}
+    assert (len(added), added) == (RECORDS // 2, deleted)
