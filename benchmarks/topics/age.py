@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from cleantail.rounds.pack_results import PackOutcomes
     from cleantail.rounds.stations import TopicOutcome
 
-PART, PARTS, TOLD = 100, 5, 20
-"""Runs in a row, and the number of rows. With fewer runs, a row has an equal part. Each 20th run is printed."""
+PART, PARTS, TOLD = 100, 5, 10
+"""Runs in a row, and the number of rows. With fewer runs, a row has an equal part. Each 10th run is printed."""
 COLUMNS = (
     Column("policy", "text"),
     Column("run", "count"),
@@ -120,6 +120,7 @@ class Age:
 def run(options: Options) -> Table:
     rows: list[tuple[Value, ...]] = []
     for name in options.policies:
+        say(f"policy {name}")
         lake = replace(options.lake, directory=options.lake.directory / f"age-{name}")
         ages = in_fresh_process(measure, lake, name, options.runs, options.minutes)
         step = max(min(len(ages) // PARTS, PART), 1)

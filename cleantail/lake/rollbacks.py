@@ -66,7 +66,8 @@ def preview(topic: Topic, to: int | None) -> tuple[RollbackPlan, tuple[LogUndo, 
     table = load_table(open_catalog(topic.platform), topic)
     if table is None:
         raise CleantailError(f"topic {topic.topic} has no table yet: nothing to undo")
-    plan = plan_rollback(list(history_of(table)), to, topic.table)
+    states = states_of_properties(properties_that_count(table), topic.table)
+    plan = plan_rollback(list(history_of(table)), to, topic.table, states)
     return plan, tuple(_logs(table, plan))
 
 

@@ -6,10 +6,12 @@ as cleantail.snapshot.retention.ms.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import zlib
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from cleantail.codec import Codec
+from cleantail.errors import TableError
 from cleantail.human import whole_number
 from cleantail.log.partition_state import PartitionState, parse_partition_state
 from cleantail.log.round_state import COMPACT, ERASE, EXPIRE, RECONCILE
@@ -32,7 +34,11 @@ ROUND = "cleantail.round"
 HEADS = "cleantail.heads"
 """Summary entry of a round: the snapshots that were checked. A round that is made again may have the same name."""
 BEFORE = "cleantail.before"
-"""Summary entry of a published round: the states of its logs before it, for a rollback."""
+"""Summary entry of a published round: the states of its logs before it, for a rollback. Entries of a long ledger that
+the round kept are left out: a topic with tombstones in each run has hundreds of them, and the table's metadata keep the
+summaries of hundreds of rounds."""
+SHARED = 8
+"""Minimum number of entries of a ledger that are left out."""
 APPROVED_BY = "cleantail.approved-by"
 ROLLBACK = "rollback"
 UNDONE = "cleantail.undone"
@@ -45,7 +51,6 @@ COMPUTED = (
     "engine-", "iceberg-version", "app-", "spark.app.id", "replace-partitions", "source-snapshot-id",
 )  # fmt: skip
 """Beginnings of the summary entries that Iceberg computes for every commit."""
-_STATES_JSON: Codec[dict[int, str | None]] = Codec(dict[int, str | None])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,15 +92,77 @@ def writer_entries(summary: Mapping[str, str]) -> dict[str, str]:
     return {name: value for name, value in summary.items() if not name.startswith(COMPUTED)}
 
 
-def packed(states: Mapping[int, PartitionState | None]) -> str:
-    """Return the states as one short text: a summary stays in the table's metadata as long as its snapshot."""
-    return _STATES_JSON.packed({p: state.as_json() if state else None for p, state in states.items()})
+@dataclass(frozen=True, slots=True)
+class _LessLedger:
+    """A log's state before a round, as PartitionState.as_json, without the entries of its ledger that the round kept.
+
+    `added`: ends of the entries that the round added. `digest`: crc32 of the whole state as JSON.
+    """
+
+    state: str
+    added: tuple[int, ...]
+    digest: int
+
+    @classmethod
+    def of(cls, before: PartitionState, after: PartitionState) -> _LessLedger:
+        kept, ends = frozenset(after.horizons), {entry.end_offset for entry in before.horizons}
+        rest = replace(before, horizons=tuple(entry for entry in before.horizons if entry not in kept))
+        added = tuple(entry.end_offset for entry in after.horizons if entry.end_offset not in ends)
+        return cls(rest.as_json(), added, _digest(before))
+
+    def whole(self, after: PartitionState, where: str) -> PartitionState:
+        """Return the state. `after`: the log's state after the round. Raises TableError if its ledger is another."""
+        rest = parse_partition_state(self.state, where)
+        added = frozenset(self.added)
+        entries = {entry.end_offset: entry for entry in after.horizons if entry.end_offset not in added}
+        entries |= {entry.end_offset: entry for entry in rest.horizons}
+        before = replace(rest, horizons=tuple(entries[end] for end in sorted(entries)))
+        if _digest(before) != self.digest:
+            raise TableError(
+                f"{where}: after this round another program changed the horizons of tombstones. The round cannot be "
+                "undone; nothing was done. Name a later snapshot with --to"
+            )
+        return before
 
 
-def unpacked(text: str, where: str) -> dict[int, PartitionState | None]:
-    """Parse what `packed` returned. Raises TableError, naming `where`."""
-    texts = _STATES_JSON.unpacked(text, where)
-    return {p: parse_partition_state(t, f"{where}, partition {p}") if t else None for p, t in texts.items()}
+def _digest(state: PartitionState) -> int:
+    return zlib.crc32(state.as_json().encode())
+
+
+_STATES_JSON: Codec[dict[int, str | _LessLedger | None]] = Codec(dict[int, str | _LessLedger | None])
+
+
+def packed(states: Mapping[int, PartitionState | None], after: Mapping[int, PartitionState]) -> str:
+    """Return the states as one short text: a summary stays in the table's metadata as long as its snapshot.
+
+    `after`: the states of these logs after the round.
+    """
+    return _STATES_JSON.packed({p: _before(state, after.get(p)) for p, state in states.items()})
+
+
+def _before(state: PartitionState | None, after: PartitionState | None) -> str | _LessLedger | None:
+    if state is None:
+        return None
+    kept = frozenset(state.horizons).intersection(after.horizons if after else ())
+    return _LessLedger.of(state, after) if after and len(kept) >= SHARED else state.as_json()
+
+
+def unpacked(text: str, after: Mapping[int, PartitionState | None], where: str) -> dict[int, PartitionState | None]:
+    """Parse what `packed` returned. `after`: the states of the logs after the round. Raises TableError, naming
+    `where`."""
+    states: dict[int, PartitionState | None] = {}
+    for p, before in _STATES_JSON.unpacked(text, where).items():
+        of_log = f"{where}, partition {p}"
+        if isinstance(before, _LessLedger):
+            states[p] = before.whole(after.get(p) or PartitionState(), of_log)
+        else:
+            states[p] = parse_partition_state(before, of_log) if before else None
+    return states
+
+
+def logs_of(text: str, where: str) -> Set[int]:
+    """Return the logs whose states `packed` has. Raises TableError, naming `where`."""
+    return _STATES_JSON.unpacked(text, where).keys()
 
 
 @dataclass(frozen=True, slots=True)

@@ -73,11 +73,14 @@ class RollbackPlan:
         }
 
 
-def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> RollbackPlan:
+def plan_rollback(
+    history: Sequence[Commit], to: int | None, table: str, states: Mapping[int, PartitionState]
+) -> RollbackPlan:
     """Plan the rollback to snapshot `to`, or to before the last published round if `to` is None.
 
-    `history` is the ancestry of `main`, newest first, as far as it is kept. Raises CleantailError if there is no round
-    to undo, TableError if the history does not reach that far or has a commit that cannot be undone.
+    `history` is the ancestry of `main`, newest first, as far as it is kept. `states`: those of the logs now. Raises
+    CleantailError if there is no round to undo, TableError if the history does not reach that far, has a commit that
+    cannot be undone, or if another program changed the horizons of tombstones after a round to undo.
     """
     # 1. the commits since the snapshot to go back to, with at least one round among them
     history = whole_rounds(history)
@@ -96,7 +99,7 @@ def plan_rollback(history: Sequence[Commit], to: int | None, table: str) -> Roll
         undone=tuple(_undone(c) for c in rounds),
         appends=kept_appends(since),
         rewrites=sum(c.operation == "replace" for c in since),
-        states=_states_before(rounds, table),
+        states=_states_before(rounds, table, states),
         freed_bytes=freed_by_reclaims(since),
         earlier=published_rounds(history[history.index(target) :]),
     )
@@ -175,11 +178,15 @@ def _undone(commit: Commit) -> UndoneRound:
     return UndoneRound(name, kind, commit.snapshot_id, commit.at_ms, commit.parent_id)
 
 
-def _states_before(rounds: Sequence[Commit], table: str) -> dict[int, PartitionState | None]:
-    """Return the states of the logs before `rounds`, newest first. The earliest round of a log decides."""
+def _states_before(
+    rounds: Sequence[Commit], table: str, now: Mapping[int, PartitionState]
+) -> dict[int, PartitionState | None]:
+    """Return the states of the logs before `rounds`, newest first. The earliest round of a log decides. The state
+    before a round is the state after the log's earlier round."""
     states: dict[int, PartitionState | None] = {}
     for commit in rounds:
-        states |= unpacked(commit.summary[BEFORE], f"{table}: {BEFORE} of snapshot {commit.snapshot_id}")
+        where = f"{table}: {BEFORE} of snapshot {commit.snapshot_id}"
+        states |= unpacked(commit.summary[BEFORE], {**now, **states}, where)
     return states
 
 

@@ -26,7 +26,7 @@ from cleantail.log.partition_state import PartitionState
 from cleantail.log.round_state import late_spans
 from cleantail.log.rules import CANDIDATE, COMPARED, HIDDEN, LIVE, Contradiction
 from cleantail.log.work_units import PartitionWork, WorkUnit
-from cleantail.rounds.commit_summaries import BEFORE, OPERATION, unpacked
+from cleantail.rounds.commit_summaries import BEFORE, OPERATION, logs_of
 from spark_jobs.iceberg.iceberg_reads import history
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles, are_few
 from spark_jobs.iceberg.tables import DELETED, TopicTable, span_condition
@@ -175,7 +175,7 @@ def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, in
     oldest = None
     for commit in history(table.load()) if left else ():
         if commit.is_round and (text := commit.summary.get(BEFORE)):
-            of_round = left & unpacked(text, f"{BEFORE} of snapshot {commit.snapshot_id}").keys()
+            of_round = left & logs_of(text, f"{BEFORE} of snapshot {commit.snapshot_id}")
             since |= dict.fromkeys(of_round if foreign else (), commit.snapshot_id)
             left -= of_round
         if not left:

@@ -164,7 +164,8 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None) 
     after |= quarantined(checked, before, kept, table.platform.cleaner.log_cleaner_backoff_ms)
     try:
         properties = _as_properties(checked, after)
-        snapshot_id = _commit(table, as_checked, checked, before, properties, as_read, approved_by)
+        of_rollback = packed({p: before.get(p) for p in checked.green}, after)
+        snapshot_id = _commit(table, as_checked, checked, of_rollback, properties, as_read, approved_by)
     except ConflictError:
         drop_unnamed(table, kept.values())
         raise
@@ -231,14 +232,13 @@ def _commit(
     table: TopicTable,
     iceberg: Any,
     checked: CheckedRound,
-    states: Mapping[int, PartitionState],
+    before: str,
     properties: Mapping[str, str],
     as_read: Mapping[str, str],
     approved_by: str | None,
 ) -> int:
     branch_changes = [branch_change(iceberg, unit.branch, unit.base_snapshot_id) for unit in checked.units]
-    before = {p: states.get(p) for p in checked.green}
-    summary = identity_of(checked) | {BEFORE: packed(before)}
+    summary = identity_of(checked) | {BEFORE: before}
     approver = _required_approver(checked, approved_by)
     summary |= {APPROVED_BY: approver} if approver else {}
     return publish_deletes(

@@ -90,10 +90,10 @@ def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str =
     Raises ConflictError if the rollback would undo other rounds than the plan."""
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
-        current = plan_rollback(history, expected.to_snapshot_id, table.topic.table)
+        states = states_of_properties(properties, table.name)
+        current = plan_rollback(history, expected.to_snapshot_id, table.topic.table, states)
         if current.undone != expected.undone:
             raise ConflictError(f"{table.topic.topic}: another round was published meanwhile; nothing was undone")
-        states = states_of_properties(properties, table.name)
         new = {p: restored(before, states.get(p, PartitionState())) for p, before in current.states.items()}
         names = ",".join(u.round for u in current.undone)
         return Rollback(

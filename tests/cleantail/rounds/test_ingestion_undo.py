@@ -37,7 +37,7 @@ def ingest(snapshot_id, *names, **more):
 
 
 def a_round(snapshot_id, iceberg="delete"):
-    return commit(snapshot_id, iceberg, operation="compact", round=f"r{snapshot_id}", before=packed({0: None}))
+    return commit(snapshot_id, iceberg, operation="compact", round=f"r{snapshot_id}", before=packed({0: None}, {}))
 
 
 def undone(snapshot_id, ingestion, *names):

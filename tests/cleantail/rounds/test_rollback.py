@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
+from types import MappingProxyType
 
 import pytest
 
@@ -24,8 +26,8 @@ def ingest(snapshot_id):
     return commit(snapshot_id, "append", operation="ingest")
 
 
-def a_round(snapshot_id, states, kind="compact", iceberg="delete"):
-    return commit(snapshot_id, iceberg, operation=kind, round=f"r{snapshot_id}", before=packed(states))
+def a_round(snapshot_id, states, after=MappingProxyType({}), kind="compact", iceberg="delete"):
+    return commit(snapshot_id, iceberg, operation=kind, round=f"r{snapshot_id}", before=packed(states, after))
 
 
 def newest_first(*commits):
@@ -33,7 +35,7 @@ def newest_first(*commits):
 
 
 HISTORY = newest_first(
-    ingest(1), a_round(2, {0: None}), ingest(3), a_round(4, {0: S0, 1: None}, "expire"),
+    ingest(1), a_round(2, {0: None}), ingest(3), a_round(4, {0: S0, 1: None}, kind="expire"),
     commit(5, "replace", operation="reclaim"), commit(6, "append"),
 )  # fmt: skip
 
@@ -48,7 +50,7 @@ HISTORY = newest_first(
     ],
 )
 def test_rounds_and_rewrites_after_the_target_go_and_appends_stay(to, target, undone, appends, rewrites, states):
-    plan = plan_rollback(HISTORY, to, "c.orders")
+    plan = plan_rollback(HISTORY, to, "c.orders", {})
     assert (plan.to_snapshot_id, plan.to_at_ms) == (target, 1000 * target)
     assert [u.snapshot_id for u in plan.undone] == undone
     assert (plan.appends, plan.rewrites, plan.states) == (appends, rewrites, states)
@@ -62,13 +64,13 @@ def test_what_undone_reclaims_had_freed_is_taken_again():
     )
     foreign = replace(commit(6, "replace"), summary=sizes)
     history = newest_first(ingest(1), a_round(2, {}), kept, a_round(4, {}), undone, foreign)
-    assert plan_rollback(history, None, "c.orders").freed_bytes == 700
-    assert plan_rollback(history, 1, "c.orders").freed_bytes == 1400
+    assert plan_rollback(history, None, "c.orders", {}).freed_bytes == 700
+    assert plan_rollback(history, 1, "c.orders", {}).freed_bytes == 1400
 
 
 def test_what_else_could_be_undone_is_named_with_where_that_goes():
     assert [(u.round, u.before_snapshot_id) for u in published_rounds(HISTORY)] == [("r4", 3), ("r2", 1)]
-    assert [u.round for u in plan_rollback(HISTORY, None, "c.orders").earlier] == ["r2"]
+    assert [u.round for u in plan_rollback(HISTORY, None, "c.orders", {}).earlier] == ["r2"]
     assert published_rounds(HISTORY[:-1]) == published_rounds(HISTORY)[:1]  # before r2 has expired
 
 
@@ -84,9 +86,9 @@ def test_no_round_is_promised_that_a_rollback_refuses(between):
     history = newest_first(ingest(1), a_round(2, {0: None}), ingest(3), a_round(4, {0: S0}), between, a_round(6, {}))
     assert [u.round for u in published_rounds(history)] == ["r6"]
     for found in published_rounds(history):
-        assert plan_rollback(history, found.before_snapshot_id, "c.orders").undone[-1] == found
+        assert plan_rollback(history, found.before_snapshot_id, "c.orders", {}).undone[-1] == found
     with pytest.raises(TableError, match="snapshot 5"):
-        plan_rollback(history, 3, "c.orders")
+        plan_rollback(history, 3, "c.orders", {})
 
 
 def test_the_names_of_what_rollbacks_have_undone_are_in_their_summaries():
@@ -97,7 +99,7 @@ def test_the_names_of_what_rollbacks_have_undone_are_in_their_summaries():
 def test_a_second_rollback_goes_a_round_further_and_forgets_the_record_of_the_first():
     record = Commit(7, 3, 7000, "append", {"cleantail.operation": "rollback"})
     again = [Commit(8, 7, 8000, "append", {}), record, *HISTORY[3:]]
-    plan = plan_rollback(again, None, "c.orders")
+    plan = plan_rollback(again, None, "c.orders", {})
     assert ([u.round for u in plan.undone], plan.to_snapshot_id, plan.appends) == (["r2"], 1, (3, 8))
 
 
@@ -129,18 +131,18 @@ def test_a_second_rollback_goes_a_round_further_and_forgets_the_record_of_the_fi
 )
 def test_what_cannot_be_undone_is_refused_with_its_reason(history, to, error, message):
     with pytest.raises(error, match=message):
-        plan_rollback(history, to, "c.orders")
+        plan_rollback(history, to, "c.orders", {})
 
 
 def test_a_round_without_deletes_counts_as_one_whatever_iceberg_calls_it():
     history = newest_first(ingest(1), a_round(2, {0: None}, iceberg="overwrite"))
-    assert [u.round for u in plan_rollback(history, None, "c.orders").undone] == ["r2"]
+    assert [u.round for u in plan_rollback(history, None, "c.orders", {}).undone] == ["r2"]
 
 
 @pytest.mark.parametrize("states", [{}, {0: None, 7: S0}, dict.fromkeys(range(300), S1)], ids=["none", "two", "many"])
 def test_states_come_back_as_they_were_packed(states):
-    text = packed(states)
-    assert unpacked(text, "here") == states
+    text = packed(states, {})
+    assert unpacked(text, {}, "here") == states
     assert len(text) < 60 + 12 * len(states) + 400 * (len(states) < 10)
 
 
@@ -158,7 +160,36 @@ def test_states_that_the_version_before_packed_are_read():
     full = PartitionState(
         10, 2, 30, (Horizon(5, 100, 3), Horizon(10, 200)), 7, 4, 99, None, None, held, ((20, 6), (30, 5)), 3
     )
-    assert unpacked(PACKED_BEFORE, "here") == {0: full, 2: None, 10: PartitionState(checkpoint=1)}
+    assert unpacked(PACKED_BEFORE, {}, "here") == {0: full, 2: None, 10: PartitionState(checkpoint=1)}
+
+
+def ledger(ends, dropped=(), fewer=()):
+    """A ledger with a tombstone or more in each run of a day."""
+    entries = [Horizon(61 * end, 86_400_000 + 900_317 * end, 9 - (end in fewer)) for end in ends if end not in dropped]
+    return PartitionState(61 * max(ends), 0, 61 * max(ends) + 5, tuple(entries), max(ends), 3, 900_317 * max(ends))
+
+
+AGED = [
+    ledger(range(97)),
+    ledger(range(98), fewer=(4, 96)),  # a compaction
+    ledger(range(98), dropped=(0, 1), fewer=(4, 96)),  # an expiry
+    ledger(range(99), dropped=(0, 1, 4, 96)),
+]
+
+
+def test_a_long_ledger_comes_back_from_the_states_after_the_rounds():
+    rounds = [a_round(n + 2, {0: before, 1: S0}, {0: after}) for n, (before, after) in enumerate(pairwise(AGED))]
+    history = newest_first(ingest(1), *rounds)
+    for to, before in enumerate(AGED[:-1], start=1):
+        assert plan_rollback(history, to, "c.orders", {0: AGED[-1], 1: S1}).states == {0: before, 1: S0}
+    assert all(len(commit.summary["cleantail.before"]) < 700 for commit in rounds)
+
+
+def test_a_rollback_by_the_ledger_of_others_is_refused():
+    history = newest_first(ingest(1), a_round(2, {0: AGED[0]}, {0: AGED[1]}))
+    for now in ({0: AGED[2]}, {0: PartitionState()}, {}):
+        with pytest.raises(TableError, match="snapshot 2, partition 0: after this round another program changed"):
+            plan_rollback(history, None, "c.orders", now)
 
 
 def test_a_state_is_put_back_but_for_log_end_and_quarantine():
@@ -191,17 +222,17 @@ def test_a_writers_writer_entries_are_kept_and_icebergs_are_made_anew():
 def test_a_round_that_registered_files_once_is_undone_with_its_parts():
     once = [commit(n, "replace", operation="registered once") for n in (3, 4)]
     history = newest_first(ingest(1), a_round(2, {0: None}), *once, a_round(5, {0: S0}), commit(6, "append"))
-    plan = plan_rollback(history, None, "c.orders")
+    plan = plan_rollback(history, None, "c.orders", {})
     assert (plan.to_snapshot_id, plan.rewrites, plan.appends) == (2, 0, (6,))
     assert [u.before_snapshot_id for u in published_rounds(history)] == [2, 1]
     with pytest.raises(TableError, match="snapshot 4 is not in the table's history"):
-        plan_rollback(history, 4, "c.orders")
+        plan_rollback(history, 4, "c.orders", {})
 
 
 def test_no_rollback_makes_a_table_unreadable_again():
     history = newest_first(ingest(1), a_round(2, {0: None}), commit(3, "delete", operation="mend"))
     with pytest.raises(TableError, match="snapshot 3 of .* repaired deletion vectors"):
-        plan_rollback(history, None, "c.orders")
+        plan_rollback(history, None, "c.orders", {})
 
 
 def test_no_rollback_brings_deletes_back_that_no_round_can_read():
@@ -209,4 +240,4 @@ def test_no_rollback_brings_deletes_back_that_no_round_can_read():
     with pytest.raises(
         TableError, match="snapshot 3 of .* converted equality deletes, with which no round can read the table"
     ):
-        plan_rollback(history, None, "c.orders")
+        plan_rollback(history, None, "c.orders", {})

@@ -71,7 +71,7 @@ def test_of_two_rounds_of_a_name_the_newest_is_the_one_on_main():
 def test_a_rollback_names_what_it_undid_and_who_did_it():
     history = newest_first(ingest(1, "a"), undone(2, 9, "b"))
     assert summary(events_of(history, [], "orders"))[0] == (2000, "rollback", "undid ingestion 9, by anna", 2, ())
-    of_rounds = commit(2, operation="rollback", undone="r1,r2", by="ann", before=packed({0: None}))
+    of_rounds = commit(2, operation="rollback", undone="r1,r2", by="ann", before=packed({0: None}, {}))
     rows = [
         row(0, "r1", checked_at_ms=1500, superseded=4),
         answer("published", 0, round_name="r1", checked_at_ms=1501, superseded=4),
