@@ -99,11 +99,18 @@ def sizes(workshop, table):
     return file.stat().st_size, len(loaded.properties), len(loaded.metadata.snapshots), len(below)
 
 
-@pytest.mark.parametrize("runs", [30, pytest.param(500, marks=pytest.mark.deep)])
-def test_a_table_of_many_runs_shrinks_by_plain_runs(workshop, table_of, runs):
+COMPACTED = {"min.cleanable.dirty.ratio": 0.01}
+RETAINED = COMPACTED | {"cleanup.policy": "compact,delete", "retention.ms": "9d"}
+"""The records of the many runs are older."""
+
+
+@pytest.mark.parametrize(
+    ("runs", "config"), [(30, COMPACTED), (30, RETAINED), pytest.param(500, COMPACTED, marks=pytest.mark.deep)]
+)
+def test_a_table_of_many_runs_shrinks_by_plain_runs(workshop, table_of, runs, config):
     (workshop.config / "defaults.yaml").write_text("platform: {allow_clock: true}")
-    name = f"aged-table-{runs}"
-    topic = workshop.topic(name, {"min.cleanable.dirty.ratio": 0.01}, source={"path": f"landing/{name}/*.jsonl"})
+    name = f"aged-table-{runs}-{len(config)}"
+    topic = workshop.topic(name, config, source={"path": f"landing/{name}/*.jsonl"})
     table, now_ms = table_of(topic), int(time.time() * 1000)
     landed(workshop, topic, range(3), now_ms - 2 * AGED_MS)
     run(workshop, topic, now_ms - 2 * AGED_MS)
@@ -124,9 +131,6 @@ def test_a_table_of_many_runs_shrinks_by_plain_runs(workshop, table_of, runs):
     there = open_catalog(workshop.platform()).load_table(table.topic.table).properties
     assert len([name for name in there if name.startswith(PROPERTY_INGESTED)]) <= 2
     assert PROPERTY_FORGOTTEN in there
-    assert [(r["offset"], r["key"]) for r in workshop.read(topic)] == [
-        (9 + runs, "k"),
-        (1_020, "k0"),
-        (1_021, "k1"),
-        (1_022, "k2"),
-    ]
+    newest = [(1_020, "k0"), (1_021, "k1"), (1_022, "k2")]
+    kept = [] if config == RETAINED else [(9 + runs, "k")]
+    assert [(r["offset"], r["key"]) for r in workshop.read(topic)] == [*kept, *newest]
