@@ -261,7 +261,7 @@ def test_a_round_that_was_undone_says_so_and_dropped_nothing(browser: Any, order
 
 
 def publish_a_round(orders: OrdersTable, name: str) -> None:
-    summary = {"cleantail.operation": "compact", "cleantail.round": name, "cleantail.before": packed({})}
+    summary = {"cleantail.operation": "compact", "cleantail.round": name, "cleantail.before": packed({}, {})}
     orders.append((0, 2, 1, b"b", b"1"), summary=summary)
 
 
