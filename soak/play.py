@@ -160,8 +160,6 @@ class Player:
                 records = self.broker.committed(self.topic, self.base_ms)
             if act.codes != REFUSED:
                 truth.send(records, act.file)
-            if act.do in ("compact", "dag"):
-                truth.run(act.at)
             if act.do in UNDOING:  # the round that registered a file once may be undone
                 truth.twice = truth.revived
         done = machine.run(self.argv(act), act.fault, act.do == "dag", act.do)
@@ -170,6 +168,8 @@ class Player:
             done = machine.run(self.argv(act), label=act.do)
         with self.lock:
             self.broken += done.code != 0
+            if act.do in ("compact", "dag"):  # it may have kept tombstones that came while it ran
+                truth.run(act.at)
             if act.do == "reader" and (done.code == 0 or truth.held is not None):
                 truth.held = int(done.argv[-1])
             if act.do in TAKING and done.code == 0:
