@@ -56,6 +56,9 @@ MUTANTS = {
     "a reclaim takes a side table of others": [
         ("cleantail/lake/catalogs.py", " and table.properties.get(PROPERTY_SIDE_OF) == topic.topic:", ":"),
     ],
+    "a rollback forgets later appends": [
+        (COMMITS, "added_by(iceberg, s)) for s in rollback.appends]", "added_by(iceberg, s)) for s in ()]"),
+    ],
     "a tombstone goes before its horizon": [
         ("cleantail/log/horizons.py", "return min(now_ms + configs.delete_retention_ms, LONG_MAX)", "return now_ms"),
     ],
