@@ -85,6 +85,14 @@ def _wall_ms() -> int:
     return int(time.time() * 1000)
 
 
+def observation(
+    context: Context, conditions: Iterable[Condition], is_over: Callable[[Condition], bool], **more: Any
+) -> Observation:
+    """Return what this task sees now. `is_over`: whether it has ended an incident. `more`: as in Observation."""
+    seen_in = (_wall_ms(), began_ms(context), context["ti"].run_id)
+    return Observation(tuple(conditions), is_over, *seen_in, **more)
+
+
 def notify_failed_checks(topic: Topic, context: Context, red: Sequence[Failure], now_ms: int) -> None:
     """Notify of a failed check at once, with one condition for each blocked partition."""
 
@@ -145,8 +153,7 @@ def notify_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
     try:
         with locked_book(topic.topic, topic.platform.home) as book_store:
             # 1. find the problems, under the lock
-            conditions, run_id = tuple(early.conditions()), context["ti"].run_id
-            look = Observation(conditions, early.is_over, _wall_ms(), began_ms(context), run_id, outcome=early.outcome)
+            look = observation(context, early.conditions(), early.is_over, outcome=early.outcome)
             # 2. write the incidents that this begins or ends
             book_store.save(observed(book_store.load(), look))
             # 3. notify the channels

@@ -21,7 +21,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook, Context, Variable
@@ -133,19 +133,11 @@ _DESCRIPTION = "Open incidents and notified channels of the topic, by Cleantail.
 logger = logging.getLogger(__name__)
 
 
-class BookStore(Protocol):
-    """Loads and saves a book. Load it again before each change, so that no outdated book is written."""
-
-    def load(self) -> Book: ...
-
-    def save(self, book: Book) -> None: ...
-
-
-def variable_name(topic: str) -> str:
-    """Return the name of the topic's variable. A name that is too long is replaced by its hash."""
-    if len(PREFIX + topic) <= _NAME_CHARS:
-        return PREFIX + topic
-    return PREFIX + hashlib.sha256(topic.encode()).hexdigest()
+def variable_name(name: str, prefix: str = PREFIX) -> str:
+    """Return the name of the variable of a topic or group. A name that is too long is replaced by its hash."""
+    if len(prefix + name) <= _NAME_CHARS:
+        return prefix + name
+    return prefix + hashlib.sha256(name.encode()).hexdigest()
 
 
 def load_book(topic: str) -> Book:
@@ -162,8 +154,9 @@ def load_book(topic: str) -> Book:
         return Book()
 
 
-class VariableBookStore:
-    """Keeps the book of one topic in an Airflow Variable."""
+class BookStore:
+    """Keeps the book of one topic in an Airflow Variable. Load it again before each change, so that no outdated book is
+    written."""
 
     def __init__(self, topic: str) -> None:
         self.topic = topic
@@ -184,7 +177,7 @@ def locked_book(topic: str, home: Path) -> Iterator[BookStore]:
     Raises CleantailError if another task holds the lock for LOCK_WAIT_S seconds.
     """
     with exclusive(home, f"alerts-{topic}", LOCK_WAIT_S):
-        yield VariableBookStore(topic)
+        yield BookStore(topic)
 
 
 def send_to_channels(

@@ -19,10 +19,11 @@ from cleantail.log.log_state import LogState
 from cleantail.rounds.checked_round import LeftBehind
 from cleantail.rounds.stations import ALERT_EARLY
 from cleantail.watch.alarms import erasure_alarms, left_behind, log_alarms, still_behind
-from cleantail.watch.incidents import Condition, Observation, cause_of, observed
+from cleantail.watch.incidents import Condition, cause_of, observed
 from cleantail_airflow.alerts.alerting import (
     began_ms,
     notify_channels,
+    observation,
     read_logs,
     red_alarms,
     run_url,
@@ -159,10 +160,7 @@ def notify_of_run(topic: Topic, book_store: BookStore, context: Context, run: Ru
     )
     # 3. End incidents of the book that are over.
     coverage = RunCoverage.of(run.ended, logs, run.only_partition, run.all_tried)
-    run_id = context["ti"].run_id
-    wall_ms = int(time.time() * 1000)
-    look = Observation(conditions, coverage.includes, wall_ms, began_ms(context), run_id, whole=run.whole)
-    book_store.save(observed(book, look))
+    book_store.save(observed(book, observation(context, conditions, coverage.includes, whole=run.whole)))
     # 4. Notify the channels.
     return notify_channels(topic, book_store, [failure for task in run.failed for failure in task.red], context)
 

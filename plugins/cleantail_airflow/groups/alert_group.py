@@ -17,9 +17,9 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.rounds.pack_results import BEGUN, SUSPECTED, WAITS, PackResult
 from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, RUN_PACK, SHOWN, TopicOutcome
-from cleantail.watch.incidents import Condition, Notification, Observation, cause_of, observed
+from cleantail.watch.incidents import Condition, Observation, cause_of, observed
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
-from cleantail_airflow.alerts.alerting import base_of, began_ms, run_url
+from cleantail_airflow.alerts.alerting import base_of, observation, run_url
 from cleantail_airflow.alerts.channels import load_book, locked_book, send_to_channels
 from cleantail_airflow.alerts.ended_run import (
     EndedTask,
@@ -31,7 +31,7 @@ from cleantail_airflow.alerts.ended_run import (
     notify_of_run,
     run_alarms,
 )
-from cleantail_airflow.alerts.messages import Message, MessageOrigin, message_of
+from cleantail_airflow.alerts.messages import MessageOrigin, message_of
 from cleantail_airflow.groups.group_plan import (
     TOPIC,
     Asked,
@@ -90,17 +90,8 @@ def tell_of_broken(
         )
         for name, error in sorted(files.items())
     ]
-    look = Observation(
-        tuple(conditions),
-        lambda condition: only is None or condition.subject == f"topic {only}",
-        int(time.time() * 1000),
-        began_ms(context),
-        context["ti"].run_id,
-    )
-    with locked_book(book_of_broken(group), platform.home) as book_store:
-        book_store.save(observed(book_store.load(), look))
-        alerts = default_alerts(Path(config_dir))
-        return send_to_channels(alerts, platform, book_store, lambda _, said: message_of(said, (), place), context)
+    look = observation(context, conditions, lambda c: only is None or c.subject == f"topic {only}")
+    return _notify(book_of_broken(group), look, default_alerts(Path(config_dir)), place, platform, context)
 
 
 def tell_of_evaluation(
@@ -112,21 +103,25 @@ def tell_of_evaluation(
     """
     if not failed and not load_book(book_of(group)).incidents:
         return []
-    place = _place_of(group, platform, context)
+    coverage = RunCoverage.of([EndedTask(EVALUATE, "failed" if failed else "success")], None, None)
+    look = observation(context, run_alarms(failed), coverage.includes)
+    topics = (topic for _, topic in topics_of_group(group, config_dir) if isinstance(topic, Topic))
+    alerts = [alert for topic in topics for alert in topic.alerts]
+    return _notify(book_of(group), look, alerts, _place_of(group, platform, context), platform, context)
 
-    def message(_: Alert, notification: Notification) -> Message:
-        return message_of(notification, (), place)
 
-    with locked_book(book_of(group), platform.home) as book_store:
-        ended = [EndedTask(EVALUATE, "failed" if failed else "success")]
-        coverage, run_id = RunCoverage.of(ended, None, None), context["ti"].run_id
-        look = Observation(
-            tuple(run_alarms(failed)), coverage.includes, int(time.time() * 1000), began_ms(context), run_id
-        )
+def _notify(
+    book: str,
+    look: Observation,
+    alerts: Sequence[Alert],
+    place: GroupPlace,
+    platform: Platform,
+    context: Context,
+) -> list[str]:
+    """Enter what was seen in a book of the group, and notify these channels. Returns those that were not reached."""
+    with locked_book(book, platform.home) as book_store:
         book_store.save(observed(book_store.load(), look))
-        topics = (topic for _, topic in topics_of_group(group, config_dir) if isinstance(topic, Topic))
-        alerts = [alert for topic in topics for alert in topic.alerts]
-        return send_to_channels(alerts, platform, book_store, message, context)
+        return send_to_channels(alerts, platform, book_store, lambda _, said: message_of(said, (), place), context)
 
 
 def _place_of(group: str, platform: Platform, context: Context) -> GroupPlace:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from airflow.sdk import Context, Param, Variable
 
@@ -18,6 +17,8 @@ from cleantail.errors import ConfigError, TableError
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.stations import EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
+from cleantail_airflow.alerts import channels
+from cleantail_airflow.outcomes.run_xcoms import parsed
 from cleantail_airflow.task_ids import PLAN
 from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARAM, ROLLBACK_TO, require_known_params
 
@@ -84,8 +85,6 @@ def topics_of_group(group: str, config_dir: str, only: str | None = None) -> Ite
 
 
 PREFIX = "cleantail.left_over."
-_NAME_CHARS = 250
-"""Airflow's maximum length of a variable's name."""
 _DESCRIPTION = "Topics that runs of the group have left over, and since when. Kept by Cleantail."
 _SINCE_JSON: Codec[dict[str, int]] = Codec(dict[str, int])
 
@@ -93,9 +92,7 @@ logger = logging.getLogger(__name__)
 
 
 def variable_name(group: str) -> str:
-    """Return the variable's name, with a hash in place of a group's name that is too long."""
-    name = PREFIX + group
-    return name if len(name) <= _NAME_CHARS else PREFIX + hashlib.sha256(group.encode()).hexdigest()
+    return channels.variable_name(group, PREFIX)
 
 
 def left_since(group: str) -> dict[str, int]:
@@ -119,9 +116,6 @@ def remember(
     since = {topic: before.get(topic, now_ms) for topic in sorted({*left_over, *others})}
     if since != dict(before):
         Variable.set(variable_name(group), _SINCE_JSON.text(since), description=_DESCRIPTION)
-
-
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,11 +181,3 @@ def group_plan_of(context: Context) -> GroupPlan | None:
 def planned_pack(pack: Mapping[str, Any]) -> PlannedPack:
     """Parse a pack. Raises AirflowFailException for a pack that `evaluate` cannot have written."""
     return parsed(PLANNED_PACK_JSON, pack, f"a pack of {EVALUATE}")
-
-
-def parsed(codec: Codec[T], xcom: Any, where: str) -> T:
-    """Parse an XCom. Raises AirflowFailException for an XCom that its task cannot have written."""
-    try:
-        return codec.of_plain(xcom, where)
-    except TableError as error:
-        raise AirflowFailException(f"{where} is not as its task wrote it. Clear the whole run ({error})") from None

@@ -30,8 +30,9 @@ from cleantail.rounds.stations import (
 )
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import notify_failed_checks
-from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, parsed, planned_pack, topics_of_group
+from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, planned_pack, topics_of_group
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted
+from cleantail_airflow.outcomes.run_xcoms import parsed
 from cleantail_airflow.station_lineage import LineageOperator, done_by_pack
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO

@@ -6,11 +6,11 @@ Every editor of a DAG can write its XComs. So a report only names the round, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 from airflow.sdk import Context
 
+from cleantail.codec import Codec
 from cleantail.errors import TableError
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.run_plan import RUN_PLAN_JSON, RunPlan
@@ -18,20 +18,20 @@ from cleantail.rounds.stations import CHECK_QUALITY, EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.task_ids import PLAN
 
+T = TypeVar("T")
 
-def planned_run(plan: Mapping[str, Any]) -> RunPlan:
-    """Parse a plan. Raises AirflowFailException if `evaluate` cannot have written it."""
+
+def parsed(codec: Codec[T], xcom: Any, where: str) -> T:
+    """Parse an XCom. Raises AirflowFailException for an XCom that its task cannot have written."""
     try:
-        return RUN_PLAN_JSON.of_plain(plan, f"the XCom {PLAN} of {EVALUATE}")
+        return codec.of_plain(xcom, where)
     except TableError as error:
-        raise AirflowFailException(
-            f"the XCom {PLAN} of {EVALUATE} is not as its task wrote it. Clear the whole run ({error})"
-        ) from None
+        raise AirflowFailException(f"{where} is not as its task wrote it. Clear the whole run ({error})") from None
 
 
 def plan_of(context: Context) -> RunPlan | None:
     plan = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
-    return None if plan is None else planned_run(plan)
+    return None if plan is None else parsed(RUN_PLAN_JSON, plan, f"the XCom {PLAN} of {EVALUATE}")
 
 
 logger = logging.getLogger(__name__)
