@@ -163,7 +163,6 @@ def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, com
         kinds = {how: hits[point, how] for how in FAULTS if hits[point, how]}
         counts = ", ".join(f"{how} {n}" for how, n in kinds.items())
         print(f"{point:32} {seen[point]:8} {sum(kinds.values()):6}  {counts}")
-    print()
 
 
 if __name__ == "__main__":

@@ -90,7 +90,8 @@ class Machine:
         catalog = platform["catalog"]
         properties = {**PATIENCE[catalog["type"]], **catalog.get("properties", {})}
         own = {"name": "cleantail", "namespace": NAMESPACE, "uri": address, "properties": properties}
-        self._platform = {**platform, "sources": [str(folder / LANDING)], "catalog": {**catalog, **own}}
+        read = {"sources": [str(folder / LANDING)], "shared_sources": [f"path:{folder / LANDING}/*"]}
+        self._platform = {**platform, **read, "catalog": {**catalog, **own}}
         for allow in (False, True):
             for kind in ("topics", "groups"):
                 (self.config_of(allow) / kind).mkdir(parents=True)
