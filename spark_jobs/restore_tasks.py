@@ -308,8 +308,6 @@ class RestoreTask:
 
 @dataclass(frozen=True, slots=True)
 class LogProgress:
-    """Numbers of records that a task compared and wrote."""
-
     partition: int
     compared: int = 0
     written: int = 0

@@ -45,8 +45,6 @@ PROVIDER = "airflow.providers.openlineage"
 
 
 class LineageOperator:
-    """Base of the operators that report lineage."""
-
     lineage: StationLineage | None = None
     log: Any
 

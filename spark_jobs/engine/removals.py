@@ -416,7 +416,6 @@ def decide_bucket(
 def add_superseded(
     removed: Removed, records: TouchedRecords, count: int, remembered: Ranks | None, best: Ranks | None = None
 ) -> None:
-    """Add the touched records that do not win."""
     verdict = verdict_of(records, count, remembered, best)
     loses = verdict.known & ~verdict.winner
     removed.add(SUPERSEDED, positions_by_place(records.place[loses], records.pos[loses]))

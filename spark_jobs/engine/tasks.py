@@ -49,7 +49,6 @@ def shares_of(task: LogTask) -> list[Share]:
 
 
 def task_of_share(task: LogTask, share: Share) -> LogTask:
-    """Return the task that reads only these files."""
     return replace(task, share=share)
 
 
@@ -95,8 +94,6 @@ def _records(file: LogFile) -> int:
 
 @dataclass(frozen=True, slots=True)
 class FooterTask:
-    """Some files whose footers one task reads."""
-
     files: tuple[LogFile, ...]
     layout: Layout
     location: str

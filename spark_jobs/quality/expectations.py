@@ -42,7 +42,6 @@ RECORDS_IN = "records_in"
 
 
 def rule_results(result: Any, logs: Sequence[int]) -> list[CheckResult]:
-    """Return the result of one rule of the round for each log."""
     config = result.expectation_config
     column, error = config.kwargs["column"], error_in(result)
     wrong = {row[PARTITION]: row[column] for row in (result.result or {}).get("unexpected_index_list") or []}

@@ -204,7 +204,6 @@ def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) 
 def _next_states(
     iceberg: Any, checked: CheckedRound, states: Mapping[int, PartitionState]
 ) -> dict[int, PartitionState]:
-    """Return the states of the published logs after the round."""
     after: dict[int, PartitionState] = {}
     for unit in checked.units:
         sequence_number = int(iceberg.snapshot(unit.base_snapshot_id).sequenceNumber())

@@ -31,8 +31,6 @@ Records = Mapping[int, ShownRecord]
 
 @dataclass(frozen=True, slots=True)
 class FailedCheck:
-    """An expectation, and the readable records that failed it."""
-
     check: CheckResult
     records: tuple[ShownRecord, ...]
 

@@ -123,8 +123,6 @@ TYPES = {1: 0, 2: 1}
 
 
 class ArrowReader(Protocol):
-    """Reads ranges of offsets in a task."""
-
     def batches(self, span: Range, keep: Keep) -> Iterator[pa.RecordBatch]:
         """Yield the records of a range in offset order, in the table's columns.
 

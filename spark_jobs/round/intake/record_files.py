@@ -237,7 +237,6 @@ def delete_written(table: TopicTable, logs: Iterable[WrittenLog]) -> None:
 
 
 def data_files(table: TopicTable, logs: Iterable[WrittenLog]) -> list[Any]:
-    """Return Iceberg's `DataFile` of each file, log by log."""
     iceberg = table.load()
     by_log: dict[int, list[WrittenFile]] = {}
     for log in logs:

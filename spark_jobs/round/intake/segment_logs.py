@@ -131,8 +131,6 @@ class SegmentLogs:
 
 
 class SegmentReader:
-    """Reads ranges of the logs in a task."""
-
     def __init__(self, logs: Sequence[ScannedLog], isolation: str, limit_bytes: int, most_headers: int) -> None:
         self._readers = {log.partition: LogReader(log, isolation, limit_bytes, most_headers) for log in logs}
 
