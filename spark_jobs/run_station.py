@@ -279,10 +279,7 @@ def _ingest(job: Job) -> Document:
         session = job.session("ingest")
         from spark_jobs.round.intake.ingest import ingest_files
 
-        encoding = given.encoding or topic.source.encoding
-        result: IngestResult = ingest_files(
-            session(), topic, files, encoding, _silent, given.any_topic, run_ms=job.now_ms
-        )
+        result: IngestResult = ingest_files(session(), topic, files, topic.source.encoding, _silent, run_ms=job.now_ms)
     else:
         # before Spark starts: it may raise
         client: Mapping[str, str] = {} if topic.source.table else _client_settings(job)
@@ -421,8 +418,6 @@ ENTRIES: Mapping[str, StationEntry] = {
         _ingest,
         {
             "--file": {"type": Path, "action": "append", "help": "a file of kcat -J lines; repeatable"},
-            "--encoding": {"choices": ["text", "base64"], "help": "encoding of key, payload and header values"},
-            "--any-topic": {"action": "store_true", "help": "accept lines of any topic"},
             **_CLIENT,
         },
     ),
