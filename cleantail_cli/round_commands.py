@@ -196,9 +196,7 @@ def tell_checks(rounds: Sequence[RoundResult], page: ConsoleOutput) -> None:
             weight = f"{failure.severity}, but blocked" if blocks_anyway else failure.severity
             page.note(f"{weight}: partition {verdict.partition}: {what}")
     for reader in (reader for r in rounds for reader in r.left_behind):
-        where = f"reader {reader.name} is at offset {reader.offset} of partition {reader.partition}"
-        overrun = "tombstones that it has not read were deleted: cleantail.readers.hold.cap.ms has passed"
-        page.warning(f"{where}; {overrun}")
+        page.warning(reader.text)
     docs = next((r.data_docs for r in rounds if r.data_docs), None)
     if docs:
         from spark_jobs.quality.data_docs import data_docs_problem

@@ -75,6 +75,11 @@ class LeftBehind:
     at_ms: int
     gone_to: int | None = None
 
+    @property
+    def text(self) -> str:
+        where = f"{self.topic} partition {self.partition}: reader {self.name} is at offset {self.offset}"
+        return f"{where}; tombstones that it has not read were deleted: cleantail.readers.hold.cap.ms has passed"
+
 
 @dataclass(frozen=True, slots=True)
 class UnitCounts:

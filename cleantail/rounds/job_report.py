@@ -22,8 +22,9 @@ class JobReport(RoundResult):
     """The result of any job. A missing field takes its default: the object of a failed job may have only its error.
 
     `error`: why the job failed, empty if it succeeded or was killed. `branch`: where compact has staged its unit.
-    `units`: the units that check_quality has checked. `records` and `files`: number of appended records and files of an
-    ingestion, None and () for other jobs. `done_before`: an earlier try of the same request has undone the rounds.
+    `units`: the units that check_quality has checked. `records`, `files` and `warnings`: number of appended records,
+    files, and texts for the user of an ingestion, None and () for other jobs. `done_before`: an earlier try of the same
+    request has undone the rounds.
     """
 
     error: str = ""
@@ -31,6 +32,7 @@ class JobReport(RoundResult):
     units: tuple[StagedUnit, ...] = ()
     records: int | None = None
     files: tuple[IngestedFile, ...] = ()
+    warnings: tuple[str, ...] = ()
     reclaimed_bytes: int = 0
     done_before: bool = False
 

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from cleantail_airflow.groups.alert_group import book_of
-from cleantail_airflow.groups.group_plan import PlannedPack, variable_name
+from cleantail_airflow.groups.group_plan import PLANNED_PACK_JSON, PlannedPack, variable_name
 from cleantail_airflow.groups.run_pack_task import RunPackOperator
-from tests.airflow_site import NOW_MS, Site, StubbedJobs, forget_incidents
+from cleantail_airflow.groups.station_tasks import StationOperator
+from tests.airflow_site import NOW_MS, Recorder, Site, StubbedJobs, failure, forget_incidents, verdict
 
 pytestmark = pytest.mark.airflow
 STATIONS = ["ingest", "compact", "check_quality", "publish", "reconcile", "expire_tombstones", "reclaim"]
@@ -240,6 +241,25 @@ def test_what_an_application_did_before_it_crashed_is_shown_and_only_the_rest_is
     found = states(finished)
     assert (found["run_pack"], found["publish"], str(finished.state)) == (["failed"], ["success"], "failed")
     assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("right", "run_failed")]
+
+
+def test_a_station_logs_what_does_not_fail_it(group: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the task of a topic's own DAG: expectations that only warn, and readers that lost tombstones."""
+    warned = verdict(2) | {"warnings": [failure(partition=2, severity="warning")]}
+    behind = {"topic": "left", "name": "slow", "partition": 0, "offset": 3, "at_ms": 1, "gone_to": 5}
+    of_kind = {"round": "r1", "published": [0, 2], "verdicts": [warned], "expired": 1, "left_behind": [behind]}
+    rounds = {"compacted": {**of_kind, "kind": "compact", "left_behind": []}, "expired": {**of_kind, "kind": "expire"}}
+    result = {"ok": True, "topics": [{"topic": "left", **rounds}], "reason": ""}
+    monkeypatch.setattr(StationOperator, "log", log := Recorder())
+    pack = PLANNED_PACK_JSON.plain(PlannedPack("left", ("left",)))
+    for station in ("compact", "check_quality", "expire_tombstones"):
+        log.lines.append(station)
+        task = StationOperator(task_id=station, group="pairs", config_dir=str(group.config), pack=pack)
+        task._show({"ti": SimpleNamespace(map_index=0, xcom_pull=lambda **_: result)})  # type: ignore[arg-type]
+    warned_of = "left partition 2: expect_column_values_to_not_be_null (warning)"
+    behind_of = "left partition 0: reader slow is at offset 3; tombstones that it has not read were deleted"
+    told = [line.split(": observed")[0].split(": cleantail.")[0] for line in log.lines if not line.startswith("left: ")]
+    assert told == ["compact", "check_quality", warned_of, "expire_tombstones", warned_of, behind_of]
 
 
 def test_a_topic_that_another_group_has_by_now_is_left_out(group: Site) -> None:

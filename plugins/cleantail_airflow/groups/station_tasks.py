@@ -18,6 +18,7 @@ from cleantail.config.run_schedule import ASSET_SCHEME
 from cleantail.config.topic import Topic
 from cleantail.human import counted
 from cleantail.lineage import StationLineage, evidence_dataset
+from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
 from cleantail.rounds.stations import (
@@ -31,7 +32,7 @@ from cleantail.rounds.stations import (
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import notify_failed_checks
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, planned_pack, topics_of_group
-from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted
+from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted, warnings_of
 from cleantail_airflow.outcomes.run_xcoms import parsed
 from cleantail_airflow.station_lineage import LineageOperator, done_by_pack
 from cleantail_airflow.tasks.assets import asset_of, extra_of
@@ -40,9 +41,14 @@ from cleantail_airflow.tasks.spark_job import platform_of
 from cleantail_airflow.tasks.spark_tasks import NOTHING_PUBLISHED, RollbackOperator
 
 
+def _checked_in(station: Station, outcome: TopicOutcome) -> list[RoundResult]:
+    """Return the rounds of the topic whose checks the station shows."""
+    return [r for name, r in outcome.rounds.items() if station.checks and BY_NAME[name].kind == station.kind]
+
+
 def red_in(station: Station, outcome: TopicOutcome) -> list[Failure]:
     """Return the expectations that blocked logs of the topic, in the rounds whose checks the station shows."""
-    rounds = [r for name, r in outcome.rounds.items() if station.checks and BY_NAME[name].kind == station.kind]
+    rounds = _checked_in(station, outcome)
     return [failure for result in rounds for failure in failures_of(outcome.topic, result.verdicts, result.heads)]
 
 
@@ -137,6 +143,8 @@ class StationOperator(LineageOperator, BaseOperator):
         shown = [(outcome, line) for outcome in result.topics if (line := self.station.line(outcome))]
         for outcome, line in shown:
             self.log.info("%s: %s", outcome.topic, line)
+            for warning in (text for r in _checked_in(self.station, outcome) for text in warnings_of(outcome.topic, r)):
+                self.log.warning("%s", warning)
         outcomes = [outcome for outcome, _ in shown]
         self.keep_lineage(lambda: self._told(outcomes))
         self.show_more(outcomes, context)

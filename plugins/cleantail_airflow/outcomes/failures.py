@@ -22,7 +22,7 @@ from airflow.sdk import Context
 from cleantail.codec import Codec
 from cleantail.errors import TableError
 from cleantail.rounds.check_results import CheckResult
-from cleantail.rounds.checked_round import Verdict
+from cleantail.rounds.checked_round import RoundResult, Verdict
 from cleantail.watch.dag_state import BLOCKED_BY_CHECK
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException, DownstreamTasksSkipped
 
@@ -111,8 +111,12 @@ def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int
     return sorted(failures, key=lambda failure: failure.partition)
 
 
-def warnings_of(topic: str, verdicts: Iterable[Verdict]) -> list[Failure]:
-    return [_failure(topic, result) for verdict in verdicts for result in verdict.warnings]
+def warnings_of(topic: str, result: RoundResult) -> list[str]:
+    """Return what a task logs of a round without failing.
+
+    These are the failed expectations that block no partition, and the readers that an expiry has left behind."""
+    failed = [_failure(topic, warning) for verdict in result.verdicts for warning in verdict.warnings]
+    return [*map(str, failed), *(reader.text for reader in result.left_behind)]
 
 
 def _failure(topic: str, result: CheckResult, head: int = 0, judged_ms: int = 0) -> Failure:

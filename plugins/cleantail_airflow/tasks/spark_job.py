@@ -459,7 +459,7 @@ class CleantailSparkOperator(SparkJobOperator):
         return ()
 
     def succeeded(self, report: JobReport) -> None:
-        for warning in warnings_of(self.topic, report.verdicts):
+        for warning in (*report.warnings, *warnings_of(self.topic, report)):
             self.log.warning("%s", warning)
 
     def failed(self, context: Context, ended: EndedJob, report: JobReport, error: AirflowException) -> None:

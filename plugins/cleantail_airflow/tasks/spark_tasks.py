@@ -140,13 +140,6 @@ class PublishingOperator(CleantailSparkOperator):
         super().__init__(topic=topic, outlets=[asset_of(topic)], **kwargs)
         self.operation = BY_NAME[self.job].kind
 
-    def succeeded(self, report: JobReport) -> None:
-        """Warn of readers whose hold ended before they had read the tombstones. The task `alert` reports them."""
-        super().succeeded(report)
-        for reader in report.left_behind:
-            where = (reader.name, reader.offset, reader.partition)
-            self.log.warning("reader %s is at offset %s of partition %s, before tombstones that were deleted", *where)
-
     def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
         if not report.published:
             context["ti"].xcom_push("return_value", ended.xcom)

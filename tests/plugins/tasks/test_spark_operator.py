@@ -160,6 +160,16 @@ def test_expectations_that_only_warn_are_logged(
     assert [text for text in log.lines if "orders partition 2: expect_column_values_to_not_be_null (warning)" in text]
 
 
+def test_warnings_of_an_ingestion_are_logged(site: Site, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Offsets that Kafka deleted before they were read fail no task: without this line only the XCom has them."""
+    site.topic("orders")
+    monkeypatch.setattr(Publish, "job", "ingest")
+    monkeypatch.setattr(Publish, "log", log := Recorder())
+    jobs.answer("ingest", {"ok": True, "records": 2, "warnings": ["partition 0: offsets 3 to 7 are gone"]})
+    execute(Publish(task_id="ingest", topic="orders", config_dir=str(site.config)))
+    assert "partition 0: offsets 3 to 7 are gone" in log.lines
+
+
 def test_documents_never_stand_on_a_command_line(operator: Publish, jobs: StubbedJobs) -> None:
     """Everybody on the machine can list the arguments of a process, and Airflow keeps and logs those of a task."""
     operator.given = ["--checked", json.dumps({"topic": "MARKER"}), "--now", "5", "--approved-by=anna"]
