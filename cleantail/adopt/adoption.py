@@ -295,8 +295,8 @@ def advice(foreign: ForeignTable, columns: Columns, upgrade: bool) -> list[str]:
         )
     if foreign.registered_twice:
         texts.append(
-            f"{twice_text(foreign.registered_twice)}. Readers see their records that often. The first round keeps each "
-            "once, and all counts here include each file once"
+            f"{twice_text(foreign.registered_twice)}. Readers get their records once for each registration. The first "
+            "round keeps each record once, and all counts here include each file once"
         )
     if duplicates := sum(log.duplicates for log in foreign.logs):
         texts.append(f"records that share their offset with another: {duplicates}. The first round keeps one of each")

@@ -102,7 +102,7 @@ def name_problem(file: Path, topic: Topic, dag_prefix: str) -> Problem | None:
     """Return the problem of a topic's name, or None.
 
     1. A file has the name of its topic.
-    2. A file that is a link leads to a file of the same name.
+    2. If a file is a link, its target has the same name.
     3. The name is short enough for a DAG id, and not that of Cleantail's own DAG.
     """
     file_stem, link_target = file.stem, file.resolve()

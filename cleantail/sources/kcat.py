@@ -283,7 +283,7 @@ def _integer(fields: dict[str, Any], name: str, low: int, high: int, default: in
 
 
 def _number_or_kind(value: object) -> str:
-    """Return a number that is out of bounds, for the error. Of any other value return only the kind."""
+    """Return a number that is out of bounds, for the error. Return only the kind of any other value."""
     return str(value) if type(value) is int and abs(value) <= 10 * LONG_MAX else _kind(value)
 
 

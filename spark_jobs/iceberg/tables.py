@@ -261,7 +261,7 @@ class TopicTable:
             commit_branch(self, staged, self.uncommitted.branch)
 
     def begin_round(self, may_wait: bool) -> None:
-        """Forget an earlier round that was given up. `may_wait`: the round has one branch, which may wait."""
+        """Forget an earlier round that was withdrawn. `may_wait`: the round has one branch, which may wait."""
         self.forget_staged()
         self.uncommitted.may_wait = may_wait and self.uncommitted.of_run
 

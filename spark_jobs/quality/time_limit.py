@@ -108,7 +108,7 @@ def _watch(spark: SparkSession) -> None:
             continue
         since_s = time.monotonic() if since_s is None else since_s
         if time.monotonic() - since_s >= GRACE_S:
-            logger.error("a check that was given up keeps its cores: the application ends; its next try continues")
+            logger.error("a stopped check keeps its cores, so the application ends; its next try continues")
             logging.shutdown()
             os._exit(OutsideError.exit_code)
 

@@ -77,7 +77,7 @@ def run_pack(
             left = run_batch(shared, topics, outcomes, pool if threads > 1 else None)
             if left is not None and (left := left + sum(map(len, batches[number + 1 :]))):
                 raise LostCoresError(
-                    "a check that was given up keeps its cores until this application ends: "
+                    "a stopped check keeps its cores until this application ends: "
                     f"{counted(left, 'topic')} {be(left)} left to its next try"
                 )
     return PackResult.of(outcomes[name] for name in request.topics)

@@ -65,7 +65,7 @@ def run_batch(
         outcomes.ended(stations.outcome)
         ended.add(stations.topic.topic)
         if stations.lost_cores:
-            raise LostCoresError(f"a check of {stations.topic.topic} was given up, and keeps its cores")
+            raise LostCoresError(f"a check of {stations.topic.topic} was stopped, but keeps its cores")
 
     # 1. run each topic until its round waits to be checked
     _side_by_side(prepare, topics, pool)

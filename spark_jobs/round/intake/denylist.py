@@ -82,7 +82,7 @@ class Denylist:
 
     def require_known(self, table: TopicTable, properties: Mapping[str, str]) -> None:
         """Raise ConflictError if an erasure with another denylist may have searched a side table with these properties
-        already. A side table that is newer than all approvals has no version."""
+        already. A side table without the property is newer than all approvals."""
         if properties.get(PROPERTY_DENYLIST) is not None:
             require_denylist(table, properties, self.version)
         require_denylist(table, texts(table.load().properties()), self.version)

@@ -397,7 +397,7 @@ def test_a_check_that_is_given_up_lets_the_next_try_go_on_and_its_log_rests(work
     )
     workshop.ok("ingest", names[0], "--file", workshop.file("new.jsonl", [new]))
     told = first_try(workshop, *names, now_ms=NOW)
-    assert "a check that was given up keeps its cores" in told and "2 topics are left" in told
+    assert "a stopped check keeps its cores" in told and "2 topics are left" in told
     assert "took longer than 5000 ms; the limit is checks.max.ms" in quarantine(workshop, names[0], NOW)["reason"]
     assert quarantine(workshop, names[1], NOW) is None
     code, _, outcomes = run(*names, now_ms=NOW)
@@ -417,7 +417,7 @@ def test_a_check_that_is_given_up_at_an_expiry_ends_the_application_as_well(work
     names += [workshop.topic(f"pack-nothing-{n}") for n in range(19)]
     names += [made("pack-after-expiry", checks=[LETTERS])]
     told = first_try(workshop, *names, now_ms=NOW + 60_000)
-    assert "a check of pack-endless-expiry was given up" in told
+    assert "a check of pack-endless-expiry was stopped" in told
     code, _, outcomes = run(*names, now_ms=NOW + 60_000)
     assert (code, outcomes[names[0]]["expired"]["held_back"]) == (1, [0])
     assert published(outcomes[names[-1]]) == [0]
