@@ -35,7 +35,7 @@ from cleantail.human import counted
 from cleantail.intake import Look
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_of_run, require_past
+from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_clock_not_ahead, require_clock_of_run
 from cleantail.lake.exchange import is_address, read_numbered, write_numbered
 from cleantail.lake.foreign_errors import explained, shows_stacks, stack_of
 from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
@@ -217,14 +217,14 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
 
 
 def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Return the one clock reading of the job (Unix ms). Raises CleantailError as require_clock does.
+    """Return the one clock reading of the job (Unix ms). Raises CleantailError as require_clock_not_ahead does.
 
     `--now` came through an XCom, so it is used only if the platform allows another clock.
     """
     clock_ms = int(time.time() * 1000)
     if arguments.now is None:
         return clock_ms
-    require_clock(platform, arguments.now)
+    require_clock_not_ahead(platform, arguments.now, clock_ms, SKEW_MS)
     return int(arguments.now) if platform.allow_clock else clock_ms
 
 
@@ -237,14 +237,9 @@ def _report(arguments: argparse.Namespace, code: int, result: Document) -> None:
     write_numbered(platform, arguments.result, {"exit_code": code, "result": result})
 
 
-def require_clock(platform: Platform, now_ms: int) -> None:
-    """Raise CleantailError if the clock that a run's tasks pass on is ahead of the real one."""
-    require_past(platform, now_ms, int(time.time() * 1000), SKEW_MS)
-
-
 def _require_run_clock(arguments: argparse.Namespace, platform: Platform, now_ms: int) -> None:
     """Raise CleantailError if a plan's clock, which came through an XCom, differs from the run's."""
-    require_of_run(platform, now_ms, arguments.began, int(time.time() * 1000))
+    require_clock_of_run(platform, now_ms, arguments.began, int(time.time() * 1000))
 
 
 def in_short(result: Mapping[str, Any]) -> str:

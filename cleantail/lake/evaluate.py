@@ -48,7 +48,7 @@ OLDEST_MS = 3_600_000
 """Maximum age of the clock of a job that was not started by an Airflow run."""
 
 
-def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
+def expiry_clock_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
     """Return the clock for the expiry of snapshots and branches.
 
     It is `now_ms`, but never ahead of the real clock, which `clock_ms` reads. With platform.allow_clock it is `now_ms`.
@@ -56,13 +56,13 @@ def expiry_ms(platform: Platform, now_ms: int, clock_ms: int) -> int:
     return now_ms if platform.allow_clock else min(now_ms, clock_ms)
 
 
-def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
+def require_real_clock(platform: Platform, now_ms: int, clock_ms: int) -> None:
     """Raise CleantailError if a run would begin with another clock than the real one, unless the platform allows it.
 
     A clock that is behind also does harm: horizons of tombstones and of remembered late versions are counted from it.
     The names of branches that are kept for a while also contain its time.
     """
-    require_past(platform, now_ms, clock_ms)
+    require_clock_not_ahead(platform, now_ms, clock_ms)
     if now_ms < clock_ms - SKEW_MS and not platform.allow_clock:
         raise CleantailError(
             f"now_ms {now_ms} is {clock_ms - now_ms} ms behind the clock: tombstones, remembered versions and "
@@ -71,7 +71,7 @@ def require_present(platform: Platform, now_ms: int, clock_ms: int) -> None:
         )
 
 
-def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:
+def require_clock_not_ahead(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 0) -> None:
     """Raise CleantailError if a run would use a clock ahead of the real one, unless the platform allows it."""
     if now_ms > clock_ms + skew_ms and not platform.allow_clock:
         raise CleantailError(
@@ -81,13 +81,13 @@ def require_past(platform: Platform, now_ms: int, clock_ms: int, skew_ms: int = 
         )
 
 
-def require_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_ms: int) -> None:
+def require_clock_of_run(platform: Platform, now_ms: int, began_ms: int | None, clock_ms: int) -> None:
     """Raise an error if the clock of a plan is wrong for its run.
 
     CleantailError: the plan's clock is ahead of the real clock. HeldError: the plan's clock is from before the run
     began. `began_ms`: when Airflow began the run; None if a job was started by hand.
     """
-    require_past(platform, now_ms, clock_ms, SKEW_MS)
+    require_clock_not_ahead(platform, now_ms, clock_ms, SKEW_MS)
     earliest_ms = clock_ms - OLDEST_MS if began_ms is None else began_ms - SKEW_MS
     if now_ms < earliest_ms and not platform.allow_clock:
         raise HeldError(
@@ -125,7 +125,7 @@ def evaluate_topic(
         retry_quarantined=retry_quarantined,
         reconcile=reconcile,
         later_round=later_round,
-        until_ms=expiry_ms(topic.platform, now_ms, int(time.time() * 1000)),
+        until_ms=expiry_clock_ms(topic.platform, now_ms, int(time.time() * 1000)),
     )
 
 
@@ -279,11 +279,11 @@ def planned_unit(topic: Topic, unit: WorkUnit, clock_ms: int) -> WorkUnit:
     """
     base, facts = _base(topic, unit.base_snapshot_id)
     if not topic.platform.allow_clock:
-        require_after(base, unit.now_ms, clock_ms)
+        require_clock_after(base, unit.now_ms, clock_ms)
     return unit_at(topic, facts, unit)
 
 
-def require_after(base: Commit, now_ms: int, clock_ms: int) -> None:
+def require_clock_after(base: Commit, now_ms: int, clock_ms: int) -> None:
     """Raise HeldError if the clock is much earlier than the time of the snapshot that the round reads.
 
     Horizons of tombstones are counted from the clock, and would pass before readers saw the tombstones. A snapshot

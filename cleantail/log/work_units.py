@@ -94,7 +94,7 @@ WORK_UNIT_JSON: Codec[WorkUnit] = Codec(WorkUnit)
 def pack(
     round_id: str, now_ms: int, base_snapshot_id: int, works: Iterable[PartitionWork], unit_bytes: int = UNIT_BYTES
 ) -> tuple[WorkUnit, ...]:
-    """Pack the works, in their order, into units of at most `unit_bytes` live bytes. A larger work is a separate unit."""
+    """Pack the works, in their order, into units of at most `unit_bytes` live bytes. A larger work has its own unit."""
     groups: list[list[PartitionWork]] = []
     for work in works:
         if groups and sum(w.bytes for w in groups[-1]) + work.bytes <= unit_bytes:

@@ -40,7 +40,7 @@ from cleantail.config.topic_table import (
 from cleantail.errors import ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, side_tables
-from cleantail.lake.evaluate import expiry_ms, read_facts
+from cleantail.lake.evaluate import expiry_clock_ms, read_facts
 from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
@@ -270,7 +270,7 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
     if table.exists():
         note_rewritten(table, now_ms)
     facts, clock_ms = read_facts(table.topic), int(time.time() * 1000)
-    until_ms = expiry_ms(table.platform, now_ms, clock_ms)
+    until_ms = expiry_clock_ms(table.platform, now_ms, clock_ms)
     plan = resolve_reclaim(facts, table.topic.config, until_ms)
     result = ReclaimResult((plan.reason,), failed_branches_dropped=len(plan.branches))
     if facts is None:

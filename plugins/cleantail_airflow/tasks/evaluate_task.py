@@ -14,7 +14,7 @@ from cleantail.config.loading import run_schedule_of
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
-from cleantail.lake.evaluate import evaluate_topic, require_present
+from cleantail.lake.evaluate import evaluate_topic, require_real_clock
 from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.stations import ROLLBACK, idle_tasks
@@ -107,7 +107,7 @@ def clock_of_run(platform: Platform, param_ms: int | None) -> int:
     if param_ms is None:
         return clock_ms
     try:
-        require_present(platform, param_ms, clock_ms)
+        require_real_clock(platform, param_ms, clock_ms)
     except CleantailError as e:
         raise AirflowFailException(str(e)) from None
     return param_ms

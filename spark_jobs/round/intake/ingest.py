@@ -40,7 +40,7 @@ from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
-from cleantail.lake.evaluate import expiry_ms
+from cleantail.lake.evaluate import expiry_clock_ms
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import (
     PROPERTY_INGESTED,
@@ -197,7 +197,7 @@ def ingest_files(
     with DigestCache(platform.home, limits) as cache:
         digests = {file: cache.digest(file, now_ms) for file in files}
         present = _present(topic, cache, digests, now_ms)
-    mark_ms = expiry_ms(platform, now_ms if run_ms is None else run_ms, now_ms)
+    mark_ms = expiry_clock_ms(platform, now_ms if run_ms is None else run_ms, now_ms)
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         table = TopicTable.of(spark, topic)
         note_before_intake(table, now_ms)

@@ -9,10 +9,10 @@ from cleantail.errors import CleantailError, HeldError
 from cleantail.lake.evaluate import (
     SKEW_MS,
     evaluate_topic,
-    expiry_ms,
-    require_of_run,
-    require_past,
-    require_present,
+    expiry_clock_ms,
+    require_clock_not_ahead,
+    require_clock_of_run,
+    require_real_clock,
 )
 
 HOUR = 3_600_000
@@ -32,25 +32,25 @@ def platform(tmp_path, allowed):
     ],
 )
 def test_expiry_goes_by_the_earlier_clock(tmp_path, now_ms, allowed, expected):
-    assert expiry_ms(platform(tmp_path, allowed), now_ms, 100) == expected
+    assert expiry_clock_ms(platform(tmp_path, allowed), now_ms, 100) == expected
 
 
 def test_a_run_is_not_ahead_of_the_clock(tmp_path):
-    require_past(platform(tmp_path, False), 100, 100)
-    require_past(platform(tmp_path, False), 110, 100, skew_ms=10)
-    require_past(platform(tmp_path, True), 110, 100)
+    require_clock_not_ahead(platform(tmp_path, False), 100, 100)
+    require_clock_not_ahead(platform(tmp_path, False), 110, 100, skew_ms=10)
+    require_clock_not_ahead(platform(tmp_path, True), 110, 100)
     with pytest.raises(CleantailError, match=r"now_ms 101 is 1 ms ahead of the clock.*allow_clock: true"):
-        require_past(platform(tmp_path, False), 101, 100)
+        require_clock_not_ahead(platform(tmp_path, False), 101, 100)
 
 
 def test_a_run_that_is_triggered_is_not_behind_the_clock_either(tmp_path):
     clock_ms = 10 * SKEW_MS
-    require_present(platform(tmp_path, False), clock_ms - SKEW_MS, clock_ms)
-    require_present(platform(tmp_path, True), 0, clock_ms)
+    require_real_clock(platform(tmp_path, False), clock_ms - SKEW_MS, clock_ms)
+    require_real_clock(platform(tmp_path, True), 0, clock_ms)
     with pytest.raises(CleantailError, match=r"now_ms 7 is 599993 ms behind the clock.*allow_clock: true"):
-        require_present(platform(tmp_path, False), 7, clock_ms)
+        require_real_clock(platform(tmp_path, False), 7, clock_ms)
     with pytest.raises(CleantailError, match="ahead of the clock"):
-        require_present(platform(tmp_path, False), clock_ms + 1, clock_ms)
+        require_real_clock(platform(tmp_path, False), clock_ms + 1, clock_ms)
 
 
 CLOCK = 100 * DAY
@@ -67,7 +67,7 @@ BEGAN = CLOCK - DAY
     ],
 )
 def test_a_job_goes_by_the_clock_of_a_plan_of_its_run(tmp_path, now_ms, began_ms):
-    require_of_run(platform(tmp_path, False), now_ms, began_ms, CLOCK)
+    require_clock_of_run(platform(tmp_path, False), now_ms, began_ms, CLOCK)
 
 
 @pytest.mark.parametrize(
@@ -83,13 +83,13 @@ def test_a_job_goes_by_the_clock_of_a_plan_of_its_run(tmp_path, now_ms, began_ms
 )
 def test_a_job_refuses_a_clock_that_is_not_of_its_run(tmp_path, now_ms, began_ms, match):
     with pytest.raises(CleantailError, match=match):
-        require_of_run(platform(tmp_path, False), now_ms, began_ms, CLOCK)
-    require_of_run(platform(tmp_path, True), now_ms, began_ms, CLOCK)
+        require_clock_of_run(platform(tmp_path, False), now_ms, began_ms, CLOCK)
+    require_clock_of_run(platform(tmp_path, True), now_ms, began_ms, CLOCK)
 
 
 def test_a_clock_of_before_the_run_is_not_tried_again(tmp_path):
     with pytest.raises(HeldError, match="nothing was changed"):
-        require_of_run(platform(tmp_path, False), 0, BEGAN, CLOCK)
+        require_clock_of_run(platform(tmp_path, False), 0, BEGAN, CLOCK)
 
 
 def test_no_clock_ahead_makes_snapshots_expire(orders_table):

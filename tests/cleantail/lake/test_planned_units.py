@@ -7,7 +7,7 @@ import json
 import pytest
 
 from cleantail.errors import HeldError
-from cleantail.lake.evaluate import evaluate_topic, parsed_unit, planned_unit, require_after
+from cleantail.lake.evaluate import evaluate_topic, parsed_unit, planned_unit, require_clock_after
 from cleantail.log.partition_state import PartitionState, Quarantine
 from cleantail.log.work_units import WORK_UNIT_JSON, PartitionWork, WorkUnit
 from cleantail.rounds.commit_summaries import Commit
@@ -131,10 +131,10 @@ def test_a_clock_before_the_snapshot_that_was_read_is_refused_unless_the_platfor
 def test_a_round_is_planned_by_a_clock_of_at_most_an_hour_before_its_snapshot(now_ms, made_ms, clock_ms, refused):
     made = Commit(7, None, made_ms, "append", {})
     if not refused:
-        require_after(made, now_ms, clock_ms)
+        require_clock_after(made, now_ms, clock_ms)
         return
     with pytest.raises(HeldError, match=f"its now_ms {now_ms} is 3600001 ms before snapshot 7 was made"):
-        require_after(made, now_ms, clock_ms)
+        require_clock_after(made, now_ms, clock_ms)
 
 
 def test_a_snapshot_of_a_clock_that_is_ahead_says_nothing_of_when_a_round_was_planned(orders):
