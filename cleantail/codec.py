@@ -100,8 +100,10 @@ class Codec(Generic[T]):
 
 
 def _problems(error: ValidationError) -> str:
-    """Return the first errors with their places, without the value."""
+    """Return the first errors with their places, without the value. An unknown number of the format comes first: it may
+    be the cause of the others."""
     errors = error.errors(include_url=False, include_input=False, include_context=False)
+    errors.sort(key=lambda e: e["type"] != "format")
     return "; ".join(f"{'.'.join(map(str, e['loc'])) or 'it'}: {e['msg']}" for e in errors[:3])
 
 

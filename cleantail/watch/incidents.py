@@ -46,7 +46,7 @@ from pydantic import Field
 
 from cleantail.codec import Codec, digest_of
 from cleantail.config.alert_channels import Event
-from cleantail.errors import TableError
+from cleantail.formats import FORMAT, FormatNumber
 
 Key = tuple[Event, str]
 """Event and subject identify an incident."""
@@ -335,35 +335,25 @@ def without_settled(book: Book, listeners: Iterable[Listener]) -> Book:
     return replace(book, incidents=kept)
 
 
-BOOK_VERSION = 2
-
-
 @dataclass(frozen=True, slots=True)
-class _KeptBook:
+class _WrittenBook:
+    """The stored form of a book."""
+
     incidents: tuple[Incident, ...]
     looked_ms: int
-    version: int
+    format: FormatNumber
 
 
-@dataclass(frozen=True, slots=True)
-class _Version:
-    version: int
-
-
-_BOOK_JSON: Codec[_KeptBook] = Codec(_KeptBook)
-_VERSION_JSON: Codec[_Version] = Codec(_Version)
+_BOOK_JSON: Codec[_WrittenBook] = Codec(_WrittenBook)
 
 
 def book_as_json(book: Book) -> str:
     """Return the book as one text. Equal books have equal texts."""
     incidents = tuple(incident for _, incident in sorted(book.incidents.items()))
-    return _BOOK_JSON.text(_KeptBook(incidents, book.looked_ms, BOOK_VERSION))
+    return _BOOK_JSON.text(_WrittenBook(incidents, book.looked_ms, FORMAT))
 
 
 def parse_book(text: str) -> Book:
     """Parse a text of book_as_json. Raises TableError for any other text, because a person may have edited it."""
-    version = _VERSION_JSON.value(text, "the book").version
-    if version != BOOK_VERSION:
-        raise TableError(f"the book is of version {version}, not {BOOK_VERSION}")
-    kept = _BOOK_JSON.value(text, "the book")
-    return Book({incident.condition.key: incident for incident in kept.incidents}, kept.looked_ms)
+    written = _BOOK_JSON.value(text, "the book")
+    return Book({incident.condition.key: incident for incident in written.incidents}, written.looked_ms)

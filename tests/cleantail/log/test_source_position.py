@@ -31,6 +31,13 @@ def test_only_the_newest_gaps_are_kept():
     assert parse_position(replace(POSITION, gaps=gaps).as_json(), "t").gaps == gaps[5:]
 
 
+def test_a_position_of_another_format_names_the_number_before_fields_that_this_version_misses():
+    with pytest.raises(
+        TableError, match=r"^t: property cleantail\.source\.kafka cannot be read: version: 2 is not allowed"
+    ):
+        parse_position('{"version":2}', "t")
+
+
 @pytest.mark.parametrize("text", ["", "{}", '{"version":2}', "[]", POSITION.as_json().replace('"id"', '"id","x":1')])
 def test_what_is_no_position_is_an_error_that_names_table_and_property(text):
     with pytest.raises(TableError, match=r"^t: property cleantail\.source\.kafka cannot be read"):
