@@ -68,14 +68,8 @@ def expiry_unit(
     """Return the logs with due tombstones as one unit. `end_offset` of a log is its first dirty offset: tombstones
     above it stay."""
     works = tuple(
-        PartitionWork(
-            partition=log.partition,
-            first_dirty_offset=log.first_dirty_offset,
-            end_offset=log.first_dirty_offset,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            bytes=log.total_bytes,
-            records=log.records,
+        replace(
+            _work(log, log.first_dirty_offset, log.records),
             hold_offset=hold_offset(plan.readers, log.partition),
             hold_cap_ms=hold_cap_ms,
             fresh_from=fresh_from.get(log.partition),
@@ -127,25 +121,31 @@ def reconciliation_unit(
         work
         for log in log_states(topic, facts, now_ms)
         if (partitions is None or log.partition in partitions) and not (wait and quarantine_pause(log, now_ms))
-        if (work := _work(log, facts, broker)).end_offset > 0
+        if (work := _compared(log, facts, broker)).end_offset > 0
     )
     name = round_name(now_ms, facts.sequence_number)
     return WorkUnit(name, 0, now_ms, facts.snapshot_id, branch_name(f"ct_{name}_r0"), works)
 
 
-def _work(log: LogState, facts: TableFacts, broker: BrokerTopic) -> PartitionWork:
+def _compared(log: LogState, facts: TableFacts, broker: BrokerTopic) -> PartitionWork:
     """Return the part of a log to compare: all records read so far, up to the last stable offset at that time."""
     p, source = log.partition, facts.source
     end = source.next_offsets.get(p, 0) if source and p in broker.logs else 0
+    end = min(end, source.open_from.get(p, end)) if source else 0
+    work = _work(log, end, sum(file.records for file in facts.files_of(p)))
+    return replace(work, source_start=broker.logs[p].start if p in broker.logs else None)
+
+
+def _work(log: LogState, end_offset: int, records: int) -> PartitionWork:
+    """Return the work on a log that is read from its start up to the end. `records`: in its files."""
     return PartitionWork(
-        partition=p,
+        partition=log.partition,
         first_dirty_offset=log.first_dirty_offset,
-        end_offset=min(end, source.open_from.get(p, end)) if source else 0,
+        end_offset=end_offset,
         log_start_offset=log.log_start_offset,
         log_end_offset=log.log_end_offset,
         bytes=log.total_bytes,
-        records=sum(file.records for file in facts.files_of(p)),
-        source_start=broker.logs[p].start if p in broker.logs else None,
+        records=records,
     )
 
 
@@ -216,15 +216,7 @@ def erasure_unit(table: TopicTable, now_ms: int, partitions: Collection[int]) ->
     if facts is None or facts.snapshot_id is None:
         return WorkUnit("", 0, now_ms, 0, "", ())
     works = tuple(
-        PartitionWork(
-            partition=log.partition,
-            first_dirty_offset=log.first_dirty_offset,
-            end_offset=log.log_end_offset,
-            log_start_offset=log.log_start_offset,
-            log_end_offset=log.log_end_offset,
-            bytes=log.total_bytes,
-            records=sum(file.records for file in facts.files_of(log.partition)),
-        )
+        _work(log, log.log_end_offset, sum(file.records for file in facts.files_of(log.partition)))
         for log in log_states(topic, facts, now_ms)
         if log.partition in partitions and facts.files_of(log.partition)
     )
