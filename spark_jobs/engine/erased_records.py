@@ -16,19 +16,11 @@ from cleantail.log.rules import LogMeasure
 from cleantail.log.winners import Booleans
 from cleantail.rounds.checked_round import StagedUnit
 from spark_jobs.engine.log_task import LogCounts, LogRemovals, LogTask
-from spark_jobs.engine.measures import (
-    NO_COUNTS,
-    files_of_round,
-    measure_of_log,
-    merged_logs,
-    with_branch_deletes,
-    with_registrations,
-)
-from spark_jobs.engine.registrations import on_branch, records_again
+from spark_jobs.engine.measures import NO_COUNTS, RoundFiles, merged_logs
 from spark_jobs.engine.removals import Removed
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_records import Records, records_of
-from spark_jobs.engine.tasks import log_tasks, run_apart
+from spark_jobs.engine.tasks import run_apart
 from spark_jobs.iceberg.log_files import alive, all_of, read_deletes_in_task
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -73,16 +65,7 @@ def _of_keys(records: Records, keys: ErasedKeys) -> Booleans:
 
 
 def measure_erasure(table: TopicTable, keys: ErasedKeys, unit: StagedUnit) -> list[LogMeasure]:
-    change, base, branch = files_of_round(table, unit, table.load())
-    planned, deletes = log_tasks(table, unit, base), branch.deletes_by_path()
-    again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
-    tasks = [with_branch_deletes(task, deletes) for task in planned]
-    what = "count what an erasure has done"
-    counted = run_apart(table, partial(judge_erased, keys=keys), merged_logs, tasks, what)
+    files, what = RoundFiles.of(table, unit, table.load()), "count what an erasure has done"
+    counted = run_apart(table, partial(judge_erased, keys=keys), merged_logs, files.tasks, what)
     by_log = {log.partition: log for logs in counted for log in logs}
-    measures = []
-    for work in unit.partitions:
-        counts = by_log.get(work.partition, NO_COUNTS).counts
-        measure = measure_of_log(work, counts, 0, unit, change.data_files_changed)
-        measures.append(with_registrations(measure, *(records.get(work.partition, 0) for records in again)))
-    return measures
+    return [files.measure(work, by_log.get(work.partition, NO_COUNTS).counts) for work in unit.partitions]

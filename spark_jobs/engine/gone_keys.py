@@ -37,8 +37,7 @@ from cleantail.log.winners import Booleans
 from cleantail.rounds.checked_round import StagedUnit
 from spark_jobs.engine.key_buckets import RESULT, Message
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask, merged_counts
-from spark_jobs.engine.measures import files_of_round, measure_of_log, with_branch_deletes, with_registrations
-from spark_jobs.engine.registrations import on_branch, records_again
+from spark_jobs.engine.measures import NO_COUNTS, RoundFiles
 from spark_jobs.engine.source_keys import (
     AFTER,
     BEFORE,
@@ -54,7 +53,6 @@ from spark_jobs.engine.source_keys import (
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_keys import task_database
 from spark_jobs.engine.task_records import Records
-from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.iceberg.log_files import BATCH_RECORDS
 from spark_jobs.iceberg.tables import TopicTable
 
@@ -198,13 +196,10 @@ GROUP BY r.log
 
 def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedUnit) -> list[LogMeasure]:
     """Return the measures of each log of the unit. Raises CleantailError if the brokers cannot be read."""
-    change, base, branch = files_of_round(table, unit, table.load())
-    planned, deletes = log_tasks(table, unit, base), branch.deletes_by_path()
-    again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
-    tasks = [with_branch_deletes(task, deletes) for task in planned]
+    files = RoundFiles.of(table, unit, table.load())
     context, memory_bytes = table.spark.sparkContext, table.platform.cleaner.cleantail_task_memory_bytes
     offsets = sum((w.source_end or 0) - (w.source_start or 0) for w in unit.partitions)
-    buckets = buckets_of(tasks, offsets, memory_bytes, context.defaultParallelism)
+    buckets = buckets_of(files.tasks, offsets, memory_bytes, context.defaultParallelism)
     broker, logs = comparable(table, source), [w.partition for w in unit.partitions]
     keys = read_source_keys(context, source, broker, logs, buckets, memory_bytes)
     try:
@@ -214,15 +209,11 @@ def measure_reconciliation(table: TopicTable, source: SourceTopic, unit: StagedU
             )
             for w in unit.partitions
         }
-        parts = compared(table, tasks, keys, buckets, partial(judge_gone, bounds), tally_of)
+        parts = compared(table, files.tasks, keys, buckets, partial(judge_gone, bounds), tally_of)
     finally:
         keys.release()
     by_log = {log.partition: log for log in merged_counts(log for part in parts for log in part)}
-    measures = []
-    for work in unit.partitions:
-        counts = by_log[work.partition].counts if work.partition in by_log else {}
-        measure = measure_of_log(work, counts, 0, unit, change.data_files_changed)
-        measures.append(with_registrations(measure, *(records.get(work.partition, 0) for records in again)))
+    measures = [files.measure(work, by_log.get(work.partition, NO_COUNTS).counts) for work in unit.partitions]
     if any(measure.gone_at_source_left for measure in measures):
         _require_same_time(table, source, unit)
     return measures

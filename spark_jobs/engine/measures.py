@@ -48,8 +48,8 @@ from spark_jobs.engine.shared_logs import LogWork, run_work
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
 from spark_jobs.engine.tasks import log_tasks, run_apart
 from spark_jobs.engine.violations import count_violations, decide_bucket, read_share
-from spark_jobs.iceberg.iceberg_reads import BranchChange, branch_change, texts
-from spark_jobs.iceberg.log_files import FileDeletes, with_branch
+from spark_jobs.iceberg.iceberg_reads import branch_change, texts
+from spark_jobs.iceberg.log_files import with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable, below_end
 
@@ -148,7 +148,7 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
     iceberg = iceberg or table.load()
     states = states_of_properties(texts(iceberg.properties()), table.name)
     states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
-    change, base, branch = files_of_round(table, unit, iceberg)
+    files = RoundFiles.of(table, unit, iceberg)
     late_by_log = {
         w.partition: [] if expiring else late_files(table, unit, w, states[w.partition]) for w in unit.partitions
     }
@@ -156,35 +156,27 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
         w.partition: next_ledger(table, unit, w, states[w.partition], late_by_log, expiring) for w in unit.partitions
     }
     ledgers = ledgers_of(unit, states, next_ledgers, expiring)
-    planned = log_tasks(table, unit, base)
-    deletes = branch.deletes_by_path()
-    again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
-    tasks = [with_branch_deletes(task, deletes) for task in planned]
     if expiring:
         of_share = partial(judge_expiry, ledgers=ledgers)
-        counted = run_apart(table, of_share, merged_logs, tasks, "count what an expiry has done")
+        counted = run_apart(table, of_share, merged_logs, files.tasks, "count what an expiry has done")
     else:
-        counted = run_work(table, counting(ledgers), tasks)
+        counted = run_work(table, counting(ledgers), files.tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
-    proofs = {} if expiring else _proofs_due(table.topic.config, unit, states)
-    works_to_prove = [w for w in unit.partitions if w.partition in proofs]
-    proven = prove_keys(table.at_branch(unit.branch), works_to_prove) if works_to_prove else {}
+    to_prove = [] if expiring else _proofs_due(table.topic.config, unit, states)
+    proven = prove_keys(table.at_branch(unit.branch), to_prove) if to_prove else {}
     has_copies = any(log.counts.get(COPIES) for log in by_log.values())
     if expiring:  # tasks do not compare the shares of a log with each other
-        may_differ = has_copies or any(task.shares > 1 for task in tasks)
-        contradictions = of_expiry(table, unit, states, base) if may_differ else {}
+        may_differ = has_copies or any(task.shares > 1 for task in files.tasks)
+        contradictions = of_expiry(table, unit, states, files.base) if may_differ else {}
     else:
-        contradictions = of_round(table, unit, late_by_log, has_copies, base)
+        contradictions = of_round(table, unit, late_by_log, has_copies, files.base)
     measures = []
-    for work_of_log in unit.partitions:
-        p = work_of_log.partition
+    for work in unit.partitions:
+        p = work.partition
         log = by_log.get(p, NO_COUNTS)
-        measure = measure_of_log(
-            work_of_log, log.counts, proven[p].twice if p in proven else 0, unit, change.data_files_changed
-        )
-        is_proven = p in proofs or _all_dirty(work_of_log)
+        measure = files.measure(work, log.counts, proven[p].twice if p in proven else 0)
+        is_proven = p in proven or _all_dirty(work)
         measure = replace(measure, proven_ms=unit.now_ms if is_proven else states[p].proven_ms)
-        measure = with_registrations(measure, *(records.get(p, 0) for records in again))
         if found := contradictions.get(p):
             measure = replace(measure, contradicting_offsets=found.offsets, first_contradiction=found.text)
         measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
@@ -205,19 +197,50 @@ def merged_logs(parts: Iterable[Sequence[LogCounts]]) -> list[LogCounts]:
     return merged_counts(log for part in parts for log in part)
 
 
-def files_of_round(
-    table: TopicTable, unit: WorkUnit, iceberg: Any
-) -> tuple[BranchChange, SnapshotFiles, SnapshotFiles]:
-    """Read from manifests, in three threads: the branch's change, the base's files, and the branch's files."""
-    with ThreadPoolExecutor(3) as threads:
-        change = threads.submit(branch_change, iceberg, unit.branch, unit.base_snapshot_id)
-        base = threads.submit(table.files_at, unit.base_snapshot_id, iceberg)
-        branch = threads.submit(table.files_at, table.head_of(unit.branch, iceberg), iceberg)
-        return change.result(), base.result(), branch.result()
+@dataclass(frozen=True, slots=True)
+class RoundFiles:
+    """The files of a round before and after it.
 
+    base     the files that the round has read
+    tasks    of the unit's logs; their files have the deletes of base and branch
+    again    before and after the round: partition -> the records that repeated registrations of files duplicate
+    changed  number of data files that the branch added or removed
+    """
 
-def with_branch_deletes(task: LogTask, deletes: Mapping[str, FileDeletes]) -> LogTask:
-    return replace(task, files=tuple(with_branch(task.files, deletes)))
+    unit: StagedUnit
+    base: SnapshotFiles
+    tasks: Sequence[LogTask]
+    again: Sequence[Mapping[int, int]]
+    changed: int
+
+    @classmethod
+    def of(cls, table: TopicTable, unit: StagedUnit, iceberg: Any) -> RoundFiles:
+        """Read the files from manifests, in three threads."""
+        with ThreadPoolExecutor(3) as threads:
+            change = threads.submit(branch_change, iceberg, unit.branch, unit.base_snapshot_id)
+            base = threads.submit(table.files_at, unit.base_snapshot_id, iceberg)
+            branch = threads.submit(table.files_at, table.head_of(unit.branch, iceberg), iceberg)
+        planned, deletes = log_tasks(table, unit, base.result()), branch.result().deletes_by_path()
+        again = [records_again(table, tasks) for tasks in (planned, on_branch(planned, deletes))]
+        tasks = [replace(task, files=tuple(with_branch(task.files, deletes))) for task in planned]
+        return cls(unit, base.result(), tasks, again, change.result().data_files_changed)
+
+    def measure(self, work: PartitionWork, counts: Mapping[str, int], proven_twice: int = 0) -> LogMeasure:
+        """Return the measures of one log. `counts`: by measure. `proven_twice`: keys that a proof found twice."""
+        before, after = (records.get(work.partition, 0) for records in self.again)
+        named = {name: count for name, count in counts.items() if name != COPIES}
+        fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **named, PARTITION: work.partition}
+        measure = LogMeasure(**fields)
+        deleted = {reason: by_log.get(work.partition, 0) for reason, by_log in self.unit.counts.deleted.items()}
+        return replace(
+            measure,
+            records_in=measure.records_in + before,
+            records_out=measure.records_out + after,
+            duplicate_keys=measure.duplicate_keys + proven_twice + after,
+            data_files_changed=self.changed,
+            imbalance=measure.records_in + before - sum(deleted.values()) - measure.records_out - after,
+            deleted=deleted,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,49 +272,16 @@ def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, 
     return {log: KeyCounts(by_log.get(log, 0) - again, twice) for log, again, twice in proven}
 
 
-def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: dict[int, PartitionState]) -> dict[int, int]:
-    """Return partition -> end, for logs with a due full proof."""
+def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: Mapping[int, PartitionState]) -> list[PartitionWork]:
+    """Return the logs with a due full proof."""
     interval_ms = configs.cleantail_full_proof_interval_ms
-    return {
-        w.partition: w.end_offset
+    return [
+        w
         for w in unit.partitions
         if not _all_dirty(w) and proof_due(states[w.partition].proven_ms, unit.now_ms, interval_ms)
-    }
+    ]
 
 
 def _all_dirty(work: PartitionWork) -> bool:
     """Return whether the round reads the whole log as dirty. Such a round proves every key by itself."""
     return work.first_dirty_offset <= work.log_start_offset
-
-
-def measure_of_log(
-    work: PartitionWork,
-    counts: Mapping[str, int],
-    proven_twice: int,
-    unit: StagedUnit,
-    data_files_changed: int,
-) -> LogMeasure:
-    """Return the measures of one log. `counts`: by measure. `proven_twice`: keys that a proof found twice."""
-    measures = {name: count for name, count in counts.items() if name != COPIES}
-    fields: dict[str, Any] = {**dict.fromkeys(COUNTS, 0), **measures, PARTITION: work.partition}
-    measure = LogMeasure(**fields)
-    deleted = {reason: by_log.get(work.partition, 0) for reason, by_log in unit.counts.deleted.items()}
-    return replace(
-        measure,
-        duplicate_keys=measure.duplicate_keys + proven_twice,
-        data_files_changed=data_files_changed,
-        imbalance=measure.records_in - sum(deleted.values()) - measure.records_out,
-        deleted=deleted,
-    )
-
-
-def with_registrations(measure: LogMeasure, before: int, after: int) -> LogMeasure:
-    """Add the number of records that repeated registrations of files duplicate, before and after the round. `after`
-    must be 0."""
-    return replace(
-        measure,
-        records_in=measure.records_in + before,
-        records_out=measure.records_out + after,
-        duplicate_keys=measure.duplicate_keys + after,
-        imbalance=measure.imbalance + before - after,
-    )

@@ -104,7 +104,7 @@ def test_commits_that_merge_manifests_leave_none_that_no_snapshot_has(workshop, 
 @pytest.mark.deep
 def test_a_failed_log_of_such_a_round_keeps_its_branch(workshop, table_of, monkeypatch):
     topic = compacted(workshop, workshop.topic("red-uncommitted"))
-    monkeypatch.setattr("spark_jobs.engine.measures.with_branch_deletes", lambda task, deletes: task)  # as if none
+    monkeypatch.setattr("spark_jobs.engine.measures.with_branch", lambda files, deletes: files)  # as if none
     code, _, _ = workshop.run("compact", topic, "--now", NOW + 1, "--force")
     table = table_of(topic)
     [state] = states_of_properties(texts(table.load().properties()), topic).values()
