@@ -30,7 +30,6 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 from pyspark.accumulators import Accumulator
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.source_paths import matching_files
@@ -63,21 +62,19 @@ from spark_jobs.round.intake.line_tasks import (
     IgnoredFields,
     LineReading,
     SuspectLinesError,
-    bad_line,
-    is_suspect,
     line_tasks,
     parsed_line_by_line,
     parsed_records,
     range_batches,
 )
 from spark_jobs.round.intake.new_records import (
-    NO_RECORDS,
     NewRecords,
     leave_out,
     record_left_out,
     require_below_position,
     require_one_record_an_offset,
 )
+from spark_jobs.round.intake.record_batches import task_errors
 from spark_jobs.round.intake.record_files import (
     FileTarget,
     LogWriter,
@@ -280,12 +277,8 @@ def _held_records(
         if table.topic.config.cleantail_unholdable_policy == "fail":
             raise
         unheld = parsed_line_by_line(table.spark, files, replace(reading, keep=UNHELD, ignored=None))
-        try:
+        with task_errors():
             left_out = leave_out(table, unheld, denylist, int(time.time() * 1000))
-        except PythonException as e:
-            if (error := bad_line(e)) is None:
-                raise
-            raise error from None
         if not left_out:
             raise
         table.drop_branches([branch])
@@ -300,35 +293,17 @@ def _new_records(
     Raises BadLineError for a line that is not a record."""
     work = (table.spark, files, reading)
     try:
-        return NewRecords.of_tasks(table, write_files_of_lines(table, files, reading, denylist))
-    except UnwritableError as e:
-        logger.info("Spark sorts and writes the records of %s: %s", table.topic.topic, e)
-        if (records := _append_parsed(table, branch, parsed_records(*work), denylist)) is not None:
-            return records
+        try:
+            return NewRecords.of_tasks(table, write_files_of_lines(table, files, reading, denylist))
+        except UnwritableError as e:
+            logger.info("Spark sorts and writes the records of %s: %s", table.topic.topic, e)
+            return _sorted_by_spark(table, branch, parsed_records(*work), denylist)
     except SuspectLinesError as e:
         logger.info("%s", e)
-    records = _append_parsed(table, branch, parsed_line_by_line(*work), denylist)
-    assert records is not None, "line by line, no range is suspect"
-    return records
+    return _sorted_by_spark(table, branch, parsed_line_by_line(*work), denylist)
 
 
-def _append_parsed(table: TopicTable, branch: str, parsed: DataFrame, denylist: Denylist) -> NewRecords | None:
-    """Append records to a new branch. Returns None if a range must be read line by line.
-
-    Raises BadLineError for a line that is not a record."""
-    parsed, behind = denylist.without_erased(parsed)
-    table.create_branch(branch, None)
-    before = table.head_of(branch)
-    try:
-        table.append_to(branch, parsed)
-    except PythonException as e:
-        if is_suspect(e):
-            table.drop_branches([branch])
-            return None
-        if (error := bad_line(e)) is None:
-            raise
-        raise error from None
-    # without records Spark makes no commit
-    if table.head_of(branch) == before:
-        return replace(NO_RECORDS, erased=behind.erased)
-    return NewRecords.of_branch(table, branch, behind)
+def _sorted_by_spark(table: TopicTable, branch: str, parsed: DataFrame, denylist: Denylist) -> NewRecords:
+    frame, behind = denylist.without_erased(parsed)
+    with task_errors():
+        return NewRecords.by_spark(table, branch, frame, behind, sort=True)

@@ -17,7 +17,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from pyspark.errors import PythonException
 from pyspark.sql import SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, INGEST_MS, limit_text
@@ -56,8 +55,9 @@ from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import partition_of, texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.denylist import Denylist, left_out_by
-from spark_jobs.round.intake.kafka_records import ArrowReader, MessageReader, Staging, raised
+from spark_jobs.round.intake.kafka_records import ArrowReader, MessageReader, Staging
 from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords, leave_out, record_gaps, require_agreement
+from spark_jobs.round.intake.record_batches import task_errors
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
 
@@ -171,12 +171,9 @@ class LogSource(Protocol):
         """Return the progress message for `describe`."""
 
     @property
-    def is_one_commit(self) -> bool:
-        """Return whether the whole read is one portion."""
-
-    @property
     def is_current(self) -> bool:
-        """Return whether its log ends are the brokers' current ones. False if their time is unknown."""
+        """Return whether its log ends are the brokers' current ones. If their time is unknown, the whole read is one
+        portion."""
 
     def cleaner_configs(self) -> BrokerPolicy | None:
         """Return the brokers' cleaner configs of the topic, or None if they are unknown."""
@@ -209,7 +206,6 @@ class BrokerLogs:
     most_headers: int = DEFAULT_LIMITS.headers
     deadline: Deadline | None = None
     progress_text: str = "reading offsets from the brokers"
-    is_one_commit: bool = False
     is_current: bool = True
 
     def cleaner_configs(self) -> BrokerPolicy | None:
@@ -296,7 +292,7 @@ class TopicRead:
         self._record_gaps(at.position)
         ends = at.plan(self.topic, self.source.describe(at), self.now_ms).ends
         portions: list[Portion] = []
-        budget = ALL_OFFSETS if self.source.is_one_commit else PORTION_OFFSETS
+        budget = PORTION_OFFSETS if self.source.is_current else ALL_OFFSETS
         while portion := self._portion(ends, budget, progress):
             portions.append(portion)
             if portion.last:
@@ -434,12 +430,9 @@ class TopicRead:
                 if self.topic.config.cleantail_unholdable_policy == "fail":
                     raise
             self.table.drop_branches([branch])
-            left_out = leave_out(self.table, staging.unheld(ranges), staging.denylist, self.now_ms)
+            with task_errors():
+                left_out = leave_out(self.table, staging.unheld(ranges), staging.denylist, self.now_ms)
             return staging.write(branch, ranges, HELD), left_out
-        except PythonException as e:
-            if (error := raised(e)) is None:
-                raise
-            raise error from None
         except (SourceError, OutsideError):
             if self._deadline is None or self._deadline.left_ms():
                 self._plan_again()

@@ -6,17 +6,15 @@ before their commit.
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, HEADERS, limit_text
@@ -34,14 +32,7 @@ from cleantail.config.unholdable import (
     Reason,
     timestamp_text,
 )
-from cleantail.errors import (
-    CleantailError,
-    OutsideError,
-    SegmentError,
-    SourceError,
-    SourceUnreachableError,
-    UnholdableError,
-)
+from cleantail.errors import SourceError, UnholdableError
 from cleantail.home.process import uncollected
 from cleantail.kafka.broker_clients import headers_of
 from cleantail.kafka.read_plan import Range, task_ranges
@@ -49,8 +40,8 @@ from cleantail.kafka.source_topic import RangeReader
 from cleantail.sources.kcat import Record
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.denylist import Denylist
-from spark_jobs.round.intake.new_records import NO_RECORDS, NewRecords
-from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, HEADER, task_frame, unheld_batch
+from spark_jobs.round.intake.new_records import NewRecords
+from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, HEADER, task_errors, task_frame, unheld_batch
 from spark_jobs.round.intake.record_files import (
     FileTarget,
     LogWriter,
@@ -101,22 +92,11 @@ class Staging:
         return read_frame(self.table.spark, task_ranges(ranges, self.cores), self.open_reader, UNHELD)
 
     def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]], keep: Keep) -> NewRecords:
-        self.table.create_branch(branch, None)
-        before = self.table.head_of(branch)
         frame, behind = self.denylist.without_erased(read_frame(self.table.spark, tasks, self.open_reader, keep))
-        try:
-            self.table.append_to(branch, frame, as_it_is=True)
-        except PythonException as e:
-            if (error := raised(e)) is None:
-                raise
-            raise error from None
-        if self.table.head_of(branch) == before:
-            return replace(NO_RECORDS, erased=behind.erased)
-        return NewRecords.of_branch(self.table, branch, behind, once=True)
+        with task_errors():
+            return NewRecords.by_spark(self.table, branch, frame, behind)
 
 
-MARK = "cleantail.kafka-source"
-"""Encloses an error that a worker returns: class and text as JSON."""
 UNKNOWN_TYPE = -1
 TYPES = {1: 0, 2: 1}
 """librdkafka's numbers of create time and log append time -> Kafka's numbers, which the table stores."""
@@ -208,27 +188,12 @@ def write_ranges(
 def read_ranges(
     ranges: Iterable[Range], open_reader: Callable[[], ArrowReader], keep: Keep
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of the ranges. Raises errors as a RuntimeError for Spark. `raised` unwraps it in the driver."""
+    reader = open_reader()
     try:
-        reader = open_reader()
-        try:
-            for each in ranges:
-                yield from reader.batches(each, keep)
-        finally:
-            reader.close()
-    except CleantailError as e:
-        raise RuntimeError(f"{MARK}{json.dumps([type(e).__name__, str(e)])}{MARK}") from None
-
-
-def raised(error: PythonException) -> CleantailError | None:
-    """Return the CleantailError of a task, which Spark wraps in a message with a traceback, or None."""
-    parts = str(error).split(MARK)
-    if len(parts) < 3:
-        return None
-    errors = (SegmentError, UnholdableError, SourceError, SourceUnreachableError, OutsideError)
-    kinds = {kind.__name__: kind for kind in errors}
-    name, text = json.loads(parts[1])
-    return kinds.get(name, CleantailError)(text)
+        for each in ranges:
+            yield from reader.batches(each, keep)
+    finally:
+        reader.close()
 
 
 def arrow_batch(partition: int, messages: Sequence[Message], keep: Keep = ALL) -> pa.RecordBatch:

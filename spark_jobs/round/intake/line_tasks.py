@@ -1,7 +1,7 @@
 """Tasks that read lines of kcat from ranges of files into Arrow batches.
 
-A task cannot number the lines of its range, so it only reports that a line is wrong (`is_suspect`). Then one task for
-each file reads the whole file line by line, to find the line's number.
+A task cannot number the lines of its range, so it only reports that a line is wrong (SuspectLinesError). Then one task
+for each file reads the whole file line by line, to find the line's number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,6 @@ from pathlib import Path
 
 import pyarrow as pa
 from pyspark.accumulators import Accumulator, AccumulatorParam
-from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
@@ -25,11 +24,6 @@ from cleantail.errors import BadLineError, CleantailError
 from cleantail.sources.kcat import Record, parse_line, read_records, unheld_reason
 from cleantail.sources.source_files import FileContent, FileRange, file_tasks
 from spark_jobs.round.intake.record_batches import arrow_batch, chunks, plain_batch, task_frame, unheld_batch
-
-BAD_LINE = "cleantail.bad-line"
-"""Separates file, line and reason in the error of a worker."""
-SUSPECT = "cleantail.suspect-lines"
-"""Error of a worker whose range has a wrong line."""
 
 
 class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
@@ -82,11 +76,8 @@ def parsed_records(
     tasks = line_tasks(spark, files)
 
     def read(number: int) -> Iterator[pa.RecordBatch]:
-        try:
-            for each in tasks[number]:
-                yield from range_batches(each, reading)
-        except SuspectLinesError:
-            raise RuntimeError(SUSPECT) from None
+        for each in tasks[number]:
+            yield from range_batches(each, reading)
 
     return task_frame(spark, len(tasks), read, reading.keep)
 
@@ -107,7 +98,7 @@ def parsed_line_by_line(spark: SparkSession, files: Sequence[Path], reading: Lin
                 for chunk in chunks(records):
                     yield reading.batch_of(chunk)
         except BadLineError as e:
-            raise RuntimeError(BAD_LINE.join(["", str(e.file), str(e.line_number), e.reason, ""])) from None
+            raise BadLineError(e.file, e.line_number, f"{e.reason}; nothing was appended") from None
 
     return task_frame(spark, len(files), read, reading.keep)
 
@@ -132,15 +123,3 @@ def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordB
                     yield arrow_batch(chunk)
     except (ValueError, OSError, EOFError, zlib.error, CleantailError):
         raise SuspectLinesError(f"{lines.file} must be read line by line to find a wrong line") from None
-
-
-def is_suspect(error: PythonException) -> bool:
-    return SUSPECT in str(error)
-
-
-def bad_line(error: PythonException) -> BadLineError | None:
-    """Return the wrong line from a task's error, which Spark wraps in a message with a traceback, or None."""
-    parts = str(error).split(BAD_LINE)
-    if len(parts) < 5:
-        return None
-    return BadLineError(parts[1], int(parts[2]), f"{parts[3]}; nothing was appended")

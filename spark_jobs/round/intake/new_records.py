@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -272,11 +272,26 @@ class NewRecords:
         return cls(tuple(data_files(table, logs)), ranges, all(log.once for log in logs), tuple(logs), erased)
 
     @classmethod
-    def of_branch(cls, table: TopicTable, branch: str, behind: SideRows, once: bool = False) -> NewRecords:
-        """Return the records of the branch's last commit, by Spark. `behind`: records that its frame left out."""
+    def by_spark(
+        cls,
+        table: TopicTable,
+        branch: str,
+        frame: DataFrame,
+        behind: SideRows,
+        sort: bool = False,
+    ) -> NewRecords:
+        """Let Spark append the records to a new branch. `behind`: records that the frame left out.
+
+        `sort`: the records are in any order. Otherwise each task has one log, in the order of its offsets, and each
+        offset once."""
+        table.create_branch(branch, None)
+        before = table.head_of(branch)
+        table.append_to(branch, frame, as_it_is=not sort)
         iceberg = table.load()
+        if table.head_of(branch, iceberg) == before:  # without records Spark makes no commit
+            return replace(NO_RECORDS, erased=behind.erased)
         files = tuple(added_by(iceberg, branch))
-        return cls(files, ranges_of(table, iceberg, files), once, erased=behind.erased)
+        return cls(files, ranges_of(table, iceberg, files), not sort, erased=behind.erased)
 
     @property
     def count(self) -> int:

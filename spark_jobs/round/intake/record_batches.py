@@ -11,7 +11,9 @@ parses a block of lines without Python objects. It is used only for blocks of pl
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -22,9 +24,11 @@ from pyarrow import json as arrow_json
 from cleantail.config.input_limits import LONG_LINE_BYTES, InputLimits
 from cleantail.config.topic_table import COLUMNS
 from cleantail.config.unholdable import NO_TIMESTAMP_MS, TIMESTAMP_MAX_MS, TIMESTAMP_MIN_MS, UNHELD, Keep, Reason
+from cleantail.errors import CleantailError
 from cleantail.sources.kcat import INT_MAX, LONG_MAX, TIMESTAMP_TYPES, Record
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import DataFrame, SparkSession
 
 BATCH_RECORDS = 20_000
@@ -69,20 +73,54 @@ UNHELD_COLUMNS = {
 """UNHELD_SCHEMA in Spark SQL types."""
 
 
+MARK = "cleantail.task-error"
+"""Encloses an error of a task: its class, and its arguments as JSON."""
+
+
 def task_frame(
     spark: SparkSession, tasks: int, read: Callable[[int], Iterator[pa.RecordBatch]], keep: Keep
 ) -> DataFrame:
     """Return a frame with the batches of `tasks` Spark tasks. Each calls `read` with its number. `keep`: the kind of
-    records."""
+    records. `raised` returns a CleantailError of a task in the driver."""
 
     def read_each(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in batches:
-            for number in batch.column(0).to_pylist():
-                yield from read(number)
+        try:
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from read(number)
+        except CleantailError as e:
+            text = json.dumps([type(e).__name__, *e.args], default=str).replace(MARK, "?")  # it may quote any record
+            raise RuntimeError(f"{MARK}{text}{MARK}") from None
 
     columns = UNHELD_COLUMNS if keep == UNHELD else COLUMNS
     schema = ", ".join(f"`{name}` {kind}" for name, kind in columns.items())
     return spark.range(0, tasks, 1, tasks).mapInArrow(read_each, schema)
+
+
+def raised(error: PySparkException) -> CleantailError | None:
+    """Return the error of a task of task_frame, which Spark wraps in a message with a traceback, or None."""
+    parts = str(error).split(MARK)
+    if len(parts) < 3:
+        return None
+    name, *texts = json.loads(parts[1])
+    return _kinds(CleantailError).get(name, CleantailError)(*texts)
+
+
+def _kinds(of: type[CleantailError]) -> dict[str, type[CleantailError]]:
+    return {of.__name__: of} | {name: kind for each in of.__subclasses__() for name, kind in _kinds(each).items()}
+
+
+@contextmanager
+def task_errors(error_of: Callable[[PySparkException], CleantailError | None] = raised) -> Iterator[None]:
+    """Raise the error of a task in place of Spark's. `error_of`: returns None for any other error, which stays."""
+    from pyspark.errors import PySparkException  # not needed by the tasks
+
+    try:
+        yield
+    except PySparkException as e:
+        if (error := error_of(e)) is None:
+            raise
+        raise error from None
 
 
 def unheld_batch(

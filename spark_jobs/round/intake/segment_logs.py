@@ -96,7 +96,6 @@ class SegmentLogs:
     limit_bytes: int
     most_headers: int
     progress_text: str = "comparing the segments with the table"
-    is_one_commit: bool = True
     is_current: bool = False
 
     def cleaner_configs(self) -> BrokerPolicy | None:

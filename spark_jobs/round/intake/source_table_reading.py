@@ -19,7 +19,6 @@ import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -55,6 +54,7 @@ from spark_jobs.round.intake.new_records import (
     require_agreement,
     staged_on,
 )
+from spark_jobs.round.intake.record_batches import task_errors
 from spark_jobs.round.intake.source_frames import SessionTable, SourceFrames, once_each, raised
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
@@ -146,19 +146,8 @@ def write_fresh(table: TopicTable, branch: str, frame: DataFrame, source: str, d
 
 
 def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> NewRecords:
-    """Append records to a new branch. Without records Spark makes no commit."""
-    table.create_branch(branch, None)
-    before = table.load().snapshot(branch)
-    try:
-        table.append_to(branch, frame, as_it_is=True)
-    except PySparkException as e:
-        if (error := raised(str(e), source)) is None:
-            raise
-        raise error from None
-    head = table.load().snapshot(branch)
-    if before is not None and int(before.snapshotId()) == int(head.snapshotId()):
-        return NO_RECORDS
-    return NewRecords.of_branch(table, branch, SideRows(), once=True)
+    with task_errors(lambda e: raised(str(e), source)):
+        return NewRecords.by_spark(table, branch, frame, SideRows())
 
 
 def _there(table: TopicTable, overlaps: Ranges) -> DataFrame:

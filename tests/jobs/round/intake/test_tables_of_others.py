@@ -38,7 +38,7 @@ def overtaken(workshop, monkeypatch):
 class Silent:
     """A source whose position is known, and no more."""
 
-    progress_text, is_one_commit = "reading the position", False
+    progress_text = "reading the position"
 
     def position(self):
         return self
