@@ -56,9 +56,8 @@ OWNED = {
     "cleantail/lake/exchange.py": {"delete": "has the name that this task has made for its application"},
     "cleantail/lake/jar_list.py": {"unlink": "the part of a download, under a name of this process"},
     "cleantail/lake/own_namespace.py": {
-        "update_namespace_properties": "a position that a person forgets by its name, or a release that is compared first",
+        "update_namespace_properties": "a position that a person forgets by its name, a release that is compared first, or a question that is set",
     },
-    "cleantail/rounds/approval.py": {"update_namespace_properties": "sets one question; it removes none"},
     "cleantail/rounds/pack_results.py": {"unlink": "files of packs, whose time has passed"},
     "cleantail/sources/digest_cache.py": {
         "DELETE FROM": "digests of files that are gone",
