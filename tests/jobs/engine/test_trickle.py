@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cleantail.lake.evaluate import evaluate_topic
 from spark_jobs.engine import task_records as engine_records
-from spark_jobs.engine.measures import with_branch_deletes
 from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tasks import log_tasks
 from spark_jobs.engine.violations import count_violations
+from spark_jobs.iceberg.log_files import with_branch
 from spark_jobs.round.make import compact_unit
 
 FILES, EACH = 4, 40
@@ -35,7 +37,8 @@ def test_no_file_is_opened_that_cannot_have_a_dirty_key(workshop, table_of, monk
     done = compact_unit(table, unit)
     branch = table.files_at(table.head_of(done.branch))
     opened.clear()
-    count_violations({}, with_branch_deletes(task, branch.deletes_by_path()), {})
+    files = tuple(with_branch(task.files, branch.deletes_by_path()))
+    count_violations({}, replace(task, files=files), {})
     assert sorted(opened) == sorted([end, 2 * EACH])
     workshop.ok("compact", topic, "--force")
     gone = {int(key[1:]) for key in keys}
