@@ -27,7 +27,7 @@ from typing import Literal
 from pydantic import ConfigDict
 
 from cleantail.codec import Codec
-from cleantail.formats import FORMAT, FormatNumber
+from cleantail.formats import FormatNumber
 from cleantail.human import duration, instant
 from cleantail.log.partition_state import PartitionState
 
@@ -142,7 +142,7 @@ class SourcePosition:
     as_of_ms: Mapping[int, int] = field(default_factory=dict)
     delete_retention_ms: int | None = None
     forgotten: tuple[Forgotten, ...] = ()
-    version: FormatNumber = FORMAT
+    version: FormatNumber = field(kw_only=True)
 
     def forgotten_of(self, partition: int, state: PartitionState, now_ms: int) -> Forgotten | None:
         """Return the offsets that the brokers may have forgotten in a log. None if a reconciliation has repaired them.
@@ -245,7 +245,7 @@ class SnapshotPosition:
     read_id: str
     read_at_ms: int
     gaps: tuple[SnapshotGap, ...] = ()
-    version: FormatNumber = FORMAT
+    version: FormatNumber = field(kw_only=True)
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ from cleantail.config.input_limits import DEFAULT_LIMITS, INGEST_MS, limit_text
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
+from cleantail.formats import FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.kafka.broker_clients import commit_group_offsets
 from cleantail.kafka.read_plan import (
@@ -402,6 +403,7 @@ class TopicRead:
             read_at_ms=self.now_ms,
             gaps=(*(at.position.gaps if at.position else ()), *plan.gaps),
             open_from={p: log.last_stable for p, log in broker.logs.items() if log.last_stable < next_offsets[p]},
+            version=FORMAT,
         )
 
     @property

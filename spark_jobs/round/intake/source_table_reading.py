@@ -26,6 +26,7 @@ from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import CleantailError, SourceError, UnholdableError
+from cleantail.formats import FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.pending_input import PlannedRead, described_source, own_position, planned_read, table_source_of
 from cleantail.log.log_state import late_warnings
@@ -303,4 +304,5 @@ class SourceTableRead:
             read_id=read_id,
             read_at_ms=self.now_ms,
             gaps=(*(before.gaps if before else ()), *plan.gaps),
+            version=FORMAT,
         )

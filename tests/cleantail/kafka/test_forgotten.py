@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.topic import Topic
+from cleantail.formats import FORMAT
 from cleantail.kafka.read_plan import (
     CLEANING_MS,
     BrokerPolicy,
@@ -24,7 +25,7 @@ DAY_MS = 86_400_000
 COMPACT = BrokerPolicy(frozenset({"compact"}), DAY_MS)
 READ = LogRead(partition=0, start=10, end=20, records=9, as_of_ms=1_000)
 FROM_KAFKA = {"source": {"kafka": {"bootstrap.servers": "kafka:9092"}}}
-POSITION = SourcePosition("c", "orders", "id", {0: 20}, "read_committed", "r", 5, as_of_ms={0: 700})
+POSITION = SourcePosition("c", "orders", "id", {0: 20}, "read_committed", "r", 5, as_of_ms={0: 700}, version=FORMAT)
 ENTRY = Forgotten(0, 10, 20, 1, DAY_MS, 9_000)
 
 

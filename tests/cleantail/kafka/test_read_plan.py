@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cleantail.errors import SourceError, SourceUnreachableError
+from cleantail.formats import FORMAT
 from cleantail.kafka.read_plan import (
     PORTION_BYTES,
     PORTION_OFFSETS_MAX,
@@ -29,7 +30,9 @@ def broker(*logs: tuple[int, int, int], topic_id="id-1", cluster_id="c") -> Brok
 
 
 def position(*offsets: int, topic_id="id-1", cluster_id="c") -> SourcePosition:
-    return SourcePosition(cluster_id, "orders", topic_id, dict(enumerate(offsets)), "read_committed", "r", 0)
+    return SourcePosition(
+        cluster_id, "orders", topic_id, dict(enumerate(offsets)), "read_committed", "r", 0, version=FORMAT
+    )
 
 
 def plan(at, topic, ends=None, isolation="read_committed", on_gap="fail") -> ReadPlan:

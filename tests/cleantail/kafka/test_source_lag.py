@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.config.loading import load_topic
+from cleantail.formats import FORMAT
 from cleantail.kafka.read_plan import BrokerTopic, LogLag, LogOffsets, source_lag
 from cleantail.log.source_position import SourcePosition
 
@@ -28,7 +29,7 @@ def broker(*logs, topic_id="id"):
 
 
 def position(*offsets):
-    return SourcePosition("c", "orders", "id", dict(enumerate(offsets)), "read_committed", "r", 0)
+    return SourcePosition("c", "orders", "id", dict(enumerate(offsets)), "read_committed", "r", 0, version=FORMAT)
 
 
 def test_the_lag_goes_to_the_last_stable_offset_and_counts_an_added_partition(topic):

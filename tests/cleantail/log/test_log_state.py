@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleantail.formats import FORMAT
 from cleantail.log.log_state import KeylessRecords, kept_log_start, log_figures
 from cleantail.log.partition_state import Horizon, LeftOut, PartitionState, Rewritten
 from cleantail.log.segments import NO_TIMESTAMP_MS
@@ -523,7 +524,7 @@ def test_a_rewritten_history_is_the_first_warning_for_a_day():
 
 
 def read_to(offset, **changes):
-    return SourcePosition("c", "orders", "id", {0: offset}, "read_uncommitted", "r", 0, **changes)
+    return SourcePosition("c", "orders", "id", {0: offset}, "read_uncommitted", "r", 0, **changes, version=FORMAT)
 
 
 def test_a_round_ends_at_the_last_stable_offset_also_where_records_beyond_it_were_read():

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cleantail.errors import SourceError, TableError
+from cleantail.formats import FORMAT
 from cleantail.log.snapshot_plan import (
     MOST_ONE_BY_ONE,
     SnapshotLag,
@@ -26,7 +27,7 @@ from cleantail.log.source_position import (
     with_source_ends,
 )
 
-POSITION = SnapshotPosition("lake", "ns.t", "u", "main", 1, 1_000, {0: 5, 2: 7}, "r", 2_000)
+POSITION = SnapshotPosition("lake", "ns.t", "u", "main", 1, 1_000, {0: 5, 2: 7}, "r", 2_000, version=FORMAT)
 
 
 def snapshot(number, operation="append", removes=False, parent=None, size=10):
@@ -221,6 +222,8 @@ def test_a_position_is_read_as_it_was_written_and_keeps_the_newest_gaps():
         TableError, match=r"^t: property cleantail\.source\.table cannot be read: version: 2 is not allowed"
     ):
         parse_snapshot_position(text.replace('"version": 1', '"version": 2').replace('"version":1', '"version":2'), "t")
+    with pytest.raises(TableError, match="version: Field required"):
+        parse_snapshot_position(text.replace(',"version":1', ""), "t")
 
 
 def test_log_ends_are_those_of_the_position_and_kafkas_where_both_are_there():

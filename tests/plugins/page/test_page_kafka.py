@@ -15,6 +15,7 @@ from confluent_kafka import Producer
 
 from cleantail.config.loading import find_topic
 from cleantail.config.topic import Topic
+from cleantail.formats import FORMAT
 from cleantail.kafka.table_position import write_look
 from cleantail.lake.evaluate import read_facts
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition
@@ -60,7 +61,15 @@ def ids_of(address: str) -> tuple[str, str]:
 def table(site: Site, tmp_path: Path, cluster_id: str, topic_id: str, **more: Any) -> OrdersTable:
     """A table that was read from Kafka five minutes ago, up to offset 2."""
     position = SourcePosition(
-        cluster_id, "prod.orders", topic_id, {0: 2}, "read_committed", "r", NOW_MS - 300_000, **more
+        cluster_id,
+        "prod.orders",
+        topic_id,
+        {0: 2},
+        "read_committed",
+        "r",
+        NOW_MS - 300_000,
+        **more,
+        version=FORMAT,
     ).as_json()
     made = OrdersTable(tmp_path).append((0, 0, 1, b"a", b"1"), (0, 1, 1, b"b", b"1"))
     return made.set_properties(**{PROPERTY_POSITION: position})

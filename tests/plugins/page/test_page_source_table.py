@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from cleantail.formats import FORMAT
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
 from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.metrics_endpoint import samples_of
@@ -35,7 +36,7 @@ def sink(site: Site, tmp_path: Path) -> Any:
         sink.append(ROWS)
     first = sink.metadata.snapshots[0]
     read = (str(sink.metadata.table_uuid), "main", first.snapshot_id, first.timestamp_ms, {0: 1}, "r", 5)
-    position = SnapshotPosition("cleantail", "sinks.orders", *read)
+    position = SnapshotPosition("cleantail", "sinks.orders", *read, version=FORMAT)
     made.set_properties(**{PROPERTY_SNAPSHOT_POSITION: position.as_json()})
     return sink
 

@@ -13,6 +13,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic import Topic
+from cleantail.formats import FORMAT
 from cleantail.intake import Look, feed_of
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.pending_input import planned_read
@@ -57,7 +58,7 @@ def read_up_to(site: Site, table: Any, *gaps: SnapshotGap) -> OrdersTable:
     position = SnapshotPosition(
         catalog="cleantail", table="sinks.orders", table_uuid=str(table.metadata.table_uuid), branch="main",
         snapshot_id=snapshot.snapshot_id, snapshot_ms=snapshot.timestamp_ms, next_offsets={0: 1}, read_id="r",
-        read_at_ms=NOW_MS - 300_000, gaps=gaps,
+        read_at_ms=NOW_MS - 300_000, gaps=gaps, version=FORMAT,
     )  # fmt: skip
     made = OrdersTable(site.config.parent).append((0, 0, 1, b"a", b"x"))
     return made.set_properties(**{PROPERTY_SNAPSHOT_POSITION: position.as_json()})

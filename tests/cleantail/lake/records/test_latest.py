@@ -8,6 +8,7 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
+from cleantail.formats import FORMAT
 from cleantail.lake.records.latest_state import load_latest, log_ends, log_starts, winners
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition
@@ -225,7 +226,7 @@ def test_a_log_ends_after_all_that_it_had_and_all_that_was_read_of_its_source(or
         3: {"checkpoint": 0},  # it never had any
     }.items():
         with_state(orders_table, partition, **state)
-    read = SourcePosition("c", "orders", "id", {0: 4, 2: 7, 4: 1, 5: 0}, "read_committed", "r", 5)
+    read = SourcePosition("c", "orders", "id", {0: 4, 2: 7, 4: 1, 5: 0}, "read_committed", "r", 5, version=FORMAT)
     orders_table.set_properties(**{PROPERTY_POSITION: read.as_json()})
     assert log_ends(orders_table.table) == {0: 4, 1: 9, 2: 7, 3: 0, 4: 1, 5: 0}
     assert log_ends(orders_table.table, snapshot_id) == {0: 4, 1: 4}
