@@ -86,8 +86,8 @@ class Door:
         return token
 
     def fails(self, path: str) -> bool:
-        """Returns whether this load of a table meets the `failure` (silence, 500, half an answer): each load of which
-        the number is a multiple of `fails_every`."""
+        """Return whether this request gets the `failure`: silence, 500, or half an answer. Each `fails_every`th load of
+        a table gets it."""
         is_load = self.fails_every and TABLE.match(path)
         failing = bool(is_load and next(self._loads) % self.fails_every == 0)
         self.failed += failing

@@ -227,7 +227,7 @@ def _same_name(claim: Claim, name: str, others: Sequence[tuple[Claim, str]]) -> 
 
 def _read_problem(claim: Claim, owners: Sequence[tuple[Claim, str]], whose: str) -> Problem:
     """Return the problem of a topic that reads a table of Cleantail. `owners`: files that claim the name of that
-    table. `whose`: the owner of the table, for people, if no file claims it."""
+    table. `whose`: names the owner in the message, if no file claims the table."""
     if not owners:
         whose = f"it is {whose}"
     elif any(owner.file == claim.file for owner, _ in owners):

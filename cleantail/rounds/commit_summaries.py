@@ -161,7 +161,7 @@ def unpacked(text: str, after: Mapping[int, PartitionState | None], where: str) 
 
 
 def logs_of(text: str, where: str) -> Set[int]:
-    """Return the logs whose states `packed` has. Raises TableError, naming `where`."""
+    """Return the logs that have a state in a text of `packed`. Raises TableError, naming `where`."""
     return _STATES_JSON.unpacked(text, where).keys()
 
 

@@ -88,7 +88,8 @@ def _wall_ms() -> int:
 def observation(
     context: Context, conditions: Iterable[Condition], is_over: Callable[[Condition], bool], **more: Any
 ) -> Observation:
-    """Return what this task sees now. `is_over`: whether it has ended an incident. `more`: as in Observation."""
+    """Return what this task sees now. `is_over` decides which incidents this task has ended. `more`: other fields of
+    Observation."""
     seen_in = (_wall_ms(), began_ms(context), context["ti"].run_id)
     return Observation(tuple(conditions), is_over, *seen_in, **more)
 

@@ -42,7 +42,7 @@ from cleantail_airflow.tasks.spark_tasks import NOTHING_PUBLISHED, RollbackOpera
 
 
 def _checked_in(station: Station, outcome: TopicOutcome) -> list[RoundResult]:
-    """Return the rounds of the topic whose checks the station shows."""
+    """Return the topic's rounds. Only those whose checks this station shows."""
     return [r for name, r in outcome.rounds.items() if station.checks and BY_NAME[name].kind == station.kind]
 
 

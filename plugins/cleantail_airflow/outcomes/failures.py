@@ -112,9 +112,8 @@ def failures_of(topic: str, verdicts: Iterable[Verdict], heads: Mapping[int, int
 
 
 def warnings_of(topic: str, result: RoundResult) -> list[str]:
-    """Return what a task logs of a round without failing.
-
-    These are the failed expectations that block no partition, and the readers that an expiry has left behind."""
+    """Return warnings about a round: the failed expectations that block no partition, and the readers that an expiry
+    has left behind. They fail no task."""
     failed = [_failure(topic, warning) for verdict in result.verdicts for warning in verdict.warnings]
     return [*map(str, failed), *(reader.text for reader in result.left_behind)]
 

@@ -95,7 +95,7 @@ def test_a_release_while_a_round_runs_or_waits_is_for_the_quarantine_before_it(w
     assert words(workshop, topic) == []
 
 
-# test_a_release_while_a_round_runs_or_waits_... holds the rule; in this test nobody answers
+# test_a_release_while_a_round_runs_or_waits_... is of `make test` and holds the rule. Here nobody answers the approval
 @pytest.mark.deep
 def test_a_round_that_is_set_aside_leaves_its_red_logs_in_quarantine_whatever_was_released_before(workshop, table_of):
     topic = red_topic(workshop, "aside", publish="approve")
