@@ -28,7 +28,7 @@ from cleantail.errors import TableError
 from cleantail.lake.manifest_entries import REWRITE
 from cleantail.lake.metadata_guards import most_delete_bytes
 from cleantail.lake.position_deletes import shared_positions
-from spark_jobs.engine.task_keys import reading, task_database
+from spark_jobs.engine.task_records import reading, task_database
 from spark_jobs.iceberg.file_columns import ColumnPath, layout_of
 from spark_jobs.iceberg.log_files import BATCH_RECORDS, LogFile, column_batches
 

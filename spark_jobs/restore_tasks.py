@@ -33,8 +33,7 @@ from cleantail.kafka.restore_target import LogFacts
 from cleantail.kafka.target_log import NO_TIMESTAMP_MS, Feed, Headers, Rows, TargetLog, first_difference
 from cleantail.log.winners import MICROS_PER_MILLI, Booleans
 from spark_jobs.engine.rewrite_task import BATCH_RECORDS, live_batches, opened
-from spark_jobs.engine.task_keys import reading, task_database
-from spark_jobs.engine.task_records import require_place
+from spark_jobs.engine.task_records import reading, require_place, task_database
 from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, Projection, as_topic_column, has_offsets, parts_in
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
 from spark_jobs.round.intake.denylist import SentKeys

@@ -56,7 +56,7 @@ WITHOUT: Mapping[str, LeftOut] = {
         }
     ),
     "without answers of the JVM that are acknowledged at once": LeftOut(
-        before="from spark_jobs.iceberg.jvm import quick_answers; quick_answers.QUICK_ACK = None"
+        before="from spark_jobs.iceberg import session; session.QUICK_ACK = None"
     ),
 }
 """Name of the omitted trick -> how to omit it."""

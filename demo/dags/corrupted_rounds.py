@@ -14,8 +14,7 @@ from airflow.sdk import DAG
 from cleantail.config.loading import find_topic
 from cleantail.rounds.stations import COMPACT
 from cleantail_airflow.installation import config_dir
-from cleantail_airflow.tasks.spark_tasks import CompactOperator
-from cleantail_airflow.topic_dag import topic_dag
+from cleantail_airflow.tasks.topic_dag import CompactOperator, topic_dag
 
 TOPIC = "sensor-readings"
 

@@ -41,7 +41,7 @@ from cleantail_airflow.tasks.assets import usable_groups, usable_topics
 from cleantail_airflow.tasks.doctor_task import SEND_TEST, DoctorOperator
 from cleantail_airflow.tasks.erase_task import TOPIC, EraseOperator
 from cleantail_airflow.tasks.spark_pool import POOL
-from cleantail_airflow.topic_dag import code_span, topic_dag
+from cleantail_airflow.tasks.topic_dag import code_span, topic_dag
 
 
 def topic_dags(config: str | os.PathLike[str]) -> dict[str, DAG]:

@@ -29,7 +29,7 @@ def get_provider_info() -> dict[str, Any]:
                     "cleantail_airflow.tasks.approve_task",
                     "cleantail_airflow.tasks.doctor_task",
                     "cleantail_airflow.tasks.evaluate_task",
-                    "cleantail_airflow.tasks.spark_tasks",
+                    "cleantail_airflow.tasks.topic_dag",
                 ],
             }
         ],

@@ -22,8 +22,17 @@ from cleantail.rounds.checked_round import EXPIRED
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogRemovals, LogTask
 from spark_jobs.engine.removals import COPIES, DirtyOffsets, Removed
 from spark_jobs.engine.tally import Ledgers, Tally
-from spark_jobs.engine.task_keys import KEY_AND_OFFSET, TaskKeys, task_keys
-from spark_jobs.engine.task_records import Records, batch_of, positions_by_place, records_of, touched_records, versioned
+from spark_jobs.engine.task_records import (
+    KEY_AND_OFFSET,
+    Records,
+    TaskKeys,
+    batch_of,
+    positions_by_place,
+    records_of,
+    task_keys,
+    touched_records,
+    versioned,
+)
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 
 

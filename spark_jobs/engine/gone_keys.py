@@ -35,9 +35,9 @@ from cleantail.kafka.source_topic import SourceTopic
 from cleantail.log.rules import LogMeasure
 from cleantail.log.winners import Booleans
 from cleantail.rounds.checked_round import StagedUnit
-from spark_jobs.engine.key_buckets import RESULT, Message
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.measures import NO_COUNTS, RoundFiles
+from spark_jobs.engine.shared_logs import RESULT, Message
 from spark_jobs.engine.source_keys import (
     AFTER,
     BEFORE,
@@ -51,8 +51,7 @@ from spark_jobs.engine.source_keys import (
     read_source_keys,
 )
 from spark_jobs.engine.tally import Tally
-from spark_jobs.engine.task_keys import task_database
-from spark_jobs.engine.task_records import Records
+from spark_jobs.engine.task_records import Records, task_database
 from spark_jobs.iceberg.log_files import BATCH_RECORDS
 from spark_jobs.iceberg.tables import TopicTable
 

@@ -44,9 +44,8 @@ from spark_jobs.engine.expiry import judge_expiry
 from spark_jobs.engine.log_task import EntryCounts, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES
-from spark_jobs.engine.shared_logs import LogWork, run_work
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
-from spark_jobs.engine.tasks import log_tasks, run_apart
+from spark_jobs.engine.tasks import LogWork, log_tasks, run_apart, run_work
 from spark_jobs.engine.violations import count_violations, decide_bucket, read_share
 from spark_jobs.iceberg.iceberg_reads import branch_change, texts
 from spark_jobs.iceberg.log_files import with_branch

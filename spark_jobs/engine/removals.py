@@ -33,16 +33,19 @@ from cleantail.lake.position_deletes import bitmap_of
 from cleantail.log.task_shares import round_end
 from cleantail.log.winners import Booleans, Longs, Ranks, ranks_by_offset
 from spark_jobs.engine.log_task import Bounds, LogRemovals, LogTask
-from spark_jobs.engine.task_keys import KEY_AND_OFFSET, TaskKeys, TouchedKeys, task_keys
 from spark_jobs.engine.task_records import (
     DIRTY,
+    KEY_AND_OFFSET,
     Records,
+    TaskKeys,
+    TouchedKeys,
     TouchedRecords,
     batch_of,
     flags_of,
     positions_by_place,
     records_of,
     remembered_ranks,
+    task_keys,
     touched_records,
     verdict_of,
     versioned,

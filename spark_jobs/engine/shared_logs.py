@@ -1,8 +1,4 @@
-"""The driver's side of logs that have more than one task, and the choice between one task and several.
-
-1. Tasks read the dirty part of their share of the files, and Spark merges the results.
-2. The merged dirty part is broadcast, and tasks read each share of the files.
-3. Records that must be compared with those of another share meet in a bucket (key_buckets, or numbers).
+"""Logs of several tasks: the tasks' side. Records that must be compared with those of another share meet in a bucket.
 
 If the offset map fits into each task, it is merged and shipped:
 
@@ -12,59 +8,257 @@ If the offset map fits into each task, it is merged and shipped:
 4. With `timestamp` or `header`, records of one key in two shares must be compared. Spark shuffles them by the number of
    their key, without the key. Each bucket of numbers decides about its records.
 
-The list of files is broadcast once. Otherwise Spark would send it with every task.
+Otherwise shares find candidates by a filter, and buckets of keys decide:
+
+1. Each share reads its dirty records, and returns a filter of their keys' hashes, and their offsets by file.
+2. The filters are merged by OR, and the driver finds copies by the offsets of each file.
+3. Each share reads its files. Records that pass the filter are shuffled by a hash of their key, so that all records of
+   a key reach one bucket. All other records are counted in the share.
+4. Each bucket numbers its keys and decides like the only task of a log. A bucket compares keys byte by byte, so it
+   recognizes a key that passed the filter without a dirty record (semantics.md 3.11).
 """
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial, reduce
+from functools import reduce
 from operator import or_
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.errors import CleantailError
-from cleantail.lake.catalogs import file_io_properties
-from cleantail.log.task_shares import KEY_BYTES
-from cleantail.log.winners import Ranks, ranks_by_offset
-from spark_jobs.engine import key_buckets
-from spark_jobs.engine.key_buckets import RESULT, Message
+from cleantail.log.winners import Booleans, Longs, Numbers, Ranks, ranks_by_offset
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import DirtyOffsets, DirtyPart, dirty_records
-from spark_jobs.engine.task_keys import KEY_AND_OFFSET, KeysInDatabase, TouchedKeys, reading, task_database
 from spark_jobs.engine.task_records import (
+    KEY_AND_OFFSET,
+    REMEMBERED,
+    KeysInDatabase,
+    TouchedKeys,
     TouchedRecords,
     collected,
     ranks_of_parts,
+    reading,
+    remembered_batches,
     remembered_ranks,
+    schema_of,
+    task_database,
     touched_records,
     versioned,
 )
-from spark_jobs.engine.tasks import (
-    Failed,
-    Share,
-    described,
-    require_done,
-    require_python,
-    run_tasks,
-    shares_of,
-    task_of_share,
-)
-from spark_jobs.iceberg.file_columns import KindsMet, each_noting, noting
-from spark_jobs.iceberg.tables import TopicTable
+from spark_jobs.iceberg.log_files import BATCH_RECORDS
+
+BITS_PER_KEY = 16
+"""Bits of the filter for each key. About one of sixteen other keys passes, and the bucket recognizes it."""
+MOST_BITS = 1 << 31
+"""Maximum size of a filter, 256 MiB. A full filter lets more other keys pass."""
+Hashes = npt.NDArray[np.uint64]
+
+
+@dataclass(frozen=True, slots=True)
+class KeyFilter:
+    """Bits by the lowest part of a hash. The number of bits is a power of two."""
+
+    bits: npt.NDArray[np.uint8]
+
+    @classmethod
+    def for_keys(cls, keys: int) -> KeyFilter:
+        size = 1 << max(min(keys * BITS_PER_KEY, MOST_BITS) - 1, 7).bit_length()
+        return cls(np.zeros(size // 8, np.uint8))
+
+    def add(self, hashes: Hashes) -> None:
+        byte, bit = self._place(hashes)
+        np.bitwise_or.at(self.bits, byte, bit)
+
+    def lets_through(self, hashes: Hashes) -> npt.NDArray[np.bool_]:
+        """Return, for each key, whether it may have been added. True for all added keys and a few others."""
+        byte, bit = self._place(hashes)
+        through: npt.NDArray[np.bool_] = (self.bits[byte] & bit) != 0
+        return through
+
+    def _place(self, hashes: Hashes) -> tuple[Any, Any]:
+        place = hashes & np.uint64(len(self.bits) * 8 - 1)
+        return place >> np.uint64(3), np.left_shift(np.uint8(1), (place & np.uint64(7)).astype(np.uint8))
+
+    def __or__(self, other: KeyFilter) -> KeyFilter:
+        return KeyFilter(self.bits | other.bits)
+
+
+BLOB_RECORDS = 1 << 20
+"""Number of records of a share that are put into buckets at a time."""
+KEYS = pa.schema([("key", pa.binary())])
+RECORDS, RANKS, RESULT = "records", "ranks", "result"
+"""Kinds of messages to a bucket: records, ranks in the ledger, or a share's own result, which is passed on."""
+Message = tuple[str, Any]
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class DirtyShare:
+    """The dirty part of one share. `low` and `high`: its lowest and highest key, or None."""
+
+    filter: KeyFilter
+    low: bytes | None
+    high: bytes | None
+    offsets: DirtyOffsets
+
+    def __or__(self, other: DirtyShare) -> DirtyShare:
+        low = min((key for key in (self.low, other.low) if key is not None), default=None)
+        high = max((key for key in (self.high, other.high) if key is not None), default=None)
+        return DirtyShare(self.filter | other.filter, low, high, self.offsets | other.offsets)
+
+
+def read_dirty_share(properties: Mapping[str, str], task: LogTask) -> DirtyShare:
+    io = load_file_io(dict(properties), task.location)
+    keys, offsets = KeyFilter.for_keys(task.dirty_records), DirtyOffsets()
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        for file, records in dirty_records(task, io):
+            offsets.add(file, records)
+            yield pa.RecordBatch.from_arrays([records.key], schema=KEYS)
+
+    lows, highs = list[bytes](), list[bytes]()
+    with task_database(task.threads, task.memory_bytes) as database:
+        for batch in hashed(database, KEYS, batches()):
+            keys.add(batch.column("h").to_numpy())
+            ends = pc.min_max(batch.column("key")).as_py()
+            lows.append(ends["min"])
+            highs.append(ends["max"])
+    return DirtyShare(keys, min(lows, default=None), max(highs, default=None), offsets.packed())
+
+
+def merged_filter(task: LogTask, shares: Sequence[DirtyShare]) -> SharedDirtyPart:
+    nothing = DirtyShare(KeyFilter.for_keys(task.dirty_records), None, None, DirtyOffsets())
+    whole = reduce(or_, shares, nothing)
+    touched = TouchedKeys(task.dirty_records, whole.low, whole.high)
+    dirty = DirtyPart(replace(task, files=()), touched, whole.offsets.copies(task.files), whole.offsets.records)
+    return SharedDirtyPart(whole.filter, dirty)
+
+
+@dataclass(frozen=True, slots=True)
+class SharedDirtyPart:
+    filter: KeyFilter
+    dirty: DirtyPart
+
+
+def to_buckets(
+    properties: Mapping[str, str],
+    task: LogTask,
+    shared: SharedDirtyPart,
+    read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
+) -> Iterator[tuple[int, Message]]:
+    """Read a share's files, and yield messages to the buckets: records that pass the filter, and remembered ranks.
+
+    The first bucket also gets the share's own result.
+
+    `read` returns the records with a key (batches of schema_of), and a function that returns the share's result after
+    they are read.
+    """
+    io = load_file_io(dict(properties), task.location)
+    dirty, buckets = replace(shared.dirty, task=task), task.buckets
+    batches, result = read(dirty, io)
+    with task_database(task.threads, task.memory_bytes) as database:
+        for bucket, blob in blobs(hashed(database, schema_of(task), batches), shared.filter.lets_through, buckets):
+            yield bucket, (RECORDS, blob)
+        if task.is_first_share:
+            ranks = hashed(database, REMEMBERED, remembered_batches(task, io))
+            for bucket, blob in blobs(ranks, shared.filter.lets_through, buckets):
+                yield bucket, (RANKS, blob)
+    yield 0, (RESULT, result())
+
+
+def hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches without keyless records, and with `h`, a hash of the key."""
+    with reading(database, "record", schema, batches):
+        rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")
+        yield from (batch for batch in rows.to_arrow_reader(BATCH_RECORDS) if batch.num_rows)
+
+
+def blobs(
+    batches: Iterable[pa.RecordBatch], passes: Callable[[Hashes], Booleans], buckets: int
+) -> Iterator[tuple[int, bytes]]:
+    """Yield (bucket, records whose hash passes as an Arrow stream). `batches`: with `h`, the hash of the key."""
+    waiting, records = list[pa.RecordBatch](), 0
+    for batch in batches:
+        passing = batch.filter(pa.array(passes(batch.column("h").to_numpy())))
+        waiting.append(passing)
+        records += passing.num_rows
+        if records >= BLOB_RECORDS:
+            yield from _split(waiting, buckets)
+            waiting, records = [], 0
+    if records:
+        yield from _split(waiting, buckets)
+
+
+def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
+    table = pa.Table.from_batches(batches)
+    of_bucket = bucket_of(table["h"].to_numpy(), buckets)
+    table = table.drop_columns(["h"])
+    for bucket, places in slices_by(of_bucket):
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, table.schema) as stream:
+            stream.write_table(table.take(pa.array(places)))
+        yield bucket, sink.getvalue().to_pybytes()
+
+
+def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
+    """Return the bucket of each hash, by its highest bits, because the filter uses the lowest."""
+    bucket: Numbers = ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint32)
+    return bucket
+
+
+def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
+    order: Longs = np.argsort(buckets, kind="stable")
+    names, starts = np.unique(buckets[order], return_index=True)
+    ends = [*starts[1:].tolist(), len(order)][: len(names)]
+    for name, start, end in zip(names.tolist(), starts.tolist(), ends, strict=True):
+        yield name, order[start:end]
+
+
+def of_bucket(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
+    """Return the records of a bucket with numbered keys, the number of keys, their remembered ranks, and the results
+    of shares."""
+    tables: dict[str, list[pa.Table]] = {RECORDS: [], RANKS: []}
+    results = []
+    for kind, content in messages:
+        if kind == RESULT:
+            results.append(content)
+        else:
+            tables[kind].append(pa.ipc.open_stream(content).read_all())
+    if not tables[RECORDS]:
+        return collected([]), 0, None, results
+    records = pa.concat_tables(tables[RECORDS])
+    keys = _one_array(records["key"]).dictionary_encode()
+    numbered = _columns(records) | {"number": keys.indices.to_numpy()}
+    ranks = _ranks(tables[RANKS], keys.dictionary) if tables[RANKS] else None
+    return collected([numbered]), len(keys.dictionary), ranks, results
+
+
+def _ranks(tables: Sequence[pa.Table], keys: pa.Array) -> Ranks:
+    table = pa.concat_tables(tables)
+    number = pc.index_in(_one_array(table["key"]), value_set=keys)
+    known = table.append_column("number", number).filter(pc.is_valid(number))
+    return ranks_of_parts([_columns(known) | {"number": known["number"].to_numpy()}], len(keys))
+
+
+def _columns(table: pa.Table) -> dict[str, Any]:
+    return {name: table[name].to_numpy() for name in table.column_names if name != "key"}
+
+
+def _one_array(keys: pa.ChunkedArray) -> pa.Array:
+    """Return the keys as one array, of a large type because they may exceed 2 GiB."""
+    return keys.cast(pa.large_binary()).combine_chunks()
+
 
 NUMBERED, RANKED = "numbered", "ranked"
 """Kinds of messages to a bucket in addition to RESULT: numbered records, or remembered ranks by number."""
 Decide = Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], Any]
-T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +337,7 @@ def by_numbers(
     read: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], T]]],
     decide: Decide,
 ) -> Iterator[tuple[int, Message]]:
-    """Read a share's files, and yield messages to the buckets. `read`: as in key_buckets.to_buckets."""
+    """Read a share's files, and yield messages to the buckets. `read`: as in to_buckets."""
     io, keys = load_file_io(dict(properties), task.location), pa.ipc.open_stream(shipped.keys).read_all()
     count = len(keys)
     with task_database(task.threads, task.memory_bytes) as database:
@@ -209,134 +403,3 @@ def of_numbers(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks 
         else:
             results.append(content)
     return collected(parts), count, ranks_of_parts(ranks, count) if ranks else None, results
-
-
-R = TypeVar("R")
-MOST_LOGS = 8
-"""Maximum number of multi-task logs that run at the same time. Several logs keep the cores busy while the last tasks of
-one log run."""
-
-
-@dataclass(frozen=True, slots=True)
-class LogWork(Generic[R]):
-    """A kind of work on logs. `whole` does the work in one task. For a log of several shares, `read_share` reads a
-    share, and `decide_bucket` gets the records of a bucket's keys. `merge` makes one result of the parts. `name` is for
-    people."""
-
-    name: str
-    whole: Callable[[Mapping[str, str], LogTask], R]
-    read_share: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], R]]]
-    decide_bucket: Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], R]
-    merge: Callable[[Iterable[R]], R]
-
-
-def run_work(table: TopicTable, work: LogWork[R], tasks: Sequence[LogTask]) -> list[R]:
-    """Do the work for every task. Logs of several shares run at the same time as one Spark job of all other tasks."""
-    whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
-    with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
-        parts = [threads.submit(_run_shared, table, work, task) for task in shared]
-        done = run_tasks(table, work.whole, whole, work.name)
-        return [*done, *(part.result() for part in parts)]
-
-
-def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
-    """Return how many multi-task logs run at the same time. The driver holds all of their maps, which together may take
-    as much memory as a task."""
-    fitting = min((task.memory_bytes // max(task.dirty_records * KEY_BYTES, 1) for task in tasks), default=1)
-    return max(min(len(tasks), MOST_LOGS, fitting), 1)
-
-
-def _run_shared(table: TopicTable, work: LogWork[R], task: LogTask) -> R:
-    context, shares = table.spark.sparkContext, shares_of(task)
-    store = file_io_properties(table.topic)
-    require_python(context, table.platform)
-    shipped = context.broadcast(task)
-    try:
-        with described(context, f"{work.name}: dirty keys of {table.topic.topic}"):
-            known = context.broadcast(_merged_dirty_part(context, store, shipped, shares, table.met))
-        try:
-            with described(context, f"{work.name} of {table.topic.topic}"):
-                parts = (
-                    context.parallelize(shares, len(shares))
-                    .flatMap(partial(each_noting, table.met, _share, store, shipped, known, work))
-                    .partitionBy(task.buckets, int)
-                    .mapPartitions(partial(_bucket, shipped, work.decide_bucket))
-                    .collect()
-                )
-        finally:
-            known.destroy()
-    finally:
-        shipped.destroy()
-    return work.merge(require_done(parts))
-
-
-def _merged_dirty_part(
-    context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share], met: KindsMet
-) -> Any:
-    """Return the dirty part of all shares, by merged_map or key_buckets.merged.
-
-    Spark merges groups of shares, and then the groups. So the driver gets one part, regardless of the number of shares.
-    """
-    task: LogTask = shipped.value
-    spans = [(work.first_dirty_offset, work.end_offset) for work in task.works]
-    dirty = [share for share in shares if any(task.files[n].may_hold(*span) for n in share for span in spans)]
-    parts: list[Any] = []
-    if dirty:
-        groups = math.isqrt(len(dirty))
-        read = context.parallelize(list(enumerate(dirty)), len(dirty)).map(partial(_dirty_share, store, shipped, met))
-        if groups > 1:
-            read = read.partitionBy(groups, int).mapPartitionsWithIndex(_merged_group).partitionBy(1, _first)
-        parts = read.mapPartitionsWithIndex(_merged_group).values().collect() if groups > 1 else read.values().collect()
-    merge = merged_map if task.ships_map else key_buckets.merged
-    return merge(task, require_done(parts))
-
-
-def _first(_: int) -> int:
-    return 0
-
-
-def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered: tuple[int, Share]) -> tuple[int, Any]:
-    number, share = numbered
-    task: LogTask = task_of_share(shipped.value, share)
-    try:
-        with noting(met):
-            return number, (read_map_share if task.ships_map else key_buckets.read_dirty_share)(store, task)
-    except CleantailError as e:
-        return number, Failed(e)
-
-
-def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Yield the union of the parts, if there are any."""
-    contents = (part for _, part in parts)
-    first = next(contents, None)
-    if first is not None:
-        yield number, reduce(_both, contents, first)
-
-
-def _both(one: Any, other: Any) -> Any:
-    for part in (one, other):
-        if isinstance(part, Failed):
-            return part
-    return one | other
-
-
-def _share(
-    store: Mapping[str, str], shipped: Any, known: Any, work: LogWork[Any], share: Share
-) -> Iterator[tuple[int, Any]]:
-    task: LogTask = task_of_share(shipped.value, share)
-    try:
-        if task.ships_map:
-            yield from by_numbers(store, task, known.value, work.read_share, work.decide_bucket)
-        else:
-            yield from key_buckets.to_buckets(store, task, known.value, work.read_share)
-    except CleantailError as e:
-        yield 0, (RESULT, Failed(e))
-
-
-def _bucket(shipped: Any, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    contents, task = (message for _, message in messages), task_of_share(shipped.value, ())
-    of_bucket = of_numbers if task.ships_map else key_buckets.of_bucket
-    records, count, remembered, results = of_bucket(contents)
-    yield from results
-    if count:
-        yield decide(task, records, count, remembered, None)

@@ -31,10 +31,9 @@ from cleantail.lake.catalogs import file_io_properties
 from cleantail.log.source_position import position_of
 from cleantail.log.task_shares import bucket_count
 from cleantail.log.winners import Booleans
-from spark_jobs.engine.key_buckets import RESULT, Hashes, Message, blobs
 from spark_jobs.engine.log_task import Bounds, LogTask
-from spark_jobs.engine.task_keys import reading, task_database
-from spark_jobs.engine.task_records import Records, records_of
+from spark_jobs.engine.shared_logs import RESULT, Hashes, Message, blobs
+from spark_jobs.engine.task_records import Records, reading, records_of, task_database
 from spark_jobs.engine.tasks import Failed, described, require_done, require_python, shares_of, task_of_share
 from spark_jobs.iceberg.file_columns import each_noting
 from spark_jobs.iceberg.iceberg_reads import texts

@@ -2,18 +2,25 @@
 
 1. Some sinks write no bounds to Iceberg's metadata. Tasks then read the bounds from the footers of the Parquet files.
 2. The files of a large log are split into shares. If records of two shares are never compared, each share is a task
-   that has only its own files (run_apart). Otherwise spark_jobs.engine.shared_logs merges what must be compared.
+   that has only its own files (run_apart). Otherwise run_work merges what must be compared:
+   tasks read the dirty part of their share of the files, and Spark merges the results. The merged dirty part is
+   broadcast, and tasks read each share of the files. Records that must be compared meet in a bucket (shared_logs).
+
+The list of files is broadcast once. Otherwise Spark would send it with every task.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Generic, TypeVar
+from functools import partial, reduce
+from typing import Any, Generic, TypeVar
 
-from pyiceberg.io import load_file_io
+import pyarrow as pa
+from pyiceberg.io import FileIO, load_file_io
 from pyspark import SparkContext
 
 from cleantail.config.platform import Platform
@@ -23,12 +30,17 @@ from cleantail.lake.catalogs import file_io_properties
 from cleantail.lake.data_files import Statistics
 from cleantail.lake.manifest_entries import open_parquet
 from cleantail.log.adopted_table import LAST_UPDATED, ROW_ID, Lineage, Span, offset_range
-from cleantail.log.task_shares import TaskSizes, keys_in_budget, map_fits, parallelism, task_sizes
+from cleantail.log.task_shares import KEY_BYTES, TaskSizes, keys_in_budget, map_fits, parallelism, task_sizes
+from cleantail.log.winners import Ranks
 from cleantail.log.work_units import PartitionWork, WorkUnit
+from spark_jobs.engine import shared_logs
 from spark_jobs.engine.deleted_versions import remembered_files
 from spark_jobs.engine.log_task import LogTask
+from spark_jobs.engine.removals import DirtyPart
+from spark_jobs.engine.shared_logs import RESULT
+from spark_jobs.engine.task_records import TouchedRecords
 from spark_jobs.engine.workers.environment import require_workers
-from spark_jobs.iceberg.file_columns import KindsMet, Layout, Projection, has_offsets, noting, parts_in
+from spark_jobs.iceberg.file_columns import KindsMet, Layout, Projection, each_noting, has_offsets, noting, parts_in
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
@@ -352,3 +364,133 @@ def described(context: SparkContext, description: str) -> Iterator[None]:
         yield
     finally:
         context.setLocalProperty("spark.job.description", None)  # type: ignore[arg-type]
+
+
+MOST_LOGS = 8
+"""Maximum number of multi-task logs that run at the same time. Several logs keep the cores busy while the last tasks of
+one log run."""
+
+
+@dataclass(frozen=True, slots=True)
+class LogWork(Generic[R]):
+    """A kind of work on logs. `whole` does the work in one task. For a log of several shares, `read_share` reads a
+    share, and `decide_bucket` gets the records of a bucket's keys. `merge` makes one result of the parts. `name` is for
+    people."""
+
+    name: str
+    whole: Callable[[Mapping[str, str], LogTask], R]
+    read_share: Callable[[DirtyPart, FileIO], tuple[Iterable[pa.RecordBatch], Callable[[], R]]]
+    decide_bucket: Callable[[LogTask, TouchedRecords, int, Ranks | None, Ranks | None], R]
+    merge: Callable[[Iterable[R]], R]
+
+
+def run_work(table: TopicTable, work: LogWork[R], tasks: Sequence[LogTask]) -> list[R]:
+    """Do the work for every task. Logs of several shares run at the same time as one Spark job of all other tasks."""
+    whole, shared = ([task for task in tasks if (task.shares > 1) is several] for several in (False, True))
+    with ThreadPoolExecutor(logs_at_a_time(shared)) as threads:
+        parts = [threads.submit(_run_shared, table, work, task) for task in shared]
+        done = run_tasks(table, work.whole, whole, work.name)
+        return [*done, *(part.result() for part in parts)]
+
+
+def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
+    """Return how many multi-task logs run at the same time. The driver holds all of their maps, which together may take
+    as much memory as a task."""
+    fitting = min((task.memory_bytes // max(task.dirty_records * KEY_BYTES, 1) for task in tasks), default=1)
+    return max(min(len(tasks), MOST_LOGS, fitting), 1)
+
+
+def _run_shared(table: TopicTable, work: LogWork[R], task: LogTask) -> R:
+    context, shares = table.spark.sparkContext, shares_of(task)
+    store = file_io_properties(table.topic)
+    require_python(context, table.platform)
+    shipped = context.broadcast(task)
+    try:
+        with described(context, f"{work.name}: dirty keys of {table.topic.topic}"):
+            known = context.broadcast(_merged_dirty_part(context, store, shipped, shares, table.met))
+        try:
+            with described(context, f"{work.name} of {table.topic.topic}"):
+                parts = (
+                    context.parallelize(shares, len(shares))
+                    .flatMap(partial(each_noting, table.met, _share, store, shipped, known, work))
+                    .partitionBy(task.buckets, int)
+                    .mapPartitions(partial(_bucket, shipped, work.decide_bucket))
+                    .collect()
+                )
+        finally:
+            known.destroy()
+    finally:
+        shipped.destroy()
+    return work.merge(require_done(parts))
+
+
+def _merged_dirty_part(
+    context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share], met: KindsMet
+) -> Any:
+    """Return the dirty part of all shares, by merged_map or shared_logs.merged_filter.
+
+    Spark merges groups of shares, and then the groups. So the driver gets one part, regardless of the number of shares.
+    """
+    task: LogTask = shipped.value
+    spans = [(work.first_dirty_offset, work.end_offset) for work in task.works]
+    dirty = [share for share in shares if any(task.files[n].may_hold(*span) for n in share for span in spans)]
+    parts: list[Any] = []
+    if dirty:
+        groups = math.isqrt(len(dirty))
+        read = context.parallelize(list(enumerate(dirty)), len(dirty)).map(partial(_dirty_share, store, shipped, met))
+        if groups > 1:
+            read = read.partitionBy(groups, int).mapPartitionsWithIndex(_merged_group).partitionBy(1, _first)
+        parts = read.mapPartitionsWithIndex(_merged_group).values().collect() if groups > 1 else read.values().collect()
+    merge = shared_logs.merged_map if task.ships_map else shared_logs.merged_filter
+    return merge(task, require_done(parts))
+
+
+def _first(_: int) -> int:
+    return 0
+
+
+def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered: tuple[int, Share]) -> tuple[int, Any]:
+    number, share = numbered
+    task: LogTask = task_of_share(shipped.value, share)
+    try:
+        with noting(met):
+            return number, (shared_logs.read_map_share if task.ships_map else shared_logs.read_dirty_share)(store, task)
+    except CleantailError as e:
+        return number, Failed(e)
+
+
+def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
+    """Yield the union of the parts, if there are any."""
+    contents = (part for _, part in parts)
+    first = next(contents, None)
+    if first is not None:
+        yield number, reduce(_both, contents, first)
+
+
+def _both(one: Any, other: Any) -> Any:
+    for part in (one, other):
+        if isinstance(part, Failed):
+            return part
+    return one | other
+
+
+def _share(
+    store: Mapping[str, str], shipped: Any, known: Any, work: LogWork[Any], share: Share
+) -> Iterator[tuple[int, Any]]:
+    task: LogTask = task_of_share(shipped.value, share)
+    try:
+        if task.ships_map:
+            yield from shared_logs.by_numbers(store, task, known.value, work.read_share, work.decide_bucket)
+        else:
+            yield from shared_logs.to_buckets(store, task, known.value, work.read_share)
+    except CleantailError as e:
+        yield 0, (RESULT, Failed(e))
+
+
+def _bucket(shipped: Any, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
+    contents, task = (message for _, message in messages), task_of_share(shipped.value, ())
+    of_bucket = shared_logs.of_numbers if task.ships_map else shared_logs.of_bucket
+    records, count, remembered, results = of_bucket(contents)
+    yield from results
+    if count:
+        yield decide(task, records, count, remembered, None)

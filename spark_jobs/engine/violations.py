@@ -20,7 +20,6 @@ from cleantail.log.winners import Booleans, Ranks
 from spark_jobs.engine.log_task import Bounds, LogCounts, LogTask
 from spark_jobs.engine.removals import COPIES, DirtyPart, decided_records, is_dirty, read_dirty_part
 from spark_jobs.engine.tally import Ledgers, Tally
-from spark_jobs.engine.task_keys import task_keys
 from spark_jobs.engine.task_records import (
     DIRTY,
     LIVE,
@@ -31,6 +30,7 @@ from spark_jobs.engine.task_records import (
     flags_of,
     records_of,
     remembered_ranks,
+    task_keys,
     touched_records,
     verdict_of,
     versioned,

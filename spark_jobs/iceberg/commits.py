@@ -42,7 +42,6 @@ from cleantail.log.source_position import PROPERTY_POSITION
 from cleantail.log.work_units import ROUND_BRANCH
 from cleantail.retries import COMMITS
 from cleantail.rounds.commit_summaries import OPERATION, REGISTERED_ONCE, Commit, writer_entries
-from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import (
     SNAPSHOTS,
     BranchChange,
@@ -64,6 +63,7 @@ from spark_jobs.iceberg.iceberg_reads import (
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.log_files import format_version
 
 logger = logging.getLogger("cleantail.commits")
 T = TypeVar("T")

@@ -25,7 +25,6 @@ from cleantail.errors import TableError
 from cleantail.lake.records.log_records import require_parquet
 from cleantail.log.adopted_table import Lineage, expressions, offset_range, spans_of_metrics
 from spark_jobs.iceberg.commits import Committed, create_branch
-from spark_jobs.iceberg.delete_files import file_hash, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.file_columns import (
     NO_PATH,
     Constants,
@@ -39,7 +38,7 @@ from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities,
 from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_task
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.static_members import static
-from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile
+from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile, file_hash, read_deletes_in_driver, write_deletes
 
 FEW_RECORDS = 100_000
 """Maximum number of records that count as few, including deleted records, because a read of hidden records reads them

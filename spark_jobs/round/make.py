@@ -48,10 +48,9 @@ from spark_jobs.engine.gone_keys import GONE, GoneKeys, LogBounds, find_gone, me
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with
 from spark_jobs.engine.removals import INVALID, SUPERSEDED, decide_bucket, find_removals, read_share
-from spark_jobs.engine.shared_logs import LogWork, run_work
 from spark_jobs.engine.source_keys import buckets_of, comparable, compared, read_source_keys
 from spark_jobs.engine.tally import TombstoneLedger
-from spark_jobs.engine.tasks import log_tasks, run_apart
+from spark_jobs.engine.tasks import LogWork, log_tasks, run_apart, run_work
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import RemovedPositions, SnapshotFiles, count_by_log, union_of
 from spark_jobs.iceberg.tables import TopicTable, branch_name

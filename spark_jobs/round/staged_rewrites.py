@@ -26,7 +26,6 @@ from spark_jobs.engine.table_files import new_data_files, offset_paths, write_se
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.engine.written_files import RefusedError, TableSchema, WrittenFile
 from spark_jobs.iceberg.commits import Load, Replacement, create_branch, drop_branches, replace_files, write_onto
-from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import (
     added_by,
@@ -37,7 +36,7 @@ from spark_jobs.iceberg.iceberg_reads import (
 )
 from spark_jobs.iceberg.jvm.java_collections import each
 from spark_jobs.iceberg.jvm.java_json import schema_json
-from spark_jobs.iceberg.log_files import LogFile
+from spark_jobs.iceberg.log_files import LogFile, format_version
 from spark_jobs.iceberg.snapshot_files import PlannedFile, by_path, planned_files
 from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable, branch_name
 

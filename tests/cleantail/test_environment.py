@@ -24,7 +24,6 @@ READERS = {
     "plugins/cleantail_airflow/catalog_login.py",
     # settings that a library takes only from there
     "spark_jobs/iceberg/session.py",
-    "spark_jobs/iceberg/jvm/quiet_jvm.py",
     "spark_jobs/quality/gx_validation.py",
 }
 NAMES = {"environ", "environb", "getenv", "getenvb", "putenv", "unsetenv"}

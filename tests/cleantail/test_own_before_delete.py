@@ -65,7 +65,7 @@ OWNED = {
     },
     "spark_jobs/convert.py": {"removeBranch": "has this conversion's name, with the nanosecond of its start"},
     "cleantail/home/stdin_copies.py": {"rmtree": "copies whose process has ended: this one took its lock"},
-    "spark_jobs/engine/task_keys.py": {
+    "spark_jobs/engine/task_records.py": {
         "DROP TABLE": "in a database of this task",
         "rmtree": "a temporary folder that this task has made",
     },
@@ -93,7 +93,7 @@ OWNED = {
     "spark_jobs/round/evidence.py": {
         "unlink": "rows of this process, or of one that has ended, which are appended now"
     },
-    "spark_jobs/iceberg/jvm/quiet_jvm.py": {"rmtree": "temporary folders that this process has made"},
+    "spark_jobs/iceberg/session.py": {"rmtree": "temporary folders that this process has made"},
     "spark_jobs/quality/data_docs.py": {
         "replace": "the same document, newer: its name says of which round it is",
         "rmtree": "folders of rounds among the topic's own results and pages, by the name that only a round has",
@@ -123,4 +123,4 @@ def test_each_call_that_deletes_has_its_proof_of_ownership():
 def test_a_table_and_a_namespace_are_dropped_by_no_command():
     listed = [(module, call) for module, calls in OWNED.items() for call in calls]
     assert not {call for _, call in listed} & {"dropTable", "drop_table", "purge_table", "drop_namespace"}
-    assert not [module for module, call in listed if call == "DROP TABLE" and "task_keys" not in module]
+    assert not [module for module, call in listed if call == "DROP TABLE" and "task_records" not in module]

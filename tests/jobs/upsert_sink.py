@@ -16,8 +16,8 @@ from typing import Any
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from spark_jobs.iceberg.delete_files import write_deletes
 from spark_jobs.iceberg.jvm.java_json import described_file
+from spark_jobs.iceberg.log_files import write_deletes
 
 Row = Mapping[str, Any]
 DELETE, UPSERT = "-", "+"

@@ -38,7 +38,7 @@ from cleantail_airflow.station_lineage import LineageOperator, done_by_pack
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_job import platform_of
-from cleantail_airflow.tasks.spark_tasks import NOTHING_PUBLISHED, RollbackOperator
+from cleantail_airflow.tasks.topic_dag import NOTHING_PUBLISHED, RollbackOperator
 
 
 def _checked_in(station: Station, outcome: TopicOutcome) -> list[RoundResult]:

@@ -44,9 +44,9 @@ if __name__ == "__main__":
     from pyspark import daemon
 
     import spark_jobs.engine.expiry
-    import spark_jobs.engine.key_buckets
     import spark_jobs.engine.removals
     import spark_jobs.engine.rewrite_task
+    import spark_jobs.engine.shared_logs
     import spark_jobs.engine.violations  # noqa: F401
 
     # exclude the imported objects from the garbage collection that a worker runs after every task

@@ -18,8 +18,8 @@ from cleantail.errors import CleantailError, TableError
 from cleantail.formats import FORMAT
 from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.commits import Load, java_message, send
-from spark_jobs.iceberg.delete_files import format_version
 from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
+from spark_jobs.iceberg.log_files import format_version
 
 
 def adopt_table(spark: SparkSession, topic: Topic, upgrade: bool) -> bool:

@@ -33,7 +33,7 @@ from cleantail.lake.position_deletes import (
     puffin_problem,
     vectors_by_file,
 )
-from spark_jobs.iceberg.delete_files import puffin_file
+from spark_jobs.iceberg.log_files import puffin_file
 
 MIB = 1 << 20
 

@@ -13,7 +13,7 @@ from pyroaring import BitMap64
 
 from cleantail.errors import TableError
 from cleantail.lake.position_deletes import positions_of_file
-from spark_jobs.iceberg import delete_files
+from spark_jobs.iceberg import log_files
 from spark_jobs.round.check_and_publish import publish_or_start_over
 from spark_jobs.round.publish import side_table
 from spark_jobs.round.run import Run
@@ -176,7 +176,7 @@ def positions_of(content, data_file):
 
 def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_an_error(tmp_path):
     positions = BitMap64([0, 3, 2**33])
-    content = delete_files.position_file("s3://bucket/a.parquet", positions)
+    content = log_files.position_file("s3://bucket/a.parquet", positions)
     assert positions_of(content, "s3://bucket/a.parquet") == positions
     assert not positions_of(content, "s3://bucket/b.parquet")
     with pytest.raises(TableError, match="d-1.parquet is not a position delete file, or is damaged"):
@@ -184,7 +184,7 @@ def test_a_position_delete_file_is_read_as_it_was_written_and_a_damaged_one_is_a
     # Iceberg's readers know the columns by their ids
     (tmp_path / "d.parquet").write_bytes(content)
     with PyArrowFileIO().new_input(str(tmp_path / "d.parquet")).open() as file:
-        ids = [f.metadata[b"PARQUET:field_id"] for f in delete_files.pq.read_schema(file)]
+        ids = [f.metadata[b"PARQUET:field_id"] for f in log_files.pq.read_schema(file)]
     assert ids == [b"2147483546", b"2147483545"]
 
 

@@ -13,18 +13,18 @@ from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import TableError
 from cleantail.lake.records.projection import ColumnPath, Field, Projection
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine.key_buckets import KeyFilter
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import find_removals
+from spark_jobs.engine.shared_logs import KeyFilter
 from spark_jobs.engine.tasks import FooterTask, read_footers
 from spark_jobs.engine.violations import count_violations
-from spark_jobs.iceberg.delete_files import vector_blob
 from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import (
     LogFile,
     alive,
     column_batches,
     read_deletes_in_task,
+    vector_blob,
     with_branch,
 )
 

@@ -11,7 +11,7 @@ from pyroaring import BitMap64
 from cleantail.errors import TableError
 from cleantail.lake.position_deletes import vector_positions
 from spark_jobs.engine.task_records import positions_by_place
-from spark_jobs.iceberg.delete_files import file_hash, vector_blob
+from spark_jobs.iceberg.log_files import file_hash, vector_blob
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from tempfile import gettempdir
 import pytest
 from pyspark import StorageLevel
 
-from spark_jobs.iceberg.jvm import quiet_jvm
+from spark_jobs.iceberg.session import private_folders
 from tests.unprivileged import as_nobody
 
 pytestmark = pytest.mark.integration
@@ -76,7 +76,7 @@ def test_a_folder_that_the_platform_names_for_sparks_files_has_private_ones_in_i
     monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
     if variable:
         monkeypatch.setenv("SPARK_LOCAL_DIRS", variable.format(tmp_path))
-    settings = quiet_jvm.private_folders({"spark.local.dir": setting.format(tmp_path)} if setting else {})
+    settings = private_folders({"spark.local.dir": setting.format(tmp_path)} if setting else {})
     made = settings["spark.local.dir"].split(",")
     assert [str(Path(folder).parent) for folder in made] == (variable or setting).format(tmp_path).split(",")
     assert [stat.S_IMODE(os.stat(folder).st_mode) for folder in made] == [0o700] * len(made)
@@ -85,4 +85,4 @@ def test_a_folder_that_the_platform_names_for_sparks_files_has_private_ones_in_i
 
 def test_hosts_of_a_cluster_are_not_told_a_folder_of_sockets_that_only_the_drivers_host_has(tmp_path):
     settings = {"spark.local.dir": str(tmp_path), "spark.master": "spark://host:7077"}
-    assert [*quiet_jvm.private_folders(settings)] == ["spark.local.dir"]
+    assert [*private_folders(settings)] == ["spark.local.dir"]

@@ -212,7 +212,7 @@ def test_a_rollback_of_a_topic_with_approvers_is_triggered_by_one_of_them(
     from airflow.sdk.exceptions import AirflowFailException
     from airflow.sdk.timezone import utcnow
 
-    from cleantail_airflow.tasks.spark_tasks import RollbackOperator
+    from cleantail_airflow.tasks.topic_dag import RollbackOperator
 
     site.topic("orders", publish="approve", approvers=["anna"])
     task = RollbackOperator(task_id="rollback", topic="orders", config_dir=str(site.config))

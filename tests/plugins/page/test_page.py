@@ -33,7 +33,7 @@ from cleantail.watch.glossary import GLOSSARY
 from cleantail.watch.metadata_cache import LOCATIONS_LIVE_S
 from cleantail_airflow.installation import ROOT
 from cleantail_airflow.page import mount as page
-from cleantail_airflow.topic_dag import settings_section
+from cleantail_airflow.tasks.topic_dag import settings_section
 from tests.airflow_environment import BUNDLE
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable

@@ -9,7 +9,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowSkipException
 
 from cleantail.lake.repairable_deletes import ForeignDeletes
-from cleantail_airflow.tasks.spark_tasks import ConvertDeletesOperator
+from cleantail_airflow.tasks.topic_dag import ConvertDeletesOperator
 from tests.airflow_site import Site
 
 

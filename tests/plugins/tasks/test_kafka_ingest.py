@@ -17,7 +17,7 @@ from cleantail.errors import SilentBrokersError, SourceError
 from cleantail.intake import RECORD_BYTES_IN_KAFKA, Look, feed_of
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.tasks.spark_tasks import IngestOperator
+from cleantail_airflow.tasks.topic_dag import IngestOperator
 from differential.broker import free_port
 from differential.kafka_client import KafkaClient
 from tests.airflow_site import Site, StubbedJobs

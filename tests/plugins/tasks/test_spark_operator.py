@@ -15,7 +15,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from cleantail_airflow.installation import ROOT, config_dir, spark_environment
 from cleantail_airflow.outcomes.failures import RedCheck
 from cleantail_airflow.tasks.spark_job import CleantailSparkOperator
-from cleantail_airflow.tasks.spark_tasks import CompactOperator
+from cleantail_airflow.tasks.topic_dag import CompactOperator
 from tests.airflow_site import Recorder, Site, StubbedJobs, failure, plan, unit, verdict
 
 

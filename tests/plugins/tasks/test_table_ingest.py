@@ -21,7 +21,7 @@ from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGa
 from cleantail.rounds.stations import Ingested, TopicOutcome
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.station_lineage import done_by_pack
-from cleantail_airflow.tasks.spark_tasks import IngestOperator
+from cleantail_airflow.tasks.topic_dag import IngestOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.cleantail.orders_table import OrdersTable
 from tests.plugins.page.test_page_kafka import NOW_MS, shown

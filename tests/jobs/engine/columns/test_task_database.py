@@ -5,7 +5,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from spark_jobs.engine.task_keys import KEY_AND_OFFSET, KeysInDatabase, task_database
+from spark_jobs.engine.task_records import KEY_AND_OFFSET, KeysInDatabase, task_database
 
 BATCHES, ENOUGH = 200, 1 << 28
 

@@ -9,9 +9,9 @@ import pytest
 
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.log.work_units import PartitionWork
-from spark_jobs.engine import task_keys
+from spark_jobs.engine import task_records
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.engine.task_keys import KEY_AND_OFFSET, TaskKeys, held_batches, task_database
+from spark_jobs.engine.task_records import KEY_AND_OFFSET, TaskKeys, held_batches, task_database
 from spark_jobs.iceberg.log_files import LogFile
 
 RECORDS = pa.schema([*KEY_AND_OFFSET, ("has", pa.bool_()), ("version", pa.int64()), ("flags", pa.uint8())])
@@ -68,7 +68,7 @@ def database():
 @pytest.mark.parametrize("seed", range(60))
 def test_memory_and_database_tell_the_same(monkeypatch, database, seed):
     """Also where the keys of a task turn out to be too many for memory, and records come in several portions."""
-    monkeypatch.setattr(task_keys, "PORTION_BYTES", 500)
+    monkeypatch.setattr(task_records, "PORTION_BYTES", 500)
     draw = random.Random(seed)
     dirty, records = some_batches(draw, KEY_AND_OFFSET), some_batches(draw, RECORDS)
     told = []
@@ -135,8 +135,8 @@ def test_only_a_task_with_more_keys_than_memory_holds_opens_a_database(tmp_path,
         opening.append(arguments)
         return task_database(*arguments)
 
-    monkeypatch.setattr(task_keys, "task_database", counted)
-    monkeypatch.setattr(task_keys, "HELD_BYTES", 5000)
-    with task_keys.task_keys(task_of(tmp_path, records)) as numbers:
+    monkeypatch.setattr(task_records, "task_database", counted)
+    monkeypatch.setattr(task_records, "HELD_BYTES", 5000)
+    with task_records.task_keys(task_of(tmp_path, records)) as numbers:
         touched = numbers.number(of_keys(b"%d" % number + b"k" * 1000) for number in range(keys))
     assert (touched.count, opening) == (keys, [(1, 1 << 28)] * opened)

@@ -10,8 +10,8 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 from py4j.protocol import Py4JNetworkError
 
-from spark_jobs.iceberg.jvm import quick_answers
-from spark_jobs.iceberg.jvm.quick_answers import QUICK_ACK, acknowledge, acknowledge_at_once
+from spark_jobs.iceberg import session as session_module
+from spark_jobs.iceberg.session import QUICK_ACK, acknowledge, acknowledge_at_once
 
 LONG = {f"key {n}": "é" * 100 for n in range(1000)}
 pytestmark = pytest.mark.skipif(QUICK_ACK is None, reason="this system has no TCP_QUICKACK")
@@ -93,7 +93,7 @@ def test_a_connection_that_is_closed_is_an_error_of_py4j_as_before(connection):
 
 
 def test_without_the_option_a_connection_is_as_py4j_makes_it(connection, monkeypatch):
-    monkeypatch.setattr(quick_answers, "QUICK_ACK", None)
+    monkeypatch.setattr(session_module, "QUICK_ACK", None)
     stream = connection.stream
     acknowledge(connection)
     assert connection.stream is stream

@@ -11,8 +11,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[4]
 CODE = (
-    "import json, sys; from cleantail.errors import OutsideError; from spark_jobs.iceberg.jvm.quiet_jvm import start\n"
-    "try: start(json.loads(sys.argv[1]))\n"
+    "import json, sys; from cleantail.errors import OutsideError; from spark_jobs.iceberg.session import start_jvm\n"
+    "try: start_jvm(json.loads(sys.argv[1]))\n"
     "except OutsideError as e: print(e)\n"
 )
 TOO_OLD = "java.lang.UnsupportedClassVersionError: org/apache/spark/launcher/Main"

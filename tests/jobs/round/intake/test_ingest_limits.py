@@ -9,7 +9,7 @@ import pytest
 
 from cleantail.sources.digest_cache import FILE_NAME
 from cleantail.sources.kcat import Record
-from spark_jobs.engine.task_keys import task_database
+from spark_jobs.engine.task_records import task_database
 from spark_jobs.round.intake.record_batches import BATCH_BYTES, BATCH_RECORDS, chunks
 from tests.jobs.round.test_rounds import record
 

@@ -7,9 +7,9 @@ import re
 import pytest
 from pyroaring import BitMap64
 
-from spark_jobs.iceberg import delete_files
-from spark_jobs.iceberg.delete_files import puffin_file, vector_blob, write_deletes
+from spark_jobs.iceberg import log_files
 from spark_jobs.iceberg.jvm.java_json import described_file
+from spark_jobs.iceberg.log_files import puffin_file, vector_blob, write_deletes
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import by_spark, full
 from tests.jobs.iceberg.test_registered_twice import Twice, measures
@@ -116,7 +116,7 @@ def test_a_vector_in_no_puffin_file_is_written_into_one(workshop, spark, redpand
     settings(workshop, name)
     iceberg, files = sink.load(), sorted(sink.files(), key=lambda f: str(f.location()))[: 2 if in_one else 1]
     with monkeypatch.context() as patch:
-        patch.setattr(delete_files, "puffin_file", write)
+        patch.setattr(log_files, "puffin_file", write)
         lost = [(described_file(sink.jvm, iceberg, file), BitMap64([0])) for file in files]
         delta = iceberg.newRowDelta()
         for vector in write_deletes(sink.jvm, iceberg, lost):
