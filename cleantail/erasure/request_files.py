@@ -69,8 +69,7 @@ def files_without_topic(home: Path, topics: Collection[str]) -> list[Path]:
 
 def take_requests(store: ErasureStore, topic: Topic, now_ms: int) -> tuple[list[ErasureRequest], list[str]]:
     """Record the requests of a topic's files, and delete these files. Return the requests, and the problems of files.
-    A file with a problem stays, and does not stop the others. If a file only cannot be deleted, it still becomes a
-    request."""
+    A file with a problem stays, and does not stop the others. A file that cannot be deleted still becomes a request."""
     taken, problems = list[ErasureRequest](), list[str]()
     for file in waiting_files(topic):
         try:

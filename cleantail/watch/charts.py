@@ -236,7 +236,7 @@ def dropped_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart |
 
 
 def duration_chart(rounds: Sequence[Round], frame: Frame = WIDE) -> ColumnChart | None:
-    """Return the duration of each round until the end of its check, or None if no round has a recorded begin."""
+    """Return the duration of each round until the end of its check, or None if no round recorded its start."""
     timed = [(r, {"duration": r.duration_ms}) for r in rounds if r.duration_ms is not None]
     return _columns(timed, frame, duration)
 

@@ -42,7 +42,7 @@ UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 
 
 def count_violations(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Return, for each log of the task, the counts of LogMeasure. `task.files` carry the deletes of
+    """Return, for each log of the task, the counts of LogMeasure. `task.files` have the deletes of
     base and branch. `properties`: of PyIceberg's FileIO."""
     io = load_file_io(dict(properties), task.location)
     with task_keys(task) as keys:
