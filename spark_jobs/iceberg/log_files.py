@@ -1,8 +1,8 @@
 """Read the data files of logs and their deletes, and write delete files.
 
-A delete file has all deleted positions of one data file. Tasks read with PyIceberg's IO, the driver with the table's own IO. Format version 3 uses deletion vectors: one Puffin
-file for each log and round. Version 2, for sinks that do not support version 3, uses position deletes in Parquet: one
-small file for each data file.
+A delete file has all deleted positions of one data file. Tasks read with PyIceberg's IO, the driver with the table's
+own IO. Format version 3 uses deletion vectors: one Puffin file for each log and round. Version 2, for sinks that do not
+support version 3, uses position deletes in Parquet: one small file for each data file.
 
 The bytes of deletion vectors (Iceberg's Puffin specification):
 
