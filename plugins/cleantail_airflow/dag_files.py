@@ -50,14 +50,17 @@ def topic_dags(config: str | os.PathLike[str]) -> dict[str, DAG]:
     The keys collide with no variable of a DAG file. The function only reads YAML. A task gets only its own DAG. Raises
     ConfigError if `config` is not a directory.
     """
-    return {f"dag of {dag.dag_id}": dag for dag in _dags(Path(config).absolute(), get_parsing_context().dag_id)}
+    context = get_parsing_context()
+    dags = _dags(Path(config).absolute(), context.dag_id, of_task=context.task_id is not None)
+    return {f"dag of {dag.dag_id}": dag for dag in dags}
 
 
-def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
-    """Yield the DAGs of the usable topics and groups. `only`: the id of the requested DAG."""
+def _dags(config_dir: Path, only: str | None, of_task: bool) -> Iterator[DAG]:
+    """Yield the DAGs of the usable topics and groups. `only`: the id of the requested DAG. `of_task`: a task requests
+    it. Commands such as `airflow dags test` also request one DAG, and write it to Airflow's database."""
     groups = {g.group: g for _, g in usable_groups(config_dir) if isinstance(g, TopicGroup)}
     wanted = topic_of(only, dag_prefix(config_dir)) if only and groups else None
-    if wanted in groups:
+    if wanted in groups and of_task:
         # only the docs of a group's DAG name its topics, so a task does not read the YAML of a thousand topics
         yield group_dag(groups[wanted], (), load_platform(config_dir))
         return
@@ -70,8 +73,9 @@ def _dags(config_dir: Path, only: str | None) -> Iterator[DAG]:
         own = topic.dag_name == topic.topic and (topic.group is None or group is not None)
         if own and only in (None, dag_id_of(topic.topic, platform.dag_prefix)):
             yield topic_dag(topic, group)
-    for name, group in groups.items() if only is None else ():
-        yield group_dag(group, [topic for topic in topics if topic.dag_name == name], platform)
+    for name, group in groups.items():
+        if only is None or name == wanted:
+            yield group_dag(group, [topic for topic in topics if topic.dag_name == name], platform)
 
 
 def refuse_broken_topics(config: str | os.PathLike[str]) -> None:

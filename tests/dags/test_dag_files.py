@@ -154,9 +154,11 @@ def watch(event, args):
 parse()
 sys.addaudithook(watch)
 by_processor = parse()
-os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"] = "house"
+context = {"_AIRFLOW_PARSING_CONTEXT_DAG_ID": "house", "_AIRFLOW_PARSING_CONTEXT_TASK_ID": "evaluate"}
+os.environ.update(context)
 by_task = parse()
-del os.environ["_AIRFLOW_PARSING_CONTEXT_DAG_ID"]
+for name in context:
+    del os.environ[name]
 from airflow.serialization.serialized_objects import DagSerialization
 written = json.dumps(DagSerialization.to_dict(bag().dags["house"]), sort_keys=True)
 print("WATCHED" + json.dumps([by_processor, by_task, written]))
@@ -212,6 +214,8 @@ def test_a_task_of_a_group_reads_no_topics_yaml_and_has_the_tasks_that_the_dag_h
     assert names == [DOCTOR, "house"]
     assert [opened for _, opened in seen].count(file) == len([BROKEN_FILE])  # which a task does not parse
     monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_DAG_ID", "house")
+    assert (site.dag("house").doc_md, list(site.bag().dags)) == (whole.doc_md, names), "`airflow dags test` writes it"
+    monkeypatch.setenv("_AIRFLOW_PARSING_CONTEXT_TASK_ID", "evaluate")
     of_a_task = site.dag("house")
     assert "- rooms" in whole.doc_md and "- rooms" not in of_a_task.doc_md
     assert of_a_task.task_ids == whole.task_ids
