@@ -142,7 +142,9 @@ _SERVICES = {
     "hive": {"type": "hive"},
 }
 """Settings that both clients share, for catalogs that are not databases."""
-_DATABASES = ("postgres", "mysql")
+_DATABASES = {"postgres": ("60", "connect_timeout=60"), "mysql": ("60000", "connect_timeout=60&read_timeout=60")}
+"""Database -> how long its clients wait for an answer: jdbc.socketTimeout, and the query of the address for SQLAlchemy.
+psycopg2 has such a limit only for the login."""
 _PY_DRIVERS = {"postgresql": "postgresql+psycopg2", "mysql": "mysql+pymysql", "mariadb": "mariadb+pymysql"}
 """SQLAlchemy's name of a database, together with its driver."""
 
@@ -155,7 +157,8 @@ def spark_catalog(platform: Platform) -> dict[str, str]:
     if catalog.type == "sqlite":
         kind = {"type": "jdbc", "uri": _sqlite_jdbc(platform), **version}
     elif catalog.type in _DATABASES:
-        kind = {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", **version}
+        patience = {"jdbc.socketTimeout": _DATABASES[catalog.type][0]}
+        kind = {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", **patience, **version}
     else:
         kind = _SERVICES[catalog.type] | ({"uri": catalog.uri} if catalog.uri else {})
     # cache-enabled=false: a cached table hides the commits of other processes, so its next delete may fail
@@ -247,7 +250,8 @@ def _sql_uri(platform: Platform) -> str:
     if platform.catalog.type == "sqlite":
         return f"{platform.catalog_uri}?timeout={LOCK_WAIT_S}"
     scheme, _, rest = _plain(platform.catalog.uri).partition("://")
+    limit = ("&" if "?" in rest else "?") + _DATABASES[platform.catalog.type][1]
     secrets = secret_properties(platform)
     user, password = secrets.get("jdbc.user"), secrets.get("jdbc.password")
     login = f"{quote(user, safe='')}:{quote(password or '', safe='')}@" if user else ""
-    return f"{_PY_DRIVERS[scheme]}://{login}{rest}"
+    return f"{_PY_DRIVERS[scheme]}://{login}{rest}{'' if 'connect_timeout' in rest else limit}"

@@ -1,10 +1,15 @@
 """What both clients are told of each type of catalog, and which variable has which secret."""
 
+import socket
+import time
+
 import pytest
 
 from cleantail.config.loading import load_platform
 from cleantail.config.platform import Catalog, Platform
-from cleantail.errors import ConfigError
+from cleantail.errors import ConfigError, OutsideError
+from cleantail.lake import client_properties
+from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.client_properties import (
     pyiceberg_properties,
     spark_catalog,
@@ -13,6 +18,7 @@ from cleantail.lake.client_properties import (
 )
 
 LOGIN = {"CLEANTAIL_CATALOG_USER": "me", "CLEANTAIL_CATALOG_PASSWORD": "p@ss"}
+LIMIT = "?connect_timeout=60&read_timeout=60"
 DELEGATION = "header.X-Iceberg-Access-Delegation"
 
 
@@ -26,9 +32,29 @@ def test_mysql_is_a_jdbc_catalog_of_both(platform, scheme):
     of = platform(type="mysql", uri=f"{scheme}://db:3306/iceberg", warehouse="s3://w")
     plain = scheme.partition("+")[0]
     assert spark_catalog(of)["uri"] == f"jdbc:{plain}://db:3306/iceberg"
-    assert pyiceberg_properties(of.with_env(LOGIN))["uri"] == f"{plain}+pymysql://me:p%40ss@db:3306/iceberg"
+    assert pyiceberg_properties(of.with_env(LOGIN))["uri"] == f"{plain}+pymysql://me:p%40ss@db:3306/iceberg{LIMIT}"
     assert spark_secrets(of.with_env(LOGIN)) == {"jdbc.user": "me", "jdbc.password": "p@ss"}
     assert not {k for k in pyiceberg_properties(of.with_env(LOGIN)) if k.startswith("jdbc.")}
+    assert spark_catalog(of)["jdbc.socketTimeout"] == "60000"
+
+
+def test_a_limit_of_time_of_the_platform_wins(platform):
+    own = {"uri": "postgresql://db/iceberg?connect_timeout=2", "properties": {"jdbc.socketTimeout": "2"}}
+    of = platform(type="postgres", warehouse="s3://w", **own)
+    assert pyiceberg_properties(of)["uri"] == "postgresql+psycopg2://db/iceberg?connect_timeout=2"
+    assert spark_catalog(of)["jdbc.socketTimeout"] == "2"
+    of = platform(type="postgres", uri="postgresql://db/iceberg?sslmode=require", warehouse="s3://w")
+    assert pyiceberg_properties(of)["uri"].endswith("?sslmode=require&connect_timeout=60")
+    assert spark_catalog(of)["jdbc.socketTimeout"] == "60"
+
+
+def test_a_database_that_never_answers_is_an_error(platform, monkeypatch):
+    monkeypatch.setitem(client_properties._DATABASES, "postgres", ("2", "connect_timeout=2"))
+    began = time.monotonic()
+    with socket.create_server(("127.0.0.1", 0)) as silent, pytest.raises(OutsideError, match="no answer in time"):
+        uri = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/iceberg"
+        open_catalog(platform(type="postgres", uri=uri, warehouse="s3://w"))
+    assert time.monotonic() - began < 30
 
 
 def test_glue_is_told_its_region_in_the_words_of_each(platform):

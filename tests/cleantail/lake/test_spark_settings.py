@@ -248,10 +248,20 @@ def test_pyiceberg_opens_the_same_sqlite_file(platform, tmp_path):
 @pytest.mark.parametrize(
     ("env", "uri"),
     [
-        pytest.param({}, "postgresql+psycopg2://db:5432/iceberg", id="no login"),
-        pytest.param(SECRETS, "postgresql+psycopg2://me:p%40ss%2Fw%3Ard@db:5432/iceberg", id="quoted"),
-        pytest.param({"CLEANTAIL_CATALOG_USER": "me"}, "postgresql+psycopg2://me:@db:5432/iceberg", id="no password"),
-        pytest.param({"CLEANTAIL_CATALOG_PASSWORD": "x"}, "postgresql+psycopg2://db:5432/iceberg", id="no user"),
+        pytest.param({}, "postgresql+psycopg2://db:5432/iceberg?connect_timeout=60", id="no login"),
+        pytest.param(
+            SECRETS, "postgresql+psycopg2://me:p%40ss%2Fw%3Ard@db:5432/iceberg?connect_timeout=60", id="quoted"
+        ),
+        pytest.param(
+            {"CLEANTAIL_CATALOG_USER": "me"},
+            "postgresql+psycopg2://me:@db:5432/iceberg?connect_timeout=60",
+            id="no password",
+        ),
+        pytest.param(
+            {"CLEANTAIL_CATALOG_PASSWORD": "x"},
+            "postgresql+psycopg2://db:5432/iceberg?connect_timeout=60",
+            id="no user",
+        ),
     ],
 )
 def test_pyiceberg_logs_in_to_postgres(platform, env, uri):
