@@ -49,9 +49,9 @@ _TEXTS = (
     (
         LOGIN,
         "authentication failed|no password supplied|no pg_hba.conf entry|role .* does not exist|Access denied for user"
-        "|401 |403 ",
+        r"|\b401 |\b403 ",
     ),
-    (NOT_THERE, "database .* does not exist|Unknown database|404 |Not Found"),
+    (NOT_THERE, r"database .* does not exist|Unknown database|\b404 |Not Found"),
     (REFUSED, "Connection refused"),
     (TIMEOUT, "timeout expired|timed out"),
     (CERTIFICATE, "certificate verify failed"),

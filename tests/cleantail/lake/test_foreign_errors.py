@@ -8,7 +8,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.errors import AnalysisException, NumberFormatException, PythonException
 
 from cleantail.errors import TableError
-from cleantail.lake.foreign_errors import explained, stack_of
+from cleantail.lake.foreign_errors import LOGIN, NOT_THERE, TIMEOUT, cause, explained, stack_of
 
 LOST = (
     "org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most "
@@ -41,6 +41,19 @@ class Raised(Py4JJavaError):
 
     def __str__(self) -> str:
         return "An error occurred while calling o1.save"
+
+
+@pytest.mark.parametrize(
+    ("message", "known"),
+    [
+        ('connection to server at "127.0.0.1", port 42403 failed: timeout expired', TIMEOUT),
+        ('connection to server at "127.0.0.1", port 40404 failed: timeout expired', TIMEOUT),
+        ("RESTError 403 : Received unexpected JSON Payload", LOGIN),
+        ("404 Client Error", NOT_THERE),
+    ],
+)
+def test_a_port_is_not_taken_for_the_status_of_an_answer(message, known):
+    assert cause(ValueError(message)) == known
 
 
 @pytest.mark.parametrize(
