@@ -7,8 +7,7 @@ import re
 import signal
 import sys
 import time
-from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,8 +16,8 @@ import yaml
 import soak
 from differential.broker import BrokerError
 from soak import wire
-from soak.gateway import DISK, Door
-from soak.histories import FAULTS, FILES, POINTS, Deck, History, histories, parse_history
+from soak.gateway import DISK
+from soak.histories import FAULTS, FILES, Deck, History, histories, parse_history
 from soak.play import Finding, Player, shrink
 from soak.scenarios import FIRST, OF_REST, SCENARIOS
 from soak.site import NotStarted, Site, running_site
@@ -69,8 +68,8 @@ class Soak:
         self.deck = Deck(wire.FIRST, wire.POINTS, wire.FAULTS) if site.is_sql else Deck()
         if not site.is_own:
             self.deck = replace(self.deck, faults=[how for how in self.deck.faults if how not in DISK])
-        for door in site.doors:
-            door.hits = self.deck.hits
+        for machine in site.machines:
+            machine.door.seen, machine.door.hits = self.deck.seen, self.deck.hits
         self.began = time.monotonic()
         self.played = self.acts = self.commands = 0
         self.failed: list[Path] = []
@@ -84,8 +83,8 @@ class Soak:
                     self._save(name, history, found)
         finally:  # also after an interrupt
             minutes = (time.monotonic() - self.began) / 60
-            print_summary(self.deck, self.site.doors, self.played, self.acts, self.commands, minutes)
-        unknown = sorted({name for door in self.site.doors for name in door.unknown})
+            print_summary(self.deck, self.played, self.acts, self.commands, minutes)
+        unknown = sorted({name for machine in self.site.machines for name in machine.door.unknown})
         for name in unknown:
             say(f"FINDING: a request that matches no point: {name}")
         missed = sorted(self.deck.names - {point for point, _ in self.deck.hits})
@@ -154,15 +153,15 @@ def kind_of(found: str) -> str:
     return re.sub(r"\d+|soak_\w+", "", found.partition(": ")[2].partition("\n")[0])[:50]
 
 
-def print_summary(deck: Deck, doors: Iterable[Door], played: int, acts: int, commands: int, minutes: float) -> None:
-    """Print each point with the faults that occurred there."""
-    seen, hits = sum((door.seen for door in doors), Counter[str]()), deck.hits
+def print_summary(deck: Deck, played: int, acts: int, commands: int, minutes: float) -> None:
+    """Print each point with the faults that occurred there. A point without requests did not occur."""
+    hits = deck.hits
     print(f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {minutes:.0f} minutes\n")
     print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")
-    for point in sorted(deck.names | {point for point in seen if point.split(":")[0] in (*POINTS, "read", "dag")}):
+    for point in sorted(deck.names | deck.seen.keys()):
         kinds = {how: hits[point, how] for how in FAULTS if hits[point, how]}
         counts = ", ".join(f"{how} {n}" for how, n in kinds.items())
-        print(f"{point:32} {seen[point]:8} {sum(kinds.values()):6}  {counts}")
+        print(f"{point:32} {deck.seen[point]:8} {sum(kinds.values()):6}  {counts}")
 
 
 if __name__ == "__main__":

@@ -38,6 +38,8 @@ None: the catalog's last). A request that is `late` is delivered after its answe
 PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop before", "stop after")
 """Faults of the machine that sent the request: all of it is killed, only its driver is killed, or it is stopped."""
 PAUSED = ("orphan", "stop")  # the request or its answer continues after the act's `meanwhile`
+FIRST_FAULT = "closed before"
+"""The fault of a soak's first request at each point, unless the history has another one there: points may be rare."""
 DISK = ("full disk", "full home", "read-only home", "lost vectors", "cut vectors", "lost data", "cut data")
 """Faults of the disk from this request on, until the command ends."""
 
@@ -53,7 +55,8 @@ class Fault:
 
 @dataclass
 class Door:
-    """One machine's way to the catalog. `act` is called with each fault that is not an answer."""
+    """One machine's way to the catalog. `act` is called with each fault that is not an answer. `command` is empty
+    while another engine works. `seen` and `hits` are those of all doors."""
 
     behind: str
     act: Callable[[str], None]
@@ -69,8 +72,7 @@ class Door:
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def begin(self, command: str, fault: Fault | None) -> None:
-        self.command, self.fault, self.hit = command, fault, None
-        self.away_until = 0
+        self.command, self.fault, self.hit, self.away_until = command, fault, None, 0
         self.released.clear()
         self._count.clear()
 
@@ -78,11 +80,16 @@ class Door:
         """Return the fault of this request, once."""
         point = f"{self.command}: {kind}"
         with self._lock:
+            if not self.command:
+                return None
             self.seen[point] += 1
             self._count[kind] += 1
             fault = self.fault
             if fault is None or self.hit or fault.kind != kind or self._count[kind] != fault.nth:
-                return None
+                if self.seen[point] > 1:
+                    return None
+                self.hits[point, FIRST_FAULT] += 1
+                return Fault(kind, FIRST_FAULT)
             self.hit = point
             self.hits[point, fault.how] += 1
             return fault
@@ -118,6 +125,8 @@ def kind_of(method: str, path: str, body: bytes) -> str | None:
 def _table_kind(name: str) -> str:
     if name == "cleantail_evidence":
         return "evidence"
+    if name in ("cleantail_erasures", "cleantail_erased_keys"):
+        return "erasures"
     return "side table" if name.endswith(("_deleted_versions", "_keyless", "_unholdable")) else "table"
 
 
@@ -126,19 +135,18 @@ def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
     actions = {update["action"] for update in updates}
     snapshots = [update["snapshot"]["summary"] for update in updates if update["action"] == "add-snapshot"]
     refs = {update["ref-name"] for update in updates if update["action"] == "set-snapshot-ref"}
-    if table == "evidence":
-        return "evidence" if snapshots else "evidence upkeep"
-    if table == "side table":
-        return "side table" if snapshots else "side table upkeep"
+    if table != "table":
+        return table if snapshots else f"{table} upkeep"
     if "assign-uuid" in actions:
         return "create table"
     if snapshots:
-        ours = max((each.get("cleantail.operation") for each in reversed(snapshots)), key="rollback".__eq__)
+        ours = [each.get("cleantail.operation") for each in snapshots]
+        last = "rollback" if "rollback" in ours else ours[-1]
         if refs and refs.isdisjoint({"main"}):
             return "stage"
-        if ours in ("compact", "expire", "reconcile"):
+        if last in ("compact", "expire", "reconcile", "erase"):
             return "publish"
-        return str(ours or {"append": "append", "replace": "rewrite"}.get(snapshots[-1]["operation"], "change"))
+        return str(last or {"append": "append", "replace": "rewrite"}.get(snapshots[-1]["operation"], "change"))
     if "remove-snapshots" in actions:
         return "expire snapshots"
     if "set-snapshot-ref" in actions:

@@ -25,15 +25,15 @@ FILES, KAFKA = "files", "kafka"
 EVERY_KAFKA = 3
 """Every history whose number is a multiple of this comes from Kafka, if there is a broker."""
 
-FIRST = ("create table", "view", "properties", "ingest")
-"""Kinds of requests of a topic's first ingestion."""
-CHANGES_OF_RECLAIM = ("reclaim", "stage", "set branch", "expire snapshots", "properties", "evidence")
+FIRST = ("ingest: create table", "ingest: view", "ingest: properties", "ingest: ingest")
+"""Points of a topic's first ingestion."""
 POINTS: dict[str, Mapping[str, int]] = {
     "ingest": {"load": 20, "ingest": 1, "stage": 1},
     "compact": {"load": 20, "stage": 1, "evidence": 2, "publish": 1},
-    "reclaim": {"load": 20, **dict.fromkeys(CHANGES_OF_RECLAIM, 1)},
+    "reclaim": {"load": 20, "reclaim": 1, "expire snapshots": 1, "properties": 1, "evidence": 1},
     "rollback": {"load": 5, "rollback": 1, "evidence": 1},
     "reader": {"note reader": 1},
+    "erase": {"load": 20, "publish": 1, "erasures": 2},
 }
 """Command -> kind of request -> its approximate number in one command."""
 FAULTS = (*ANSWERS, *PROCESS, *DISK)
@@ -51,21 +51,18 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Act:
-    """The next act. `at` is the clock of a command in ms after the beginning of the history. `meanwhile` happens
-    while the machine is paused, else at the same time. `file` is the number of an ingested file. `aborted` are records
-    of transactions that are aborted. `configs`: changes of the topic's configs. `codes`: the exit codes that are
-    allowed for a run without a fault."""
+    """The next act."""
 
     do: str
     machine: int = 0
     fault: Fault | None = None
-    at: int = 0
-    file: int = 0
-    records: tuple[Record, ...] = ()
-    aborted: tuple[Record, ...] = ()
-    meanwhile: tuple[Act, ...] = ()
-    configs: Mapping[str, object] = field(default_factory=dict)
-    codes: tuple[int, ...] = (0,)
+    at: int = 0  # the clock of a command in ms after the beginning of the history
+    file: int = 0  # the number of an ingested file
+    records: tuple[Record, ...] = ()  # of an erasure only the keys count
+    aborted: tuple[Record, ...] = ()  # of transactions that are aborted
+    meanwhile: tuple[Act, ...] = ()  # happens while the machine is paused, else at the same time
+    configs: Mapping[str, object] = field(default_factory=dict)  # changes of the topic's configs
+    codes: tuple[int, ...] = (0,)  # exit codes that are allowed without a fault
 
 
 @dataclass(frozen=True)
@@ -93,25 +90,31 @@ Dealt = tuple[str, str, str]
 
 @dataclass(frozen=True)
 class Deck:
-    """The choices of drawn histories: requests of a first ingestion, requests of later commands, and faults.
-
-    `hits`: (point, fault) -> how often it occurred. A fault that met no request is dealt again.
-    """
+    """The choices of drawn histories: requests of a first ingestion, requests of later commands, and faults."""
 
     first: Sequence[str] = FIRST
     points: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: POINTS)
     faults: Sequence[str] = FAULTS
-    hits: Counter[tuple[str, str]] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)  # point -> its requests. Points that occur are dealt too
+    hits: Counter[tuple[str, str]] = field(default_factory=Counter)  # (point, fault) -> how often it occurred
+    tries: Counter[str] = field(default_factory=Counter)  # point -> how often dealt. Rare points leave turns to others
+
+    @property
+    def later(self) -> set[str]:
+        """Return the points of commands after the first ingestion."""
+        occurred = {point for point in self.seen if point.split(": ")[0] in self.points} - {*self.first}
+        return {f"{c}: {k}" for c in self.points for k in self.points[c]} | occurred
 
     @property
     def names(self) -> set[str]:
-        return {f"{c}: {k}" for c in self.points for k in self.points[c]} | {f"ingest: {k}" for k in self.first}
+        return self.later | {*self.first}
 
     def deal(self, rng: random.Random, points: Iterable[str], count: int) -> list[Dealt]:
         """Return faults at this number of these points."""
         dealt = list[Dealt]()
-        rarest = sorted(points, key=lambda p: (sum(self.hits[p, how] for how in self.faults), rng.random()))
-        for point in rarest[:count]:
+        turns = {point: self.tries[point] + sum(self.hits[point, how] for how in self.faults) for point in points}
+        for point in sorted(sorted(turns), key=lambda point: (turns[point], rng.random()))[:count]:
+            self.tries[point] += 1
             command, kind = point.split(": ")
             able = [how for how in self.faults if kind != "load" or how[:3] != "409"]  # a read is never answered by 409
             how = min(able, key=lambda how: (self.hits[point, how], rng.random()))
@@ -122,12 +125,10 @@ class Deck:
 def histories(seed: int, machines: int, kafka: bool = True, deck: Deck | None = None) -> Iterator[History]:
     """Yield histories without end. A seed and the hits of the deck determine them."""
     deck = deck or Deck()
-    first = [f"ingest: {kind}" for kind in deck.first]
-    later = [f"{command}: {kind}" for command in deck.points for kind in deck.points[command]]
     for number in itertools.count():
         rng = random.Random(f"{seed} {number}")
         source = KAFKA if kafka and number % EVERY_KAFKA == EVERY_KAFKA - 1 else FILES
-        faults = deck.deal(rng, first, 1) + deck.deal(rng, later, 6)
+        faults = deck.deal(rng, deck.first, 1) + deck.deal(rng, deck.later, 6)
         yield _Drawing(rng, machines, source, deck.points).history(seed, number, faults)
 
 
@@ -171,7 +172,7 @@ class _Drawing:
 
     def act(self, dealt: Dealt) -> list[Act]:
         command, kind, how = dealt
-        fault = Fault(kind, how, self.rng.randint(1, self.points[command][kind]))
+        fault = Fault(kind, how, self.rng.randint(1, self.points[command].get(kind, 1)))
         *acts, act = self.ingest(fault) if command == "ingest" else [self.command(command, fault)]
         if how.startswith(PAUSED) or self.rng.random() < 0.3:
             act = replace(act, meanwhile=tuple(self.meanwhile(act)))
@@ -190,8 +191,9 @@ class _Drawing:
         if command == "compact":
             steps = [0, 1, 999, 1000, 1001, HOUR, HOUR, 2 * HOUR, -HOUR, -1, 26 * HOUR, -26 * HOUR]
             self.clock = max(self.clock + self.rng.choice(steps), HOUR)
-        codes = (0, 2) if command == "rollback" else (0,)
-        return Act(command, self.rng.randrange(self.machines), fault, self.clock, codes=codes)
+        codes = {"rollback": (0, 2), "erase": (0, 1)}.get(command, (0,))
+        erased = (Record(0, 0, 0, KEYS[-1], None),) if command == "erase" else ()
+        return Act(command, self.rng.randrange(self.machines), fault, self.clock, records=erased, codes=codes)
 
     def outside(self) -> Act:
         """Return an act of another engine, or of the broker."""

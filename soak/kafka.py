@@ -107,14 +107,16 @@ class Broker:
 
     def ends(self, topic: str) -> dict[int, int]:
         """Return partition -> offset of its next record. Waits for a leader: the broker may have been restarted."""
-        return _eventually(lambda: self._ends(topic))
 
-    def _ends(self, topic: str) -> dict[int, int]:
-        with self._consumer() as consumer:
-            known = consumer.list_topics(topic, WITHIN_S).topics[topic]
-            if known.error is not None or not known.partitions:
-                raise KafkaException(known.error)
-            return {p: consumer.get_watermark_offsets(TopicPartition(topic, p), WITHIN_S)[1] for p in known.partitions}
+        def found() -> dict[int, int]:
+            with self._consumer() as consumer:
+                known = consumer.list_topics(topic, WITHIN_S).topics[topic]
+                if known.error is not None or not known.partitions:
+                    raise KafkaException(known.error)
+                places = [TopicPartition(topic, p) for p in known.partitions]
+                return {place.partition: consumer.get_watermark_offsets(place, WITHIN_S)[1] for place in places}
+
+        return _eventually(found)
 
     def committed(self, topic: str, base_ms: int) -> list[Record]:
         """Return all records that a consumer of committed data sees."""

@@ -11,12 +11,14 @@ import shutil
 import time
 import urllib.parse
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
@@ -33,26 +35,20 @@ Place = tuple[int, int]
 
 @dataclass
 class Truth:
-    """The sent records, with the facts that decide which may be deleted. Times are ms after the beginning of the
-    history.
-
-    `acked` was acknowledged. `sent` may be in the table or not. `kept` is the earliest time at which a run may have
-    kept a tombstone first, `last_run` the latest time of a run since. `twice`: a data file is registered twice, until
-    the next round. `revived`: such a file may have brought deleted keys back, after their tombstones had gone.
-    `files`: the files that have a record. `gone`: records that the broker removed before they were read. `held`: the
-    next offset that the reader of partition 0 will read.
-    """
+    """The sent records, with the facts that decide which may be deleted. Times are ms after the history's beginning."""
 
     retention: int
-    twice: bool = False
-    revived: bool = False
-    acked: dict[Place, Record] = field(default_factory=dict)
-    sent: dict[Place, Record] = field(default_factory=dict)
-    kept: dict[Place, int] = field(default_factory=dict)
-    last_run: dict[Place, int] = field(default_factory=dict)
-    files: dict[Place, set[int]] = field(default_factory=dict)
-    gone: set[Place] = field(default_factory=set)
-    held: int | None = None
+    twice: bool = False  # a data file is registered twice, until the next round
+    revived: bool = False  # such a file may have brought deleted keys back, after their tombstones had gone
+    acked: dict[Place, Record] = field(default_factory=dict)  # acknowledged
+    sent: dict[Place, Record] = field(default_factory=dict)  # in the table or not
+    kept: dict[Place, int] = field(default_factory=dict)  # the earliest time at which a run may have kept a tombstone
+    last_run: dict[Place, int] = field(default_factory=dict)  # the latest time of a run since
+    files: dict[Place, set[int]] = field(default_factory=dict)  # the files that have the record
+    gone: set[Place] = field(default_factory=set)  # removed by the broker before they were read
+    held: int | None = None  # the next offset that the reader of partition 0 will read
+    erasing: set[str] = field(default_factory=set)  # keys whose erasure was requested: they may be gone
+    erased: set[str] = field(default_factory=set)  # those with a certificate
 
     def send(self, records: Iterable[Record], file: int = 0) -> None:
         """Store that a file with these records is sent. The same file may be sent again."""
@@ -72,11 +68,12 @@ class Truth:
 
     def winners(self) -> dict[tuple[int, str], Record]:
         """Return (partition, key) -> its last acknowledged record."""
-        return {(r.partition, r.key): r for _, r in sorted(self.acked.items())}
+        return {(r.partition, r.key): r for _, r in sorted(self.acked.items()) if r.key not in self.erasing}
 
-    def problems(self, rows: list[Record], clean: Mapping[int, int] | None = None, settled: bool = False) -> list[str]:
+    def problems(self, rows: list[Record], clean: Mapping[int, int], settled: bool = False) -> list[str]:
         """Return the broken rules. `rows`: records of the table. `clean`: clean points of logs, after a plain run."""
         found = [f"{row} was never sent" for row in rows if self.sent.get((row.partition, row.offset)) != row]
+        found += [f"{row} has an erased key" for row in rows if row.key in self.erased]
         there = Counter((row.partition, row.offset) for row in rows)
         for place, count in there.items():
             copies = 1 if settled else len(self.files.get(place, ()))
@@ -86,14 +83,16 @@ class Truth:
         for record in self.sent.values():
             last[record.partition, record.key] = max(record.offset, last.get((record.partition, record.key), -1))
         for place, record in self.acked.items():
-            if place in there or place in self.gone or last[record.partition, record.key] > record.offset:
+            if place in there or place in self.gone or record.key in self.erasing:
+                continue
+            if last[record.partition, record.key] > record.offset:
                 continue
             waits = 7 * DAY if self.held is not None and place >= (0, self.held) and place < (1, 0) else 0
             if record.value is not None:
                 found.append(f"{record} is lost")
             elif self.last_run.get(place, 0) < self.kept.get(place, 0) + self.retention + waits:
                 found.append(f"tombstone {record} was deleted before its horizon, or before it was read")
-        for partition, point in (clean or {}).items():
+        for partition, point in clean.items():
             keys = Counter(row.key for row in rows if row.partition == partition and row.offset < point)
             twice = {key: n for key, n in keys.items() if n > 1}
             found += [f"partition {partition}: key {k} occurs {n} times below {point}" for k, n in twice.items()]
@@ -113,16 +112,11 @@ def read(table: Table, base_ms: int, snapshot_id: int | None = None) -> list[Rec
     columns = ("partition", "offset", "timestamp", "key", "value", "tombstone")
     rows = table.scan(selected_fields=columns, snapshot_id=snapshot_id).to_arrow().to_pylist()
     assert all(row["tombstone"] == (row["value"] is None) for row in rows), "tombstone contradicts value"
-    return [
-        Record(
-            row["partition"],
-            row["offset"],
-            round(row["timestamp"].timestamp() * 1000) - base_ms,
-            row["key"].decode(),
-            None if row["value"] is None else row["value"].decode(),
-        )
-        for row in rows
-    ]
+    found = list[Record]()
+    for row in rows:
+        at, value = round(row["timestamp"].timestamp() * 1000) - base_ms, row["value"] and row["value"].decode()
+        found.append(Record(row["partition"], row["offset"], at, row["key"].decode(), value))
+    return found
 
 
 def slow_reader_problems(table: Table, base_ms: int, winners: Iterable[Record]) -> list[str]:
@@ -185,10 +179,29 @@ def unknown_files(table: Table) -> list[str]:
     return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
 
 
+def erased_problems(catalog: Catalog, namespace: str, topic: str, keys: Iterable[str]) -> list[str]:
+    """Return the data files of a topic's tables that have one of the keys, also files that no snapshot names."""
+    found, values = list[str](), pa.array([key.encode() for key in keys], pa.binary())
+    for name in catalog.list_tables(namespace):
+        if name[-1].startswith(topic) and (table := load(catalog, ".".join(name))):
+            for file in Path(_plain(table.location())).rglob("*.parquet"):
+                column = pq.read_table(file, columns=["key"]).column("key").cast(pa.binary())
+                if pc.any(pc.is_in(column, values)).as_py():
+                    found.append(f"{file} has an erased key")
+    return found
+
+
+def make_old(table: Table, kept: Sequence[Path] = ()) -> None:
+    """Make the files of a table's folder as old as if a week had passed. `kept`: files with their age in the name."""
+    for file in filter(Path.is_file, Path(_plain(table.location())).rglob("*")):
+        days = int(file.stem) if file in kept else 9 if file.parent.name == "metadata" else 8
+        os.utime(file, (time.time() - days * 86_400,) * 2)
+
+
 def make_stranger(table: Table, database: Path) -> tuple[list[Path], list[Path]]:
     """Make a table of an unknown catalog in the folder of `table`. Return its files, and two files that belong to no
     table and that a reclaim keeps: one is young, and one is older than `table`. All other files become old."""
-    root, now = Path(_plain(table.location())), time.time()
+    root = Path(_plain(table.location()))
     catalog = SqlCatalog("strangers", uri=f"sqlite:///{database}", warehouse=f"file://{root}")
     catalog.create_namespace_if_not_exists("strangers")
     made = catalog.create_table(
@@ -198,9 +211,7 @@ def make_stranger(table: Table, database: Path) -> tuple[list[Path], list[Path]]
     kept = [root / "data" / f"{days}.parquet" for days in (0, 10)]
     for file in kept:
         file.touch()
-    for file in filter(Path.is_file, root.rglob("*")):
-        days = int(file.stem) if file in kept else 9 if file.parent == root / "metadata" else 8
-        os.utime(file, (now - days * 86_400,) * 2)
+    make_old(table, kept)
     return [file for file in Path(_plain(made.location())).rglob("*") if file.is_file()], kept
 
 

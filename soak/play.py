@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,14 +33,37 @@ BACKUP = "backup_of_another_user"
 TAKING = ("ingest", "read", "dag")
 """Acts that take records."""
 UNDOING = ("rollback", "rollback by others")
-FORGETTING = ("reclaim", "expiry", "topic made again", *UNDOING)  # after these a snapshot may be gone
+FORGETTING = ("reclaim", "expiry", "topic made again", "erase", *UNDOING)  # after these a snapshot may be gone
 ENGINES = ("sql", "register twice", "roll back a round")
 """Acts of other engines. They may fail, because they are not part of the product."""
+CALLS = {
+    "rewrite": "rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))",
+    "expiry": "expire_snapshots(table => '{}', older_than => now(), retain_last => 1)",
+    "manifests": "rewrite_manifests('{}')",
+}
+"""Acts of Iceberg's own procedures."""
 CRASH = ("Traceback (most recent call last)", "its message may quote a record", "is a bug")
 
 
 class Finding(Exception):
     """A broken rule. The text names it."""
+
+
+@contextlib.contextmanager
+def naming(when: str) -> Iterator[None]:
+    try:
+        yield
+    except Exception as e:  # includes errors of the oracle, which cannot read a broken table
+        raise Finding(f"{when}: {e if isinstance(e, Finding) else repr(e)}") from e
+
+
+def require(is_right: object, text: object) -> None:
+    if not is_right:
+        raise Finding(str(text))
+
+
+def require_none(problems: Sequence[str]) -> None:
+    require(not problems, "\n".join(problems[:20]))
 
 
 @dataclass
@@ -62,18 +86,14 @@ class Player:
         self.lock = threading.Lock()
 
     def play(self) -> None:
-        """Raise Finding."""
         if self.history.source == KAFKA:
             self.broker.create(self.topic, self.history.partitions)
         self.configure(Act("configure"))
         for number, act in enumerate(self.history.acts):
-            try:
+            with naming(f"act {number}, {shown(act)}"):
                 self.act(act)
-            except Exception as e:  # includes errors of the oracle, which cannot read a broken table
-                raise Finding(f"act {number}, {shown(act)}: {e if isinstance(e, Finding) else repr(e)}") from e
-        self.settle()
-
-    # ---- acts
+        with naming("at the end"):
+            self.settle()
 
     def act(self, act: Act) -> None:
         if act.fault is None and not act.meanwhile:
@@ -85,39 +105,44 @@ class Player:
 
     def plain(self, act: Act) -> None:
         done = self.run(act)
-        if done.code not in act.codes or any(text in done.err for text in CRASH):
-            raise Finding(f"without a fault: {done}")
+        self.judge(done, set(act.codes), "without a fault: ")
         if act.do == "compact":
             self.truth.twice = False
+        if act.do == "erase" and done.code == 0 and self.site.is_own:
+            require_none(oracle.erased_problems(self.catalog, NAMESPACE, self.topic, self.truth.erased))
 
     def disturbed(self, act: Act) -> None:
         """Run an act with its fault. Its `meanwhile` runs while the machine is paused, or at the same time."""
         machine, ended = self.site.machines[act.machine], list[Done]()
-        before = self.head()
+        before = self.refs().get("main")
         thread = threading.Thread(target=lambda: ended.append(self.run(act)))
         thread.start()
         if act.fault is not None and act.fault.how.startswith(PAUSED):
             while thread.is_alive() and not machine.stopped.wait(0.1):
                 pass
         others = [replace(other, fault=None, meanwhile=()) for other in act.meanwhile]
-        waiting = self.branches() if machine.stopped.is_set() else set()
+        waiting = self.refs().keys() if machine.stopped.is_set() else set()
         done = [self.run(other) for other in others]
-        dropped = waiting - self.branches() if all(other.do == "reclaim" for other in others) else set()
+        dropped = waiting - self.refs().keys() if all(other.do == "reclaim" for other in others) else set()
         if machine.stopped.is_set():
             machine.go_on()
         thread.join()
-        if dropped:
-            raise Finding(f"a reclaim dropped branches of a round that waits: {dropped}")
+        require(not dropped, f"a reclaim dropped branches of a round that waits: {dropped}")
         on_disk = act.fault is not None and act.fault.how in DISK
-        if not others and ended[0].code in (CONFLICT, WRONG) and self.head() != before:
-            raise Finding(f"the command changed the table, but reports no change: {ended[0]}")
+        says_no = not others and ended[0].code in (CONFLICT, WRONG)
+        require(
+            not says_no or self.refs().get("main") == before,
+            f"the table changed, but the command reports no change: {ended[0]}",
+        )
         for each, of in zip((*ended, *done), (act, *others), strict=True):
             # one wrong answer to one request changes no result, unless another machine works at the same time
             is_one = of.fault is not None and of.fault.how in ANSWERS and of.fault.how not in SEVERE and not others
             codes = set(of.codes) if is_one else {*of.codes, CONFLICT, OUTSIDE, DIED, *([WRONG] if on_disk else [])}
             self.judge(each, codes)
             if of.do in TAKING and each.code:
-                self.again(of)
+                # another machine ingests again a file that may not have been taken: no record may be there twice
+                again = replace(of, machine=(of.machine + 1) % len(self.site.machines), fault=None, meanwhile=())
+                self.judge(self.run(again), {0}, "the next run without a fault fails: ")
 
     def now(self) -> Table | None:
         """Load the table."""
@@ -130,22 +155,13 @@ class Player:
         assert table is not None
         return table
 
-    def head(self) -> int | None:
-        """Return the id of the current snapshot of the table, or None."""
-        return table.metadata.current_snapshot_id if (table := self.now()) else None
+    def refs(self) -> dict[str, int]:
+        """Return branch or tag -> its snapshot."""
+        return {name: ref.snapshot_id for name, ref in table.refs().items()} if (table := self.now()) else {}
 
-    def branches(self) -> set[str]:
-        return set(table.refs()) if (table := self.now()) else set()
-
-    def judge(self, done: Done, codes: set[int]) -> None:
-        if done.argv[0] not in ENGINES and (done.code not in codes or any(text in done.err for text in CRASH)):
-            raise Finding(str(done))
-
-    def again(self, act: Act) -> None:
-        """Ingest again, on another machine, a file that may not have been taken: no record may be there twice."""
-        done = self.run(replace(act, machine=(act.machine + 1) % len(self.site.machines), fault=None, meanwhile=()))
-        if done.code:
-            raise Finding(f"the next run without a fault fails: {done}")
+    def judge(self, done: Done, codes: set[int], when: str = "") -> None:
+        is_right = done.code in codes and not any(text in done.err for text in CRASH)
+        require(is_right or done.argv[0] in ENGINES, f"{when}{done}")
 
     def run(self, act: Act) -> Done:
         """Run one act, and report it to the oracle."""
@@ -158,11 +174,12 @@ class Player:
             records = list(act.records)
             if act.do in ("read", "dag") and self.history.source == KAFKA:
                 records = self.broker.committed(self.topic, self.base_ms)
-            if act.codes != REFUSED:
+            if act.codes != REFUSED and act.do != "erase":
                 truth.send(records, act.file)
             if act.do in UNDOING:  # the round that registered a file once may be undone
                 truth.twice = truth.revived
-        done = machine.run(self.argv(act), act.fault, act.do == "dag", act.do)
+            truth.erasing |= {record.key for record in act.records if act.do == "erase"}
+        done = machine.run(self.argv(act), act.fault, act.do)
         if done.code == WRONG and "`cleantail mend TABLE`" in done.err:  # its message names the command that repairs
             machine.run(["mend", f"{NAMESPACE}.{self.table}"])
             done = machine.run(self.argv(act), label=act.do)
@@ -174,6 +191,8 @@ class Player:
                 truth.held = int(done.argv[-1])
             if act.do in TAKING and done.code == 0:
                 truth.acknowledge(records)
+            if act.do == "erase" and done.code == 0:
+                truth.erased |= {record.key for record in records}
             hit = f" [{machine.door.hit}, {act.fault.how}]" if act.fault and machine.door.hit else ""
             self.log.append(f"{machine.name}: {' '.join(done.argv)[:150]} -> {done.code}{hit}")
         return done
@@ -190,17 +209,16 @@ class Player:
                 return ["dag", self.dag, json.dumps({"now_ms": self.base_ms + act.at})]
             case "rollback":
                 return ["rollback", self.topic, "--to", "last"]
+            case "erase":
+                keys = self.site.folder / f"{self.topic}.keys"
+                keys.write_text("".join(f"{key}\n" for key in sorted({record.key for record in act.records})))
+                exclude = ["--exclude", "source"] if self.history.source == KAFKA else []
+                return ["erase", self.topic, "--keys", keys, *exclude]
             case "reader":
                 end = max([offset for partition, offset in self.truth.acked if partition == 0], default=-1) + 1
                 return ["reader", "set", self.topic, "index", "--partition", 0, "--offset", end]
-            case "rewrite":
-                call = f"rewrite_data_files(table => '{self.name}', options => map('rewrite-all', 'true'))"
-                return ["sql", f"CALL cleantail.system.{call}"]
-            case "expiry":
-                call = f"expire_snapshots(table => '{self.name}', older_than => now(), retain_last => 1)"
-                return ["sql", f"CALL cleantail.system.{call}"]
-            case "manifests":
-                return ["sql", f"CALL cleantail.system.rewrite_manifests('{self.name}')"]
+            case "rewrite" | "expiry" | "manifests":
+                return ["sql", f"CALL cleantail.system.{CALLS[act.do].format(self.name)}"]
             case "file registered twice":
                 self.truth.twice = self.truth.revived = True
                 return ["register twice", f"cleantail.{self.name}"]
@@ -277,8 +295,7 @@ class Player:
         before = self.loaded.properties[FORMAT]
         self.loaded.transaction().set_properties({FORMAT: "99"}).commit_transaction()
         done = self.site.machines[act.machine].run(["compact", self.topic, "--force"])
-        if done.code != WRONG or "99" not in done.err:
-            raise Finding(f"a table of format 99 was not refused, or not named: {done}")
+        require(done.code == WRONG and "99" in done.err, f"a table of format 99 was not refused, or not named: {done}")
         self.loaded.transaction().set_properties({FORMAT: before}).commit_transaction()
 
     def made_again(self, act: Act) -> None:
@@ -289,9 +306,9 @@ class Player:
         self.broker.send(self.topic, [([Record(0, 0, 0, "a", "of another log")], True)], self.base_ms)
         if before:
             done = self.site.machines[act.machine].run(["ingest", self.topic], label="read")
-            if done.code != WRONG or self.rows() != before:
-                raise Finding(f"a recreated topic was not refused: {done}")
-        self.table, self.truth = f"{self.table}_again", Truth(self.truth.retention)
+            require(done.code == WRONG and self.rows() == before, f"a recreated topic was not refused: {done}")
+        erasing, erased = self.truth.erasing, self.truth.erased
+        self.table, self.truth = f"{self.table}_again", Truth(self.truth.retention, erasing=erasing, erased=erased)
         self.configure(act)
 
     @property
@@ -301,80 +318,71 @@ class Player:
     def file(self, act: Act) -> Path:
         """Return the file of an act, in a landing folder that both machines see."""
         file = self.site.folder / LANDING / f"{self.topic}-{act.file}.jsonl"
-        file.write_text("".join(self.line(record) for record in act.records))
+        names = ("partition", "offset", "ts", "key", "payload")
+        lines = (dict(zip(names, r._replace(at=self.base_ms + r.at), strict=True)) for r in act.records)
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
         return file
-
-    def line(self, r: Record) -> str:
-        place = {"partition": r.partition, "offset": r.offset, "ts": self.base_ms + r.at}
-        return json.dumps({**place, "key": r.key, "payload": r.value}) + "\n"
-
-    # ---- comparison
 
     def rows(self) -> list[Record]:
         return oracle.read(table, self.base_ms) if (table := self.now()) else []
 
     def compare(self, settled: bool = False) -> None:
-        problems = self.truth.problems(self.rows(), self.clean_points() if settled else None, settled)
-        if problems:
-            raise Finding("\n".join(problems[:20]))
+        logs = json.loads(self.must("status", self.topic, "--json").out)["topics"][self.topic] if settled else []
+        clean = {log["partition"]: log["first_dirty_offset"] for log in logs}
+        require_none(self.truth.problems(self.rows(), clean, settled))
 
-    def clean_points(self) -> dict[int, int]:
-        """Return partition -> first dirty offset, from `cleantail status`."""
-        done = self.must("status", self.topic, "--json")
-        return {log["partition"]: log["first_dirty_offset"] for log in json.loads(done.out)["topics"][self.topic]}
-
-    def must(self, *argv: object, allow_clock: bool = False) -> Done:
+    def must(self, *argv: object) -> Done:
         """Run a plain command that must succeed."""
         self.commands += 1
-        done = self.site.machines[0].run(argv, None, allow_clock)
+        done = self.site.machines[0].run(argv)
         self.log.append(f"0: {' '.join(done.argv)[:150]} -> {done.code}")
-        if done.code:
-            raise Finding(f"it fails without a fault: {done}")
+        require(done.code == 0, f"it fails without a fault: {done}")
         return done
 
-    # ---- the end
-
     def settle(self) -> None:
-        """Settle the topic by plain runs, and compare all reports with the records. Raises Finding."""
-        try:
-            self._settle()
-        except Exception as e:
-            raise Finding(f"at the end: {e if isinstance(e, Finding) else repr(e)}") from e
-
-    def _settle(self) -> None:
+        """Settle the topic by plain runs, and compare all reports with the records."""
         truth = self.truth
         for machine in self.site.machines:
             while machine.roots[0] != ROOT:
                 machine.upgrade()
-        if any(act.do == "reader" for act in self.history.acts):
-            self.plain(Act("reader"))  # an earlier one of these acts may have been killed
-            self.must("reader", "remove", self.topic, "index")
-            truth.held = None
+        has_reader = any(act.do == "reader" for act in self.history.acts)
         if self.history.source == KAFKA:
             self.plain(Act("read"))
+        if truth.erasing and self.site.is_own:
+            self._erase()
         at = max([act.at for act in self.history.acts] + [0])
         for _ in range(3):  # late records, then tombstones that are kept first, then expired ones
-            at += truth.retention + 1
+            at += truth.retention + 1 + (7 * DAY if has_reader else 0)  # a reader blocks no longer than a week
             truth.run(at)
             self.must("compact", self.topic, "--force", "--now", self.base_ms + at)
         self.truth.twice = False
         self.compare(settled=True)
+        if has_reader:
+            self.plain(Act("reader"))  # an earlier one of these acts may have been killed
+            self.must("reader", "remove", self.topic, "index")
+            truth.held = None
         live = sorted(self.rows())
         for command in ("latest", "read"):
             said = [json.loads(line) for line in self.must(command, self.topic).out.splitlines()]
             found = sorted((line["partition"], line["offset"], line["key"], line["payload"]) for line in said)
-            if found != [(r.partition, r.offset, r.key, r.value) for r in live]:
-                raise Finding(f"{command} prints {found} instead of {live}")
+            wanted = [(r.partition, r.offset, r.key, r.value) for r in live]
+            require(found == wanted, f"{command} prints {found} instead of {wanted}")
         self.must("check", self.topic)
         self.must("history", self.topic)
         table = self.loaded
         winners = [record for record in truth.winners().values() if record.value is not None]
         done = {each.do for act in self.history.acts for each in (act, *act.meanwhile)}
         evidence, is_whole = f"{NAMESPACE}.cleantail_evidence", done.isdisjoint(FORGETTING)
-        problems = oracle.evidence_problems(self.catalog, evidence, self.topic, table, is_whole)
-        if problems := problems + oracle.slow_reader_problems(table, self.base_ms, winners):
-            raise Finding("\n".join(problems))
+        require_none(oracle.evidence_problems(self.catalog, evidence, self.topic, table, is_whole))
+        require_none(oracle.slow_reader_problems(table, self.base_ms, winners))
         self._reclaim()
+
+    def _erase(self) -> None:
+        """Once branches of killed runs are dropped and their files are old, each requested erasure is certified."""
+        for branch in sorted(self.refs().keys() - {"main"}):
+            self.loaded.manage_snapshots().remove_branch(branch).commit()
+        oracle.make_old(self.loaded)
+        self.plain(Act("erase", records=tuple(Record(0, 0, 0, key, None) for key in self.truth.erasing)))
 
     def _reclaim(self) -> None:
         """After plain reclaims only few files without a snapshot are left, and only branches of failed runs.
@@ -385,7 +393,8 @@ class Player:
         if current := table.current_snapshot():
             self.must("sql", f"ALTER TABLE cleantail.{self.name} CREATE TAG {BACKUP}")
         self._refused_to_another_topic()
-        beside, kept = f"{NAMESPACE}.{self.table}_deleted_versions", list[Path]()
+        suffix = "keyless" if "cleantail.tombstone.lateness.ms" in self.configs else "deleted_versions"
+        beside, kept = f"{NAMESPACE}.{self.table}_{suffix}", list[Path]()
         oracle.make_beside(self.catalog, beside)
         for days in (60, 61):
             end = max((offset for partition, offset in self.truth.sent if partition == 0), default=-1) + 1
@@ -396,31 +405,30 @@ class Player:
             self.must("compact", self.topic, "--force", "--now", now_ms() + days * DAY)
             if days == 61 and self.site.is_own:
                 kept = self._refused_next_to_another(table)
-            self.must("reclaim", self.topic, "--now", now_ms() + days * DAY, allow_clock=True)
-        if gone := [str(file) for file in kept if not file.exists()]:
-            raise Finding(f"a reclaim removed files that are younger than a day or older than the table: {gone}")
+            self.must("reclaim", self.topic, "--now", now_ms() + days * DAY)
+        gone = [str(file) for file in kept if not file.exists()]
+        require(not gone, f"a reclaim removed files that are younger than a day or older than the table: {gone}")
         theirs = oracle.load(self.catalog, beside)
-        if not theirs or len(theirs.snapshots()) != 2:
-            raise Finding(f"{beside} belongs to another owner, and a snapshot of it is gone")
+        has_all = theirs and len(theirs.snapshots()) == 2
+        require(has_all, f"{beside} belongs to another owner, and a snapshot of it is gone")
         self.compare(settled=True)
         table = self.loaded
         unknown = oracle.unknown_files(table) if self.site.is_own else []
-        if len(unknown) > FILES_OF_COMMAND * self.commands:
-            raise Finding(f"{len(unknown)} files are in no snapshot after {self.commands} commands: {unknown[:10]}")
+        text = f"{len(unknown)} files are in no snapshot after {self.commands} commands: {unknown[:10]}"
+        require(len(unknown) <= FILES_OF_COMMAND * self.commands, text)
         # a later run drops the branch of a killed one after a day, by the machine's clock
-        if len(refs := set(table.refs()) - {"main", BACKUP}) > self.broken:
-            raise Finding(f"{self.broken} runs failed, but more branches are left: {refs}")
-        if current and BACKUP not in table.refs():
-            raise Finding(f"another user's tag {BACKUP} was dropped")
+        refs = set(table.refs()) - {"main", BACKUP}
+        require(len(refs) <= self.broken, f"{self.broken} runs failed, but more branches are left: {refs}")
+        require(not current or BACKUP in table.refs(), f"another user's tag {BACKUP} was dropped")
         self._watched(now_ms() + 61 * DAY)
 
     def _refused_next_to_another(self, table: Table) -> list[Path]:
         """A reclaim deletes no file while the folder has a table of an unknown catalog. Return files that a later one
         must keep."""
         there, kept = oracle.make_stranger(table, self.site.folder / f"{self.topic}.db")
-        self._refused("reclaim", self.topic, "--now", now_ms() + 61 * DAY, allow_clock=True)
-        if not all(file.exists() for file in there):
-            raise Finding(f"reclaim deleted files of another table: {[str(f) for f in there if not f.exists()]}")
+        self._refused("reclaim", self.topic, "--now", now_ms() + 61 * DAY)
+        gone = [str(file) for file in there if not file.exists()]
+        require(not gone, f"reclaim deleted files of another table: {gone}")
         shutil.rmtree(there[0].parents[1])
         return kept
 
@@ -434,13 +442,11 @@ class Player:
             self._refused(*command)
         machine.forget(other)
         self.configure(Act("configure"))
-        if self.loaded.metadata_location != before:
-            raise Finding("another topic changed the table")
+        require(self.loaded.metadata_location == before, "another topic changed the table")
 
-    def _refused(self, *argv: object, allow_clock: bool = False) -> None:
-        done = self.site.machines[0].run(argv, None, allow_clock)
-        if done.code != WRONG:
-            raise Finding(f"the command was not refused, although it concerns another owner's table: {done}")
+    def _refused(self, *argv: object) -> None:
+        done = self.site.machines[0].run(argv)
+        require(done.code == WRONG, f"the command was not refused, although it concerns another owner's table: {done}")
 
     def _watched(self, at_ms: int) -> None:
         """Compare pages, metrics and alerts of the settled topic with the records."""
@@ -456,10 +462,10 @@ class Player:
                 "log-first-dirty-offset": metrics.get(("log-end-offset", str(p))),
                 **({"log-end-offset": end} if self.history.source == FILES else {}),
             }
-            if (found := {name: metrics.get((name, str(p))) for name in wanted}) != wanted:
-                raise Finding(f"metrics of partition {p} are {found} instead of {wanted}")
-        if said["state"] != "clean" or said["alarms"]:
-            raise Finding(f"the topic is clean, but the page shows {said['state']}, and alerts are {said['alarms']}")
+            found = {name: metrics.get((name, str(p))) for name in wanted}
+            require(found == wanted, f"metrics of partition {p} are {found} instead of {wanted}")
+        is_clean = said["state"] == "clean" and not said["alarms"]
+        require(is_clean, f"the topic is clean, but the page shows {said['state']}, and alerts are {said['alarms']}")
 
     def forget(self) -> None:
         """Remove the topic. On the soak's own site also drop its tables: a long soak would fill the disk."""

@@ -25,11 +25,8 @@ REFUSED = (2,)
 
 def records(text: str, start: int = 0, partition: int = 0) -> tuple[Record, ...]:
     """Return records of words, at offsets from `start` on: `a=1` is a value, `a` a tombstone."""
-    made = []
-    for offset, word in enumerate(text.split(), start):
-        key, equals, value = word.partition("=")
-        made.append(Record(partition, offset, -20 * HOUR, key, value if equals else None))
-    return tuple(made)
+    words = enumerate((word.partition("=") for word in text.split()), start)
+    return tuple(Record(partition, n, -20 * HOUR, key, value if equals else None) for n, (key, equals, value) in words)
 
 
 def ingest(file: int, text: str, start: int = 0, machine: int = 0, how: str = "") -> Act:
@@ -55,7 +52,7 @@ def _history(*acts: Act, source: str = FILES, **configs: object) -> History:
     return History(0, 0, CONFIGS | {name.replace("_", "."): value for name, value in configs.items()}, acts, source)
 
 
-def registered_twice() -> History:
+def s1() -> History:
     """S1: a data file is registered in two snapshots; after its vector a round says that `mend` heals."""
     twice = Act("file registered twice")
     return _history(
@@ -63,7 +60,7 @@ def registered_twice() -> History:
     )
 
 
-def copies_and_contradictions() -> History:
+def s2() -> History:
     """S2: the same offset in several files: copies, also of a tombstone; and another record, which is refused."""
     other = replace(ingest(4, "b=other", 1), codes=REFUSED)
     return _history(
@@ -72,7 +69,7 @@ def copies_and_contradictions() -> History:
     )  # fmt: skip
 
 
-def lost_answers() -> History:
+def s3() -> History:
     """S3: the catalog takes a commit and answers that it did not, also while a second writer commits the same."""
     acts = [ingest(100, "a=0 a=1", how="409 before"), compact(1000), ingest(101, "d=1", 2)]
     acts.append(Act("rollback", 0, Fault("rollback", "409 after")))
@@ -84,7 +81,7 @@ def lost_answers() -> History:
     return _history(*acts)
 
 
-def forgotten_tombstone() -> History:
+def s4() -> History:
     """S4: the broker has removed a tombstone before it was read: a reconciliation removes its key."""
     return _history(
         *send("a=1 b=1"), compact(1000), Act("produce", records=records("a b=2")), Act("broker forgets"), Act("read"),
@@ -92,7 +89,7 @@ def forgotten_tombstone() -> History:
     )  # fmt: skip
 
 
-def gaps_and_new_topics() -> History:
+def s5() -> History:
     """S5: gaps of aborted transactions, a log start that moves, a new partition, and a topic that is made again."""
     gaps = [act for n in range(5) for act in send(f"a={n} b={n}", aborted=f"a=no{n} c=no{n}")]
     return _history(
@@ -101,12 +98,12 @@ def gaps_and_new_topics() -> History:
     )  # fmt: skip
 
 
-def rewrite_before_publication() -> History:
+def s6a() -> History:
     """S6a: another engine rewrites all files between a round and its publication. No later act hides what that does."""
     return _history(ingest(0, f"a=0 c {once(0)}"), compact(1000, 0, "publish", "stop before", Act("rewrite", 1)))
 
 
-def others_between_round_and_publish() -> History:
+def s6() -> History:
     """S6: another engine rewrites, expires, rolls back or registers between a round and its publication."""
     acts = list[Act]()
     for n, other in enumerate(("rewrite", "expiry", "manifests", "rollback by others", "file registered twice")):
@@ -115,7 +112,7 @@ def others_between_round_and_publish() -> History:
     return _history(*acts)
 
 
-def many_keys() -> History:
+def s7() -> History:
     """S7: more keys than the map holds, so that a round ends early, while records come."""
     small = {"cleantail.over.budget": "rounds", "log.cleaner.dedupe.buffer.size": 24 * 20}
     text = [" ".join(f"k{key}={n}" for key in range(60)) for n in range(4)]
@@ -126,7 +123,7 @@ def many_keys() -> History:
     )  # fmt: skip
 
 
-def changing_policy() -> History:
+def s8() -> History:
     """S8: configs change while a round runs: policy, ratio, lag."""
     first = Act("configure", configs={"cleanup.policy": "delete", "retention.ms": -1})
     both = Act("configure", configs={"cleanup.policy": "compact,delete", "min.cleanable.dirty.ratio": 1.0})
@@ -137,14 +134,14 @@ def changing_policy() -> History:
     )  # fmt: skip
 
 
-def strobing_clock() -> History:
-    """S9: a clock that jumps both ways, against the horizons of tombstones."""
+def s9() -> History:
+    """S9: clocks of two machines that differ by days and jump both ways, against the horizons of tombstones."""
     times = (DAY, 0, 2 * DAY, HOUR, 999, 1000, 3 * DAY, 1, DAY + 999, DAY + 1000)
     acts = [act for n, at in enumerate(times) for act in (ingest(n, f"a={n} b c", 3 * n), compact(at, n % 2))]
     return _history(*acts, delete_retention_ms=HOUR)
 
 
-def killed_at_each_station() -> History:
+def s10() -> History:
     """S10: SIGKILL and SIGSTOP at each station. A stopped machine continues after another did its work."""
     acts, offset = list[Act](), 0
     for how in ("kill before", "kill after", "orphan before", "stop before", "stop after"):
@@ -161,7 +158,7 @@ def killed_at_each_station() -> History:
     return _history(*acts)
 
 
-def failing_parts() -> History:
+def s11() -> History:
     """S11: each wrong answer of the catalog, and each fault of the disk, at a publication."""
     acts = list[Act]()
     for n, how in enumerate((*ANSWERS, *DISK)):
@@ -170,22 +167,22 @@ def failing_parts() -> History:
     return _history(*acts)
 
 
-def transactions() -> History:
+def s12() -> History:
     """S12: a third of the transactions is aborted; then all of them are."""
     parts = [send(f"k{n}=1 a={n} b", aborted=f"k{n} a=no x=no" if n % 3 else "") for n in range(9)]
-    alone = Act("produce", aborted=records("a=no b=no"))
     acts = [act for n, part in enumerate(parts) for act in (*part, *((compact(3000 * n),) if n % 3 == 2 else ()))]
-    return _history(*acts, alone, Act("read"), compact(99_000), source=KAFKA)
+    all_aborted = Act("produce", aborted=records("a=no b=no")), Act("read")
+    return _history(*acts, *all_aborted, compact(99_000), source=KAFKA)
 
 
-def keys_of_other_bytes() -> History:
+def s13() -> History:
     """S13: one key in two encodings is two keys."""
     return _history(
         ingest(1, 'k={"a":1} {"k":1}=1 {"k": 1}=1'.replace(": ", ":")), ingest(2, "k=2 K=1 k", 3), compact(9)
     )
 
 
-def vectors_of_rewritten_files() -> History:
+def s14() -> History:
     """S14: deletion vectors meet files that a reclaim or another engine has rewritten meanwhile."""
     acts = list[Act]()
     for n, other in enumerate((Act("reclaim", 1), Act("rewrite", 1), compact(30_000, 1))):
@@ -196,7 +193,7 @@ def vectors_of_rewritten_files() -> History:
     return _history(*acts)
 
 
-def thousand_topics() -> History:
+def s15() -> History:
     """S15: 999 other topics share the DAG, and a run takes two: each gets its turn, tombstones expire in time."""
     turns = [dag(9000 * n) for n in (1, 2, 3)]
     return _history(
@@ -205,24 +202,23 @@ def thousand_topics() -> History:
     )  # fmt: skip
 
 
-def restart_of_everything() -> History:
+def s16() -> History:
     """S16: catalog and machines restart or are upgraded in a round; a table of a later version is refused by name."""
-    later = Act("table of a later version")
     return _history(
         ingest(1, "a=1 b a=2"), compact(1000, 0, "publish", "stop before", Act("catalog restarts"), Act("upgrade", 1)),
-        Act("upgrade", 0), compact(2000, 0, "stage", "kill after"), later, compact(9000),
+        Act("upgrade", 0), compact(2000, 0, "stage", "kill after"), Act("table of a later version"), compact(9000),
     )  # fmt: skip
 
 
-def slow_reader() -> History:
-    """S17: a slow reader, with every snapshot kept. At the end of the history it reads each of them in turn."""
+def s17() -> History:
+    """S17: a slow reader. Tombstones past their horizon wait for it. At the end it reads each snapshot in turn."""
     acts = list[Act]()
-    for n in range(5):
-        acts += [ingest(n, f"a={n} b={n} c b", 4 * n), compact(2000 * n, n % 2), Act("reclaim", n % 2)]
+    for n in range(5):  # c0, c1, … are tombstones that nothing supersedes
+        acts += [ingest(n, f"a={n} b={n} c{n} b", 4 * n), compact(2000 * n, n % 2), Act("reclaim", n % 2)]
     return _history(*acts[:2], Act("reader"), *acts[2:], cleantail_snapshot_retention_ms=5 * DAY)
 
 
-def same_file_on_two_machines() -> History:
+def m1() -> History:
     """M1: two machines ingest the same file, or two files, at the same time: each record is there once."""
     acts = []
     for n, how in enumerate(("stop before", "stop after")):
@@ -232,7 +228,7 @@ def same_file_on_two_machines() -> History:
     return _history(*acts, compact(1000))
 
 
-def reads_on_two_machines() -> History:
+def m7() -> History:
     """M7: two machines read a topic of Kafka at the same time, or a commit is refused: each record is there once."""
     acts = list[Act]()
     for n, how in enumerate(("409 before", "stop before", "409 after", "stop after")):
@@ -242,15 +238,7 @@ def reads_on_two_machines() -> History:
     return _history(*acts, compact(1000), source=KAFKA)
 
 
-def rounds_on_two_machines() -> History:
-    """M2: two machines compact the same topic: one publishes, the other starts over or finds nothing to do."""
-    acts, hows = [], ("stop before", "stop after")
-    for n, (kind, how) in enumerate((k, h) for k in ("stage", "publish", "evidence") for h in hows):
-        acts += [ingest(n, f"a={n} b c={n}", 3 * n), compact(2000 * n, 0, kind, how, compact(2000 * n, 1))]
-    return _history(*acts)
-
-
-def upkeep_on_two_machines() -> History:
+def m3() -> History:
     """M3: a machine reclaims files or undoes rounds while another one compacts."""
     acts = []
     for n, other in enumerate(("reclaim", "rollback", "reclaim")):
@@ -259,22 +247,14 @@ def upkeep_on_two_machines() -> History:
     return _history(*acts)
 
 
-def clocks_of_two_machines() -> History:
-    """M4: the clocks of two machines differ by hours: the clock of the machine that kept a tombstone decides."""
-    acts = list[Act]()
-    for n in range(4):
-        acts += [ingest(n, f"a={n} b", 2 * n), compact(n * 1000, 0), compact(n * 1000 + DAY, 1)]
-    return _history(*acts, delete_retention_ms=2 * DAY)
-
-
-def creation_on_two_machines() -> History:
+def m5() -> History:
     """M5: two machines create a topic's table at the same time: files of the refused creation block no reclaim."""
     first = replace(ingest(1, "a=1 b c=1"), fault=Fault("create table", "stop before"))
     first = replace(first, meanwhile=(replace(first, machine=1, fault=None),))
     return _history(first, compact(1000), Act("reclaim"), cleantail_orphan_retention_ms=0)
 
 
-def one_home_of_two_machines() -> History:
+def m6() -> History:
     """M6: two processes share a home, like Airflow tasks of a machine: one waits until the other ends or dies."""
     acts = [Act("home is shared", 1)]
     for n, how in enumerate(("twice", "kill after", "closed after")):
@@ -287,29 +267,41 @@ def dag(at: int, kind: str = "publish", how: str = "") -> Act:
     return Act("dag", 0, Fault(kind, how) if how else None, at)
 
 
-def run_of_airflow() -> History:
+def a1() -> History:
     """A1: the topic's DAG in Airflow reads, compacts and publishes, and the answer to its commit is lost."""
     return _history(*send("a=1 b=1 a=2 c")[:1], dag(1000, "publish", "409 after"), source=KAFKA)
 
 
-def dead_worker_of_airflow() -> History:
+def a2() -> History:
     """A2: the worker of Airflow dies, and its application publishes late; then a run is killed."""
     late = replace(dag(1000, "publish", "orphan before"), meanwhile=(compact(1500, 1),))
     sent = [send(f"a={n} b={n} c")[0] for n in (1, 2, 3)]
     return _history(sent[0], late, sent[1], dag(5000, "stage", "kill before"), sent[2], dag(9000), source=KAFKA)
 
 
+def erase(*keys: str, how: str = "", kind: str = "publish", at: int = 0, meanwhile: tuple[Act, ...] = ()) -> Act:
+    gone = tuple(Record(0, 0, 0, key, None) for key in keys)
+    return Act("erase", 0, Fault(kind, how) if how else None, at, records=gone, meanwhile=meanwhile, codes=(0,))
+
+
+def e1() -> History:
+    """E1: keys are erased, also while a file with them arrives; each commit is lost once; a replay brings none back."""
+    old, hows = "a=1 b=1 e=1 f e=2 g", {"publish": "409", "erasures": "503", "erase files": "closed"}
+    return _history(
+        ingest(1, old), compact(1000), ingest(2, "e=3 f=1 a=2", 6), compact(5000), erase("e", "f"),
+        ingest(3, old), ingest(4, "e=4 h=1 h=2", 9), compact(9000),
+        erase("h", how="stop before", meanwhile=(ingest(5, "h=3 b=2", 12, 1),)), ingest(6, "a=5 c=5 i=5", 14),
+        *(erase(key, kind=kind, how=f"{hows[kind]} after") for key, kind in zip("abc", hows, strict=True)),
+        cleantail_tombstone_lateness_ms=DAY,
+    )  # fmt: skip
+
+
 ORDER = (
-    rewrite_before_publication, vectors_of_rewritten_files, lost_answers, same_file_on_two_machines,
-    reads_on_two_machines, slow_reader, killed_at_each_station, rounds_on_two_machines, upkeep_on_two_machines,
-    others_between_round_and_publish, run_of_airflow, strobing_clock, registered_twice, copies_and_contradictions,
-    forgotten_tombstone, gaps_and_new_topics, many_keys, changing_policy, failing_parts, transactions,
-    keys_of_other_bytes, restart_of_everything, clocks_of_two_machines, creation_on_two_machines,
-    one_home_of_two_machines, dead_worker_of_airflow, thousand_topics,
+    s6a, s14, s3, m1, m7, s17, e1, s10, m3, s6, a1, s9, s1, s2, s4, s5, s7, s8, s11, s12, s13, s16, m5, m6, a2, s15,
 )  # fmt: skip
 """A short one first, then those with the most commits."""
-FIRST = 6
+FIRST = 7
 """So many scenarios come before the first drawn history."""
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}
-OF_REST = ("S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M2", "M3", "A1", "A2")
+OF_REST = ("E1", "S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M3", "A1", "A2")
 """Scenarios whose faults name requests that only a REST catalog has."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import json
 import os
@@ -21,7 +22,7 @@ from typing import Any
 import psutil
 from pyiceberg.catalog import Catalog
 
-from soak.gateway import LOOPBACK, PAUSED, Door, Fault, Gateway
+from soak.gateway import LOOPBACK, PAUSED, Fault, Gateway
 from soak.kafka import Broker
 from soak.oracle import open_catalog
 from soak.wire import DATABASE, Wire
@@ -38,16 +39,14 @@ SECRETS = ("CLEANTAIL_CATALOG_", "CLEANTAIL_S3_")
 """Variables of the environment that a machine gets: the login of a staging platform's catalog and store."""
 LOGIN = {"CLEANTAIL_CATALOG_USER": "cleantail", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
 PASSWORDS = {"POSTGRES_PASSWORD": "x", "AIRFLOW_DB_PASSWORD": "x", "CLEANTAIL_CATALOG_PASSWORD": "soak"}
+ERASURE = {f"CLEANTAIL_{name}_KEY": base64.b64encode(bytes(32)).decode() for name in ("ERASURE", "CERTIFICATE")}
 WAREHOUSE, LANDING, NAMESPACE, DISK = "warehouse", "landing", "cleantail_soak", "size=512m,mode=700"
 DIED, STUCK = -9, -1
 SPARK = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-    "spark.sql.shuffle.partitions": 1,
-    "spark.driver.memory": "1g",
+    "spark.sql.adaptive.enabled": "false", "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.shuffle.partitions": 1, "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
-}
+}  # fmt: skip
 """Spark's settings, for small tables and long sessions."""
 SMALL = {"master": "local[2]", "conf": SPARK}
 PATIENCE = {
@@ -68,8 +67,7 @@ class Done:
     err: str
 
     def __str__(self) -> str:
-        known = {DIED: "was killed", STUCK: "was stuck"}
-        how = known.get(self.code, f"exit code {self.code}")
+        how = {DIED: "was killed", STUCK: "was stuck"}.get(self.code, f"exit code {self.code}")
         return f"{' '.join(self.argv)}: {how}\n{(self.out + self.err)[-3000:]}"
 
 
@@ -111,16 +109,15 @@ class Machine:
             for file in self.config_of(allow).glob(f"*/{topic}*.yaml"):
                 file.unlink()
 
-    def run(
-        self, argv: Sequence[object], fault: Fault | None = None, allow_clock: bool = False, label: str | None = None
-    ) -> Done:
+    def run(self, argv: Sequence[object], fault: Fault | None = None, label: str | None = None) -> Done:
         """Run a command, with a fault at one of its requests. Then repair the disk. `label`: its name in points."""
         words = tuple(map(str, argv))
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
-        self.door.begin(label or words[0], fault)
         is_plain = " " in words[0] or words[0] in ("sql", "watch")
-        config = [] if is_plain else ["--config", str(self.config_of(allow_clock))]
+        self.door.begin("" if is_plain else label or words[0], fault)
+        of_trials = words[0] == "dag" or (words[0] == "reclaim" and "--now" in words)
+        config = [] if is_plain else ["--config", str(self.config_of(of_trials))]
         timer = threading.Timer(DAG_WITHIN_S if words[0] == "dag" else COMMAND_WITHIN_S, self._give_up)
         timer.start()
         self._stuck = False
@@ -149,7 +146,7 @@ class Machine:
                 "CLEANTAIL_CONFIG": str(self.config),
                 "PYTHONPATH": os.pathsep.join(map(str, (self.roots[0], self.roots[0] / "plugins"))),
             }
-            env = {**kept, **self._login, **own}
+            env = {**kept, **ERASURE, **self._login, **own}
             command, place = [sys.executable, "-P", str(ROOT / "soak" / "worker.py")], self.home.parent
             log = self.home.with_suffix(".log").open("ab")
             self._process = subprocess.Popen(
@@ -170,8 +167,6 @@ class Machine:
         """End the process. The next command starts one of the other version if the site has one."""
         self.kill()
         self.roots.append(self.roots.pop(0))
-
-    # ---- faults
 
     def _act(self, how: str) -> None:
         """Make the fault that a request at the gateway triggers."""
@@ -266,20 +261,12 @@ class Site:
     broker: Broker | None = None
     restart_catalog: Callable[[], None] = lambda: None
 
-    @property
-    def doors(self) -> list[Door]:
-        return [machine.door for machine in self.machines]
-
 
 @contextlib.contextmanager
 def running_site(
-    say: Callable[[str], None],
-    machines: int = 2,
-    kafka: bool = True,
-    sql: bool = False,
-    platform: Mapping[str, Any] | None = None,
-    versions: Sequence[Path] = (),
-) -> Iterator[Site]:
+    say: Callable[[str], None], machines: int, kafka: bool, sql: bool, platform: Mapping[str, Any] | None,
+    versions: Sequence[Path],
+) -> Iterator[Site]:  # fmt: skip
     """Start a site, and remove it with all its processes and files. Raises NotStarted and BrokerError.
 
     `sql`: start a catalog in Postgres instead of a REST server. `platform`: use the REST catalog of this staging
@@ -291,7 +278,8 @@ def running_site(
         (folder / LANDING).mkdir()
         for place in (folder / WAREHOUSE, *(folder / f"home-{name}" for name in range(machines))):
             place.mkdir()
-            if small_disk(place):
+            small = ["mount", "-t", "tmpfs", "-o", DISK, "cleantail-soak", str(place)]
+            if subprocess.run(small, capture_output=True, check=False).returncode == 0:  # only for root
                 stack.callback(subprocess.run, ["umount", "-l", str(place)], check=False)
         (folder / "logs").mkdir()
         processes, port = stack.enter_context(Processes(folder / "logs")), free_port()
@@ -338,12 +326,6 @@ def jars_of(variable: str, name: str) -> Path:
     """Return the folder that a variable of the environment names, or the one that `make setup` made."""
     home = Path(os.environ.get("CLEANTAIL_HOME") or ROOT / ".cleantail")
     return Path(os.environ.get(variable) or home / name).absolute()
-
-
-def small_disk(place: Path) -> bool:
-    """Mount a small file system that faults can fill. This needs root: without it, faults of the disk do nothing."""
-    command = ["sh", "-c", f"mount -t tmpfs -o {DISK} cleantail-soak {place}"]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
 
 def now_ms() -> int:

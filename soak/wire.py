@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 
+from soak import histories
 from soak.gateway import AWAY_S, DISK, LOOPBACK, PAUSED, PROCESS, SILENCE_S, Door
 
 STATEMENTS = {
@@ -22,15 +23,9 @@ STATEMENTS = {
 REPLY_WITHIN_S = 10.0
 DATABASE = "iceberg"
 FAULTS = ("closed before", "closed after", "silent before", "silent after", "away", *PROCESS, *DISK)
-POINTS: dict[str, dict[str, int]] = {
-    "ingest": {"commit": 2},
-    "compact": {"commit": 4},
-    "reclaim": {"commit": 4},
-    "rollback": {"commit": 2},
-    "reader": {"note": 1},
-}
+POINTS = {command: {"note": 1} if command == "reader" else {"commit": 4} for command in histories.POINTS}
 """As in soak.histories. Here a commit has a number instead of a name."""
-FIRST = ("create table", "commit")
+FIRST = ("ingest: create table", "ingest: commit")
 
 
 class Wire:

@@ -59,6 +59,9 @@ MUTANTS = {
     "a rollback forgets later appends": [
         (COMMITS, "added_by(iceberg, s)) for s in rollback.appends]", "added_by(iceberg, s)) for s in ()]"),
     ],
+    "a tombstone does not wait for a reader": [
+        ("cleantail/log/horizons.py", "past_readers(horizon, now_ms, hold_offset, hold_cap_ms) else", "True else"),
+    ],
     "a tombstone goes before its horizon": [
         ("cleantail/log/horizons.py", "return min(now_ms + configs.delete_retention_ms, LONG_MAX)", "return now_ms"),
     ],
