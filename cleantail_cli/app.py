@@ -15,13 +15,11 @@ from cleantail.home.process import end_process, run_process
 from cleantail_cli.adopt_commands import adopt, convert_deletes
 from cleantail_cli.command import CommandWithExamples, Group
 from cleantail_cli.configuration_commands import check_config, import_config
-from cleantail_cli.doctor_command import doctor
 from cleantail_cli.erase_command import erase
 from cleantail_cli.erasure_commands import certificate, erasures
 from cleantail_cli.history_command import history
 from cleantail_cli.ingest_command import ingest
-from cleantail_cli.init_command import init
-from cleantail_cli.jars_command import jars
+from cleantail_cli.installation_commands import doctor, init, jars
 from cleantail_cli.plan_command import plan
 from cleantail_cli.read_commands import latest, read, reader
 from cleantail_cli.restore_command import restore

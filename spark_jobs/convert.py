@@ -60,10 +60,9 @@ from spark_jobs.iceberg.commits import (
     within,
 )
 from spark_jobs.iceberg.file_columns import PartitionConstants
+from spark_jobs.iceberg.file_facts import FileFacts
 from spark_jobs.iceberg.iceberg_reads import BranchChange, asked_again, data_file_of, history, iceberg_table, identity
-from spark_jobs.iceberg.jvm.file_facts import FileFacts
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.java_json import described_file
+from spark_jobs.iceberg.java_calls import described_file, each
 from spark_jobs.iceberg.log_files import all_of, read_deletes_in_driver, write_deletes
 from spark_jobs.iceberg.tables import branch_name, created_at_s
 

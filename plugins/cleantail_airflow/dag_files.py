@@ -34,9 +34,8 @@ from cleantail.config.topic import DOCTOR_DAG, ERASURE_DAG, Topic, dag_id_of, to
 from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.human import counted
-from cleantail_airflow.dag_defaults import FIRST_DAY
+from cleantail_airflow.dag_defaults import DOCTOR, ERASE, FIRST_DAY
 from cleantail_airflow.groups.group_dag import group_dag
-from cleantail_airflow.task_ids import DOCTOR, ERASE
 from cleantail_airflow.tasks.assets import usable_groups, usable_topics
 from cleantail_airflow.tasks.doctor_task import SEND_TEST, DoctorOperator
 from cleantail_airflow.tasks.erase_task import TOPIC, EraseOperator

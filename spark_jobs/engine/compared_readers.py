@@ -44,7 +44,7 @@ from spark_jobs.engine.task_records import VERSION_COLUMN, Records, records_of
 from spark_jobs.engine.tasks import described, run_tasks
 from spark_jobs.iceberg import file_columns, log_files
 from spark_jobs.iceberg.file_columns import Kinds, digest
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.java_calls import static
 from spark_jobs.iceberg.log_files import alive, read_deletes_in_task
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import FILE, PLACE, TopicTable

@@ -49,9 +49,7 @@ from cleantail.human import whole_number
 from spark_jobs.engine.written_files import LINEAGE_IDS, RefusedError, WriteSettings, WrittenFile
 from spark_jobs.iceberg.file_columns import Layout, layout_of
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.java_json import DescribedFiles, schema_json
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.java_calls import DescribedFiles, each, schema_json, static
 from spark_jobs.iceberg.tables import TopicTable
 
 NO_METRICS, ONLY_COUNTS = MetricsMode(MetricModeTypes.NONE), MetricsMode(MetricModeTypes.COUNTS)

@@ -60,9 +60,8 @@ from spark_jobs.iceberg.iceberg_reads import (
     require_own_deletes,
     texts,
 )
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.keeping_commit import can_keep, commit_and_keep
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.java_calls import each, static
+from spark_jobs.iceberg.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.log_files import format_version
 
 logger = logging.getLogger("cleantail.commits")

@@ -53,8 +53,8 @@ from cleantail.lake.records.projection import (
 )
 from cleantail.lake.records.topic_columns import joined_parts, key_bytes, marked, micros, whole_numbers
 from cleantail.log.adopted_table import LINEAGE_IDS, ROW_ID
-from spark_jobs.iceberg.jvm.file_facts import FileFacts
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.file_facts import FileFacts
+from spark_jobs.iceberg.java_calls import each
 
 EXAMPLES = 3
 """Maximum number of files that represent a kind: the files with the most records."""

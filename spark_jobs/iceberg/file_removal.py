@@ -19,7 +19,7 @@ from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import FIRST_METADATA, files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.commits import Committed, Load, conflict, require_same_main, send
 from spark_jobs.iceberg.iceberg_reads import asked_again, listed_by_io, texts
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 
 logger = logging.getLogger("cleantail.file_removal")
 T = TypeVar("T")

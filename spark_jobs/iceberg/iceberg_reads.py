@@ -27,9 +27,7 @@ from cleantail.rounds.rewritten_history import (
     may_be_rewritten,
     property_of_marks,
 )
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.java_json import as_dict
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.java_calls import as_dict, each, static
 
 SNAPSHOTS = "org.apache.iceberg.util.SnapshotUtil"
 

@@ -57,9 +57,8 @@ from spark_jobs.iceberg.file_columns import (
     parts_in,
     topic_arrays,
 )
-from spark_jobs.iceberg.jvm.file_facts import DeletedPositions, FileFacts
-from spark_jobs.iceberg.jvm.java_json import DescribedFiles
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.file_facts import DeletedPositions, FileFacts
+from spark_jobs.iceberg.java_calls import DescribedFiles, static
 
 BATCH_RECORDS = 1 << 17
 CERTAIN_BYTES = 1 << 20

@@ -34,10 +34,9 @@ from spark_jobs.iceberg.file_columns import (
     layout_of,
     parts_in,
 )
+from spark_jobs.iceberg.file_facts import FileFacts, facts_of_task
 from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
-from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_task
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.java_calls import each, static
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile, file_hash, read_deletes_in_driver, write_deletes
 
 FEW_RECORDS = 100_000

@@ -53,7 +53,7 @@ from spark_jobs.iceberg.commits import Load, Replacement, replace_and_forget
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.file_removal import delete_unreached, forget_snapshots
 from spark_jobs.iceberg.iceberg_reads import history, iceberg_table
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.snapshot_files import PlannedFile, planned_files
 from spark_jobs.iceberg.tables import RESTORE_PREFIX, TopicTable, created_at_s
 from spark_jobs.round.approvals import BRANCH_LETTERS

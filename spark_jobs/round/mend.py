@@ -18,8 +18,7 @@ from cleantail.lake.repairable_deletes import DamagedVectors
 from cleantail.rounds.commit_summaries import MEND, OPERATION
 from spark_jobs.iceberg.commits import send, within
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.java_json import described_file
+from spark_jobs.iceberg.java_calls import described_file, each
 from spark_jobs.iceberg.log_files import Lost, read_deletes_in_driver, write_deletes
 
 

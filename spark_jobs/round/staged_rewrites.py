@@ -34,8 +34,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     require_own_deletes,
     texts,
 )
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.java_json import schema_json
+from spark_jobs.iceberg.java_calls import each, schema_json
 from spark_jobs.iceberg.log_files import LogFile, format_version
 from spark_jobs.iceberg.snapshot_files import PlannedFile, by_path, planned_files
 from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable, branch_name

@@ -59,7 +59,7 @@ from cleantail.rounds.stations import (
     why_idle,
 )
 from spark_jobs.convert import convert_deletes
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.tables import TopicTable, Uncommitted
 from spark_jobs.quality.time_limit import are_cores_lost
 from spark_jobs.round.check import MeasuredRound, measured_round

@@ -30,7 +30,6 @@ FLOORS = (
         "cleantail_airflow.airflow_exceptions",
         "cleantail_airflow.dag_defaults",
         "cleantail_airflow.installation",
-        "cleantail_airflow.task_ids",
     ),
     (
         "cleantail_airflow.catalog_login",

@@ -8,7 +8,7 @@ import pytest
 from cleantail import doctor
 from cleantail.errors import CleantailError, OutsideError
 from cleantail_cli import main
-from cleantail_cli.doctor_command import airflow_is_set_up
+from cleantail_cli.installation_commands import airflow_is_set_up
 
 NOBODY = "127.0.0.1:1"
 """An address at which nothing listens."""

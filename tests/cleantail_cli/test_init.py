@@ -8,7 +8,7 @@ import pytest
 
 from cleantail.config.loading import load_topics
 from cleantail_cli import main
-from cleantail_cli.init_command import DAG_FILE, DAGS
+from cleantail_cli.installation_commands import DAG_FILE, DAGS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "installing.md").read_text()
 

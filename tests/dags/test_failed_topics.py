@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cleantail_airflow.alerts.channels import load_book
-from cleantail_airflow.groups import run_pack_task
+from cleantail_airflow.groups import group_dag
 from cleantail_airflow.groups.alert_group import book_of_broken
 from tests.airflow_site import Site, StubbedJobs, failure, forget_incidents
 from tests.dags.test_group_dag import ALERTS, due, group, note_of, outcome, states  # noqa: F401
@@ -89,7 +89,7 @@ def test_each_failure_is_red_at_its_station_and_told_to_its_topic_and_hides_no_o
         outcome("well"),
     ]
     jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": topics}, code=1)
-    ended = run_pack_task.RunPackOperator.execute
+    ended = group_dag.RunPackOperator.execute
 
     def broken_after(self: Any, context: Any) -> Any:
         try:
@@ -97,7 +97,7 @@ def test_each_failure_is_red_at_its_station_and_told_to_its_topic_and_hides_no_o
         finally:
             (group.config / "topics" / "left.yaml").write_text("topic: [\n")
 
-    monkeypatch.setattr(run_pack_task.RunPackOperator, "execute", broken_after)
+    monkeypatch.setattr(group_dag.RunPackOperator, "execute", broken_after)
     finished = group.dag("pairs").test()
     found = states(finished)
     assert (found["run_pack"], found["publish"], len(jobs.calls)) == (["success"], ["success"], 1)

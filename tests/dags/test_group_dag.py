@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from cleantail_airflow.groups.alert_group import book_of
+from cleantail_airflow.groups.group_dag import RunPackOperator
 from cleantail_airflow.groups.group_plan import PLANNED_PACK_JSON, PlannedPack, variable_name
-from cleantail_airflow.groups.run_pack_task import RunPackOperator
 from cleantail_airflow.groups.station_tasks import StationOperator
 from tests.airflow_site import NOW_MS, Recorder, Site, StubbedJobs, failure, forget_incidents, verdict
 
@@ -55,7 +55,7 @@ def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any
     text = {"group": "pairs", "limits": {name.replace("_", "."): value for name, value in limits.items()}}
     (site.config / "groups" / "pairs.yaml").write_text(json.dumps(text))
     monkeypatch.setattr(
-        "cleantail_airflow.groups.evaluate_group.due_topic",
+        "cleantail_airflow.groups.group_dag.due_topic",
         lambda plan, new, configs, since, force: (
             DueTopic(plan.topic, 10, left_since_ms=since) if plan.topic in topics else None
         ),
@@ -228,12 +228,12 @@ def test_what_an_application_did_before_it_crashed_is_shown_and_only_the_rest_is
 ) -> None:
     """A pack that was begun in time is tried again after it: skipped, the crash would look like work that was not
     needed, and the run would be green."""
-    from cleantail_airflow.groups import run_pack_task
+    from cleantail_airflow.groups import group_dag
 
     due(group, monkeypatch, "left", "right", run_max_ms=60_000)
     hour_later = SimpleNamespace(time=lambda: time.time() + (3600 if jobs.calls else 0))
-    monkeypatch.setattr(run_pack_task, "time", hour_later)
-    monkeypatch.setattr(run_pack_task, "_name_of", lambda _: "of-this-test")
+    monkeypatch.setattr(group_dag, "time", hour_later)
+    monkeypatch.setattr(group_dag, "_name_of", lambda _: "of-this-test")
     jobs.answer("run_pack", code=137, output="killed")
     (group.home / "packs").mkdir()
     (group.home / "packs" / "of-this-test.jsonl").write_text(json.dumps(outcome("left")) + "\n")
@@ -280,7 +280,7 @@ def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_wel
 
     forget_incidents(book_of("pairs"))
     with monkeypatch.context() as patch:
-        patch.setattr("cleantail_airflow.groups.evaluate_group.kept_catalog", unreachable)
+        patch.setattr("cleantail_airflow.groups.group_dag.kept_catalog", unreachable)
         finished = group.dag("pairs").test()
     assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
     [(topic, event, reason)] = alerts_of(group)
@@ -302,7 +302,7 @@ def test_an_evaluation_for_one_topic_that_failed_is_told_to_that_topic(
     def unreachable(*_: Any) -> None:
         raise OutsideError("the catalog is out of reach")
 
-    monkeypatch.setattr("cleantail_airflow.groups.evaluate_group.kept_catalog", unreachable)
+    monkeypatch.setattr("cleantail_airflow.groups.group_dag.kept_catalog", unreachable)
     group.dag("pairs").test(run_conf={"topic": "left"})
     assert [(topic, event) for topic, event, _ in alerts_of(group)] == [("left", "run_failed")]
 

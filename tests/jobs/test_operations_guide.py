@@ -257,7 +257,7 @@ def two_records_at_one_offset(workshop, guide, spark):
 
 def past_ingestion(workshop, spark, topic, file):
     """As another program writes to the table."""
-    from spark_jobs.round.intake.line_tasks import parsed_records
+    from spark_jobs.round.intake.ingest import parsed_records
 
     parsed_records(spark, [file]).writeTo(f"cleantail.cleantail.`{topic}`").append()
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, seed
 from hypothesis import settings as profile
 
-from spark_jobs.round.intake.line_tasks import parsed_records
+from spark_jobs.round.intake.ingest import parsed_records
 from tests.histories.generate import disputed_histories, disputes
 from tests.histories.history import Append, Compact, Configure, kcat_lines
 from tests.jobs.test_histories import DEEP, EXAMPLES, SEED

@@ -16,7 +16,7 @@ from typing import Any
 from pyroaring import BitMap64
 from pyspark.sql import SparkSession
 
-from spark_jobs.iceberg.jvm.java_json import described_file
+from spark_jobs.iceberg.java_calls import described_file
 from spark_jobs.iceberg.log_files import write_deletes
 
 Row = Mapping[str, Any]

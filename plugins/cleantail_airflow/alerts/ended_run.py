@@ -30,8 +30,8 @@ from cleantail_airflow.alerts.alerting import (
     waiting_subjects,
 )
 from cleantail_airflow.alerts.channels import BookStore
+from cleantail_airflow.dag_defaults import ALERT, OUTCOME
 from cleantail_airflow.outcomes.failures import Failure, pulled_note
-from cleantail_airflow.task_ids import ALERT, OUTCOME
 
 logger = logging.getLogger(__name__)
 

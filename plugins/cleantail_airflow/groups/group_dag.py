@@ -43,26 +43,390 @@ own DAG does. On the command line each topic has the usual commands: `cleantail 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NoReturn
 
-from airflow.sdk import DAG, TaskGroup, task_group
+from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, task_group
 
+from cleantail.codec import digest_of
+from cleantail.config.loading import find_group, find_topics
 from cleantail.config.platform import Platform
+from cleantail.config.run_schedule import Schedule
 from cleantail.config.topic import Topic, dag_id_of
 from cleantail.config.topic_group import TopicGroup
-from cleantail.human import counted, one_line
-from cleantail.rounds.stations import EVALUATE, ROLLBACK, RUN_PACK, SHOWN
-from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
+from cleantail.errors import CleantailError, ConfigError
+from cleantail.home.home_folder import append_line
+from cleantail.human import be, counted, duration, one_line
+from cleantail.intake import Look, feed_of
+from cleantail.kafka.broker_clients import SilentBrokers
+from cleantail.kafka.client_settings import CLIENTS_JSON
+from cleantail.lake.catalogs import kept_catalog
+from cleantail.lake.evaluate import evaluate_topic
+from cleantail.lake.foreign_errors import explained
+from cleantail.lake.kept_facts import KeptFacts
+from cleantail.log.topic_packs import DueTopic, pack_topics
+from cleantail.rounds.job_report import EndedJob
+from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, read_outcomes
+from cleantail.rounds.run_plan import due_topic
+from cleantail.rounds.stations import (
+    EVALUATE,
+    INGEST,
+    RECONCILE,
+    ROLLBACK,
+    RUN_PACK,
+    SHOWN,
+    TOPIC_OUTCOME_JSON,
+    TopicOutcome,
+)
+from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
+from cleantail_airflow.alerts.alerting import EVALUATED
+from cleantail_airflow.dag_defaults import ALERT, FIRST_DAY, OUTCOME, PLAN, default_args
 from cleantail_airflow.groups.alert_group import AlertGroupOperator
-from cleantail_airflow.groups.evaluate_group import EvaluateGroupOperator
-from cleantail_airflow.groups.group_plan import group_params
-from cleantail_airflow.groups.run_pack_task import RunPackOperator
-from cleantail_airflow.groups.station_tasks import GroupRollbackOperator, station_class
-from cleantail_airflow.task_ids import ALERT, OUTCOME
+from cleantail_airflow.groups.group_plan import (
+    GROUP_PLAN_JSON,
+    PLANNED_PACK_JSON,
+    Asked,
+    GroupPlan,
+    PlannedPack,
+    group_params,
+    group_plan_of,
+    left_since,
+    planned_pack,
+    remember,
+    topics_of_group,
+)
+from cleantail_airflow.groups.station_tasks import GroupRollbackOperator, failed_in, reported_pack, station_class
+from cleantail_airflow.kafka_connection import client_settings
+from cleantail_airflow.outcomes.failures import cause_of_crash, noted
+from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.tasks.assets import schedule_of
-from cleantail_airflow.tasks.spark_job import OutcomeOperator
+from cleantail_airflow.tasks.evaluate_task import (
+    clock_of_run,
+    has_to_notify,
+    set_return_value,
+    skip,
+    skip_all_after,
+)
+from cleantail_airflow.tasks.run_note import NOTE
+from cleantail_airflow.tasks.spark_job import NO_PLAN, OutcomeOperator, SparkJobOperator, as_airflow, platform_of
 from cleantail_airflow.tasks.spark_pool import POOL
+
+CANNOT = "cannot be evaluated"
+
+
+@dataclass(slots=True)
+class Looked:
+    """The results so far of an evaluation of a group's topics.
+
+    `waiting`: topic -> time (Unix ms) since which runs have left it over.
+    """
+
+    topics: list[str] = field(default_factory=list)
+    due: list[DueTopic] = field(default_factory=list)
+    broken: dict[str, str] = field(default_factory=dict)
+    to_tell: list[str] = field(default_factory=list)
+    new_input: bool = False
+    reconcile: bool = False
+    silent: SilentBrokers = field(default_factory=SilentBrokers)
+    waiting: Mapping[str, int] = field(default_factory=dict)
+
+    @property
+    def not_due(self) -> dict[str, str]:
+        skipped = {ROLLBACK: "the run was not triggered with rollback_to"}
+        if not self.new_input:
+            skipped[INGEST] = "no source has anything new"
+        if not self.reconcile:
+            skipped[RECONCILE] = "no topic has to be compared with its source"
+        return skipped
+
+
+class EvaluateGroupOperator(BaseOperator):
+    """Evaluates the topics of a group one after the other, and packs those with work.
+
+    Topics that cannot be evaluated appear in a separate pack and do not stop the others. If nothing is due, all later
+    tasks are skipped without a process.
+    """
+
+    template_fields: Sequence[str] = ("group", "reason")
+    overwrite_rtif_after_execution = True  # so that `reason` shows under Rendered Templates
+
+    def __init__(self, *, group: str, config_dir: str, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.group = group
+        self.config_dir = config_dir
+        self.reason: str | None = None
+        self.schedule: Schedule | None = None
+
+    def execute(self, context: Context) -> NoReturn:
+        with noted(context):
+            self._evaluate(context)
+
+    def _evaluate(self, context: Context) -> NoReturn:
+        from cleantail_airflow.alerts.alerting import EVALUATED
+        from cleantail_airflow.groups.alert_group import is_open
+        from cleantail_airflow.outcomes.run_metrics import send_since_last_run
+
+        asked = Asked.of(context)
+        context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
+        platform = platform_of(self.config_dir)
+        group = find_group(self.group, Path(self.config_dir))
+        self.schedule = group.schedule
+        if asked.rollback_to:
+            list(topics_of_group(self.group, self.config_dir, asked.topic))  # raises for a topic of another group
+            self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
+            skip_all_after(self, context, self.reason, {ROLLBACK, OUTCOME, ALERT})
+        now_ms = clock_of_run(platform, asked.now_ms)
+        looked = self._look(platform, asked, now_ms, context)
+        send_since_last_run(looked.topics, context["ti"])
+        plan = _plan(group, asked, now_ms, looked)
+        self.reason = plan.reason
+        self.log.info("%s", plan.reason)
+        context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
+        if not plan.packs:
+            if asked.partition is None and asked.now_ms is None:  # else other logs or later records may wait
+                remember(self.group, (), looked.waiting, now_ms, asked.topic)
+            context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks had no work.")
+            skip_all_after(self, context, plan.reason, {ALERT} if plan.to_tell or is_open(self.group) else ())
+        set_return_value(context, [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs])
+        skip(context, looked.not_due)
+
+    def _look(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Looked:
+        """Evaluate the topics one by one.
+
+        Raises AirflowException if the catalog cannot be reached: that failure is not attributed to any topic.
+        """
+        try:
+            kept_catalog(platform)
+        except CleantailError as error:
+            raise as_airflow(str(error), error.exit_code) from None
+        looked, kept = Looked(waiting=left_since(self.group)), KeptFacts(platform)
+        for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
+            looked.topics.append(name)
+            if isinstance(topic, ConfigError):
+                looked.broken[name] = str(topic)
+                continue
+            try:
+                self._look_at(topic, kept, asked, now_ms, context, looked)
+            except Exception as error:
+                looked.broken[name] = _told(error)
+                self.log.error("%s %s: %s", name, CANNOT, looked.broken[name])
+        return looked
+
+    def _look_at(
+        self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, looked: Looked
+    ) -> None:
+        from cleantail_airflow.alerts.alerting import notify_missed_deadlines
+        from cleantail_airflow.outcomes.run_metrics import send_plan
+
+        look = Look(topic, client_settings, int(time.time() * 1000), kept, looked.silent)
+        new = feed_of(topic).new_input(look)
+        plan = evaluate_topic(
+            topic,
+            now_ms=now_ms,
+            force=asked.force,
+            partition=asked.partition,
+            reconcile=asked.reconcile,
+            kept=kept,
+            unconverted=new.converts,  # until then the plan counts the records that equality deletes delete
+        )
+        send_plan(topic, plan)
+        notify_missed_deadlines(topic, context, plan.logs, now_ms, self.schedule, new.converts)
+        looked.new_input |= new.bytes is not None
+        looked.reconcile |= plan.reconcile.due
+        if (due := due_topic(plan, new, topic.config, looked.waiting.get(topic.topic), asked.force)) is not None:
+            looked.due.append(due)
+            self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new.bytes is None else "; new records to ingest")
+        elif has_to_notify(topic, plan, now_ms):
+            looked.to_tell.append(topic.topic)
+
+
+def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:
+    """Return the plan of the run. The most urgent pack is first, and the pack of broken topics is last."""
+    packed = pack_topics(looked.due, group.limits)
+    packs = [PlannedPack(pack.label, pack.topics, largest_bytes=pack.largest_bytes) for pack in packed.packs]
+    reason = f"{counted(len(looked.topics), 'topic')} {be(len(looked.topics))} evaluated: {packed.reason}"
+    if looked.broken:
+        broken = f"{counted(len(looked.broken), 'topic')} {CANNOT}"
+        packs.append(PlannedPack(broken, tuple(sorted(looked.broken)), looked.broken))
+        reason = f"{reason}; {broken}"
+    return GroupPlan(
+        now_ms=now_ms,
+        reason=reason,
+        looked_at=len(looked.topics),
+        force=asked.force,
+        partition=asked.partition,
+        reconcile=asked.reconcile,
+        packs=tuple(packs),
+        left_over=packed.left_over,
+        to_tell=tuple(looked.to_tell),
+        skipped=tuple(looked.not_due),
+    )
+
+
+def _told(error: Exception) -> str:
+    """Return the text of an error.
+
+    An unexpected error is named by its class only, because its message may contain record data.
+    """
+    told = error if isinstance(error, CleantailError) else explained(error)
+    return f"a defect of Cleantail: {type(error).__name__}" if told is None else str(told)
+
+
+OUTCOMES = "packs"
+"""Folder in CLEANTAIL_HOME with a file for each running pack: the outcomes of its topics so far."""
+
+RECORD_BYTES = 64
+"""Lower bound of a record's size in a small topic, in data files and in files of lines."""
+
+
+class RunPackOperator(SparkJobOperator):
+    """Runs one pack. `pack` is a PlannedPack as JSON. The stations after it report the failures of topics.
+
+    This task fails if the application crashed, or if a topic's work may be tried again. It also fails if a topic
+    failed at a station that `evaluate` has skipped, because that station cannot report it.
+    """
+
+    job = RUN_PACK
+    template_fields: Sequence[str] = (*SparkJobOperator.template_fields, "pack")
+
+    def __init__(self, *, group: str, config_dir: str, pack: dict[str, Any], **kwargs: Any) -> None:
+        super().__init__(config_dir=config_dir, of=group, **kwargs)
+        self.group = group
+        self.pack = pack
+        self.outcomes = ""
+        self.result: PackResult | None = None
+
+    @property
+    def label(self) -> str:
+        return str(self.pack["label"])
+
+    def execute(self, context: Context) -> dict[str, Any]:  # type: ignore[override]  # the base returns nothing
+        super().execute(context)
+        assert self.result is not None, "received() stores the result or raises"
+        return dict(PACK_RESULT_JSON.plain(self.result.in_short()))
+
+    def arguments(self, context: Context) -> list[str]:
+        plan, pack = group_plan_of(context), planned_pack(self.pack)
+        if pack.errors:
+            raise AirflowFailException("\n".join(f"{topic}: {error}" for topic, error in sorted(pack.errors.items())))
+        if plan is None:
+            self.skip(NO_PLAN)
+        self._require_time_left(context)
+        pack = self._still_of_group(pack)
+        self.outcomes = f"{OUTCOMES}/{_name_of(context)}.jsonl"
+        request = plan.request(pack, self.outcomes)
+        return ["--request", PACK_REQUEST_JSON.text(request), *self._settings_of_clients(pack)]
+
+    def records(self, context: Context) -> int | None:
+        """Return the maximum number of records of the largest topic, or None if unknown.
+
+        Each topic has its own Spark plans, so the largest decides whether generated code pays off.
+        """
+        largest_bytes = planned_pack(self.pack).largest_bytes
+        return None if largest_bytes is None else largest_bytes // RECORD_BYTES
+
+    def _still_of_group(self, pack: PlannedPack) -> PlannedPack:
+        """Return the pack without topics that the group does not run: they may have moved, or the XCom was forged.
+
+        Skips the task if no topic is left.
+        """
+        named = {name for name, _ in topics_of_group(self.group, self.config_dir)}
+        topics = tuple(topic for topic in pack.topics if topic in named)
+        if others := [topic for topic in pack.topics if topic not in named]:
+            self.log.warning("no longer in the group %s, and left out: %s", self.group, ", ".join(others))
+        if not topics:
+            self.skip(f"no topic of the pack is still in the group {self.group}")
+        return replace(pack, topics=topics)
+
+    def _require_time_left(self, context: Context) -> None:
+        """Skip the pack if the run has taken longer than `run.max.ms`. Its topics are first in the next run."""
+        ti: Any = context["ti"]
+        if ti.try_number > 1:  # a pack that crashed is finished: a skip would hide the crash
+            return
+        limit_ms = find_group(self.group, Path(self.config_dir)).limits.run_max_ms
+        run: Any = context["dag_run"]
+        if run.start_date and time.time() * 1000 - run.start_date.timestamp() * 1000 > limit_ms:
+            self.skip(f"the run takes longer than run.max.ms ({duration(limit_ms)}): the next run does this pack")
+
+    def _settings_of_clients(self, pack: PlannedPack) -> list[str]:
+        """Return the job's arguments with the Kafka settings of the pack's topics.
+
+        A topic with invalid settings is left out. Its station reports the error.
+        """
+        found = find_topics(pack.topics, Path(self.config_dir))
+        settings: dict[str, Mapping[str, str]] = {}
+        for name, topic in found.items():
+            if isinstance(topic, Topic) and topic.source.kafka is not None:
+                with suppress(CleantailError):
+                    settings[name] = client_settings(topic)
+        return self.client_arguments(CLIENTS_JSON.text(settings)) if settings else []
+
+    def received(self, context: Context, ended: EndedJob, error: AirflowException | None) -> None:
+        """Raise if the application crashed, if a topic may be tried again, or if a skipped station failed.
+
+        The result is pushed as an XCom before that.
+        """
+        self.result = report = reported_pack(ended)
+        if report is None:
+            self._hand_on_kept(context)
+            if text := report_of(ended).error:
+                raise as_airflow(text, self.exit_code) from None
+            raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
+        self._send_metrics(report.topics)
+        again = [f"{o.topic}: {o.station} failed: {o.error}" for o in report.topics if o.may_retry]
+        plan = group_plan_of(context)
+        skipped = [station for station in SHOWN.values() if plan and station.name in plan.skipped]
+        unshown = [f"{station.name} failed: {line}" for station in skipped for line in failed_in(station, report)]
+        if again or unshown:
+            context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(report.in_short()))
+        if again:
+            lines = [f"{counted(len(again), 'topic')} to try again", *again, *unshown]
+            raise AirflowException("\n".join(lines)) from None
+        if unshown:
+            raise AirflowFailException("\n".join(["evaluate had found no work there", *unshown])) from None
+        self.log.info("%s", report.reason)
+
+    def _hand_on_kept(self, context: Context) -> None:
+        """Push the outcomes of the topics that were done before the crash, if this worker has their file."""
+        kept = read_outcomes(platform_of(self.config_dir).home, self.outcomes)
+        topics = [kept[topic] for topic in planned_pack(self.pack).topics if topic in kept]
+        if topics:
+            self._send_metrics(topics)
+            context["ti"].xcom_push("return_value", PACK_RESULT_JSON.plain(PackResult.of(topics).in_short()))
+
+    def _send_metrics(self, topics: Sequence[TopicOutcome]) -> None:
+        """Send the outcomes that no earlier try has sent, and store what was sent below CLEANTAIL_HOME.
+
+        If that file cannot be written, the task continues, and the next try sends the metrics again.
+        """
+        from cleantail_airflow.outcomes.run_metrics import send_outcome
+
+        home, kept = platform_of(self.config_dir).home, self.outcomes.replace(".jsonl", ".sent.jsonl")
+        sent = read_outcomes(home, kept)
+        new = [outcome for outcome in topics if outcome != sent.get(outcome.topic)]
+        if not new:
+            return
+        for outcome in new:
+            send_outcome(outcome, sent.get(outcome.topic))
+        try:
+            append_line(home, kept, "\n".join(map(TOPIC_OUTCOME_JSON.text, new)))
+        except CleantailError as error:
+            self.log.warning("sent metrics cannot be stored, and may be sent again: %s", error)
+
+
+def _name_of(context: Context) -> str:
+    """Return the name of the pack's file, the same in each try of the task.
+
+    It changes if `evaluate` was cleared, because the pack of this number may then have other topics.
+    """
+    ti = context["ti"]
+    evaluated_ms = ti.xcom_pull(task_ids=EVALUATE, key=EVALUATED)
+    return digest_of([ti.dag_id, ti.run_id, ti.map_index, evaluated_ms])
+
 
 LABEL = "{{ task.label }}"
 

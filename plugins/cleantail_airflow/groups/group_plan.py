@@ -18,8 +18,8 @@ from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.stations import EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
 from cleantail_airflow.alerts import channels
+from cleantail_airflow.dag_defaults import PLAN
 from cleantail_airflow.outcomes.run_xcoms import parsed
-from cleantail_airflow.task_ids import PLAN
 from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARAM, ROLLBACK_TO, require_known_params
 
 TOPIC = "topic"

@@ -31,9 +31,9 @@ from sqlalchemy import and_, func, or_, select
 from cleantail.doctor import WRONG, Finding
 from cleantail.rounds.stations import EVALUATE, RUN_PACK
 from cleantail.watch.dag_state import EVERY_TOPIC, DagRun, DagState, FailedTask, failures_by_topic, short_reason
+from cleantail_airflow.dag_defaults import DOCTOR, OUTCOME, PLAN
 from cleantail_airflow.outcomes.configured_topics import Configured
 from cleantail_airflow.outcomes.failures import LOST, NOTE, parsed_note
-from cleantail_airflow.task_ids import DOCTOR, OUTCOME, PLAN
 
 ENDED = (DagRunState.SUCCESS, DagRunState.FAILED)
 ACTIVE = (DagRunState.RUNNING, DagRunState.QUEUED)

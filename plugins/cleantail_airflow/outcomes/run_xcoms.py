@@ -16,7 +16,7 @@ from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.run_plan import RUN_PLAN_JSON, RunPlan
 from cleantail.rounds.stations import CHECK_QUALITY, EVALUATE
 from cleantail_airflow.airflow_exceptions import AirflowFailException
-from cleantail_airflow.task_ids import PLAN
+from cleantail_airflow.dag_defaults import PLAN
 
 T = TypeVar("T")
 

@@ -19,9 +19,9 @@ from cleantail.log.work_units import WORK_UNIT_JSON
 from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.stations import ROLLBACK, idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
+from cleantail_airflow.dag_defaults import ALERT, OUTCOME, PLAN
 from cleantail_airflow.outcomes.failures import noted
 from cleantail_airflow.station_lineage import LineageOperator, evaluated
-from cleantail_airflow.task_ids import ALERT, OUTCOME, PLAN
 from cleantail_airflow.tasks.run_note import NOTE, idle_note
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_job import loaded_topic

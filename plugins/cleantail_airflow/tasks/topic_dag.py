@@ -149,11 +149,10 @@ from cleantail.rounds.stations import (
     in_order,
 )
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
-from cleantail_airflow.dag_defaults import FIRST_DAY, default_args
+from cleantail_airflow.dag_defaults import ALERT, FIRST_DAY, OUTCOME, default_args
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.outcomes.failures import failures_of
 from cleantail_airflow.outcomes.run_xcoms import checked_by, plan_of, report_of
-from cleantail_airflow.task_ids import ALERT, OUTCOME
 from cleantail_airflow.tasks.alert_task import AlertOperator
 from cleantail_airflow.tasks.approve_task import ApproveOperator
 from cleantail_airflow.tasks.assets import announce, asset_of, schedule_of

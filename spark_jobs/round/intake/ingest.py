@@ -11,6 +11,9 @@ After an error, the run appends nothing. The error has file and line number if p
   once
 - a file that changes during the read, because its digest would identify other records
 
+Tasks read ranges of files, and cannot number the lines of their range. A task only reports that a line is wrong
+(SuspectLinesError). Then one task for each file reads the whole file line by line, to find the line's number.
+
 kcat writes the records of a partition in offset order. In this order, each task writes its own files, one for each log,
 without a shuffle. It sorts a block of lines by itself. If a block belongs before an earlier one of its log, or two
 tasks overlap, UnwritableError is raised, the files are deleted, and Spark sorts the records.
@@ -21,21 +24,25 @@ from __future__ import annotations
 import logging
 import os
 import time
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.accumulators import Accumulator
+from pyspark.accumulators import Accumulator, AccumulatorParam
 from pyspark.sql import DataFrame, SparkSession
 
+from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
 from cleantail.config.source_paths import matching_files
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PARTITION
-from cleantail.config.unholdable import HELD, UNHELD
+from cleantail.config.unholdable import ALL, HELD, UNHELD, Keep
 from cleantail.errors import BadLineError, CleantailError
 from cleantail.home.home_folder import exclusive
 from cleantail.human import counted
@@ -52,21 +59,12 @@ from cleantail.rounds.commit_summaries import OPERATION
 from cleantail.rounds.past_ingestions import INGEST, SOURCES, SourceFile, Sources
 from cleantail.rounds.station_results import FileIngestResult, IngestedFile
 from cleantail.sources.digest_cache import DigestCache
-from cleantail.sources.kcat import ignored_text
-from cleantail.sources.source_files import FileRange, file_state, require_unchanged
+from cleantail.sources.kcat import Record, ignored_text, parse_line, read_records, unheld_reason
+from cleantail.sources.source_files import FileContent, FileRange, file_state, file_tasks, require_unchanged
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.denylist import Denylist, left_out_by
-from spark_jobs.round.intake.line_tasks import (
-    IgnoredFields,
-    LineReading,
-    SuspectLinesError,
-    line_tasks,
-    parsed_line_by_line,
-    parsed_records,
-    range_batches,
-)
 from spark_jobs.round.intake.new_records import (
     NewRecords,
     leave_out,
@@ -74,7 +72,14 @@ from spark_jobs.round.intake.new_records import (
     require_below_position,
     require_one_record_an_offset,
 )
-from spark_jobs.round.intake.record_batches import task_errors
+from spark_jobs.round.intake.record_batches import (
+    arrow_batch,
+    chunks,
+    plain_batch,
+    task_errors,
+    task_frame,
+    unheld_batch,
+)
 from spark_jobs.round.intake.record_files import (
     FileTarget,
     LogWriter,
@@ -87,6 +92,106 @@ from spark_jobs.round.intake.record_files import (
 )
 from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
+
+
+class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
+    """Collects file -> names of ignored fields in the driver. A repeated task changes nothing."""
+
+    def zero(self, value: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
+        return {}
+
+    def addInPlace(
+        self, value1: dict[str, frozenset[str]], value2: dict[str, frozenset[str]]
+    ) -> dict[str, frozenset[str]]:
+        return value1 | {file: value1.get(file, frozenset()) | names for file, names in value2.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class LineReading:
+    """Options for reading lines, as in cleantail.sources.kcat.parse_line. `ignored`: accumulator of IgnoredFields."""
+
+    encoding: str = "text"
+    topic: str | None = None
+    limits: InputLimits = DEFAULT_LIMITS
+    ignored: Accumulator[dict[str, frozenset[str]]] | None = None
+    keep: Keep = ALL
+
+    def batch_of(self, records: list[Record]) -> pa.RecordBatch:
+        if self.keep != UNHELD:
+            return arrow_batch(records)
+        with_reasons = ((record, unheld_reason(record)) for record in records)
+        return unheld_batch([(record, record.headers, reason) for record, reason in with_reasons if reason])
+
+    @contextmanager
+    def names_ignored_in(self, file: Path) -> Iterator[set[str]]:
+        """Yield a set for the names of ignored fields of a file, and send it to the driver at the end."""
+        names: set[str] = set()
+        yield names
+        if names and self.ignored is not None:
+            self.ignored.add({str(file): frozenset(names)})
+
+
+class SuspectLinesError(CleantailError):
+    """A range has a wrong line."""
+
+
+def parsed_records(
+    spark: SparkSession,
+    files: Sequence[Path],
+    reading: LineReading = LineReading(),
+) -> DataFrame:
+    """Return the records of all lines. Several tasks read a large file. One task reads several small files."""
+    tasks = line_tasks(spark, files)
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        for each in tasks[number]:
+            yield from range_batches(each, reading)
+
+    return task_frame(spark, len(tasks), read, reading.keep)
+
+
+def line_tasks(spark: SparkSession, files: Sequence[Path]) -> tuple[tuple[FileRange, ...], ...]:
+    sizes = {file: os.path.getsize(file) if file.exists() else 0 for file in files}
+    return file_tasks(sizes, int(spark.sparkContext.defaultParallelism))
+
+
+def parsed_line_by_line(spark: SparkSession, files: Sequence[Path], reading: LineReading) -> DataFrame:
+    """Return the records of whole files. One task reads a file line by line."""
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        file = files[number]
+        try:
+            with reading.names_ignored_in(file) as ignored:
+                records = read_records(file, reading.encoding, reading.topic, reading.limits, ignored, reading.keep)
+                for chunk in chunks(records):
+                    yield reading.batch_of(chunk)
+        except BadLineError as e:
+            raise BadLineError(e.file, e.line_number, f"{e.reason}; nothing was appended") from None
+
+    return task_frame(spark, len(files), read, reading.keep)
+
+
+def range_batches(lines: FileRange, reading: LineReading) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a range. Raises SuspectLinesError if a line is wrong."""
+    encoding, topic, limits = reading.encoding, reading.topic, reading.limits
+    blank = 0
+    try:
+        with FileContent(lines.file, limits) as content, reading.names_ignored_in(lines.file) as ignored:
+            for block in content.line_blocks(lines.start, lines.end):
+                batch = plain_batch(block, topic, limits) if encoding == "text" else None
+                if batch is not None:
+                    yield batch
+                    continue
+                filled = [line for line in BytesIO(block) if line.strip()]
+                blank += block.count(b"\n") + (not block.endswith(b"\n")) - len(filled)
+                if blank > lines.blank_lines or max(map(len, filled), default=0) > limits.line_bytes:
+                    raise ValueError("too many blank lines, or a line that is too long")
+                parsed = (parse_line(line, encoding, topic, limits, ignored, reading.keep) for line in filled)
+                for chunk in chunks(record for record in parsed if record is not None):
+                    yield arrow_batch(chunk)
+    except (ValueError, OSError, EOFError, zlib.error, CleantailError):
+        raise SuspectLinesError(f"{lines.file} must be read line by line to find a wrong line") from None
+
 
 LOGS_MAX = 64
 """Maximum number of logs, and so of open files, of a task. Above this number Spark writes, with fewer files."""

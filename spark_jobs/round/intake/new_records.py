@@ -32,7 +32,7 @@ from cleantail.sources.kcat import read_records
 from spark_jobs.engine.contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.iceberg.commits import append_to_branch
 from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, partition_of, texts
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import TopicTable, span_condition
 from spark_jobs.round.evidence import append_once

@@ -52,7 +52,7 @@ from cleantail.log.rules import COMPARED, Contradiction
 from cleantail.log.snapshot_plan import SnapshotPlan
 from spark_jobs.iceberg.commits import java_message
 from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, iceberg_table
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 

@@ -20,7 +20,7 @@ from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.tally import TombstoneLedger
 from spark_jobs.engine.task_records import task_keys
 from spark_jobs.engine.violations import count_violations
-from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
+from spark_jobs.iceberg.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task, vector_blob
 
 LAYOUT = {name: ColumnPath((Field(0, name, (name,), ""),)) for name in ("offset", "key", "value")}

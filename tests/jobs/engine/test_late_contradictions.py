@@ -14,7 +14,7 @@ from spark_jobs.engine import contradictions, tasks
 from spark_jobs.engine.contradictions import all_candidates, contradictions_in
 from spark_jobs.iceberg import snapshot_files
 from spark_jobs.iceberg.tables import TopicTable
-from spark_jobs.round.intake.line_tasks import parsed_records
+from spark_jobs.round.intake.ingest import parsed_records
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import full
 from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record

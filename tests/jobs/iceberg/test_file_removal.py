@@ -18,7 +18,7 @@ from cleantail.lake.catalogs import load_table, open_catalog
 from cleantail.lake.evaluate import read_facts
 from cleantail.lake.storage_locations import oldest_own_file_ms
 from spark_jobs.iceberg.file_removal import expire_snapshots, remove_orphans
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 
 DAY_MS = 86_400_000
 AHEAD = int(time.time() * 1000) + 10 * DAY_MS

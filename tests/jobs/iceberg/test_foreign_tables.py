@@ -22,7 +22,7 @@ from cleantail.lake.evaluate import read_facts
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.past_ingestions import SourceFile, Sources
 from spark_jobs.iceberg import commits
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.run.pack_run import run_pack
 from tests.jobs.conversion.test_upserting_sinks import MAPPED, change, empty
 from tests.jobs.iceberg.test_format_2 import append

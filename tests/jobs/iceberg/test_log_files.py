@@ -18,7 +18,7 @@ from spark_jobs.engine.removals import find_removals
 from spark_jobs.engine.shared_logs import KeyFilter
 from spark_jobs.engine.tasks import FooterTask, read_footers
 from spark_jobs.engine.violations import count_violations
-from spark_jobs.iceberg.jvm.file_facts import DeletedPositions
+from spark_jobs.iceberg.file_facts import DeletedPositions
 from spark_jobs.iceberg.log_files import (
     LogFile,
     alive,

@@ -12,7 +12,7 @@ import pytest
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.task_shares import TaskSizes
 from spark_jobs.iceberg import commits
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.round import run as rounds
 from spark_jobs.round.check import check_round

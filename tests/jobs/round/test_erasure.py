@@ -18,7 +18,7 @@ from cleantail.erasure.certificate import page, public_pem, require_chain, signi
 from cleantail.erasure.store import ErasureStore
 from cleantail.home.home_folder import make_folder
 from spark_jobs.iceberg import commits
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.tables import branch_name
 from spark_jobs.round import erase as erasing
 from spark_jobs.round import erased_request

@@ -13,7 +13,7 @@ import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from cleantail.rounds.evidence_row import VARIABLES
-from cleantail_airflow.groups.run_pack_task import RunPackOperator
+from cleantail_airflow.groups.group_dag import RunPackOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.plugins.tasks.test_spark_operator import FakeTask, Publish, execute
 

@@ -21,7 +21,7 @@ from cleantail.sources.source_files import (
     FileRange,
     file_tasks,
 )
-from spark_jobs.round.intake.line_tasks import LineReading, SuspectLinesError, range_batches
+from spark_jobs.round.intake.ingest import LineReading, SuspectLinesError, range_batches
 from spark_jobs.round.intake.record_batches import ARROW_SCHEMA, arrow_batch, plain_batch
 
 PLAIN = (

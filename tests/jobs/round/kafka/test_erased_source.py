@@ -11,7 +11,7 @@ from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import settings_of_environment
 from spark_jobs.round import erased_request
-from spark_jobs.round.erased_source import source_state, write_tombstones
+from spark_jobs.round.erased_request import source_state, write_tombstones
 from tests.jobs.round.test_erasure import AFTER, SECRETS, Killed, after_kills, erase
 
 ERASED = [b"alive", b"again", b"deleted", b"absent", b"both", b""]

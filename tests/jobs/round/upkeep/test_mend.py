@@ -8,7 +8,7 @@ import pytest
 from pyroaring import BitMap64
 
 from spark_jobs.iceberg import log_files
-from spark_jobs.iceberg.jvm.java_json import described_file
+from spark_jobs.iceberg.java_calls import described_file
 from spark_jobs.iceberg.log_files import puffin_file, vector_blob, write_deletes
 from tests.jobs.conftest import settings
 from tests.jobs.iceberg.test_format_2 import by_spark, full

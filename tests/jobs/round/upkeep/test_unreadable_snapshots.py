@@ -8,7 +8,7 @@ from urllib.parse import urlparse
 import pytest
 
 from spark_jobs.iceberg.commits import append_to_branch
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.tables import branch_name
 from tests.jobs.round.test_rounds import NOW, record
 

@@ -7,8 +7,7 @@ from py4j.java_gateway import GatewayClient
 from py4j.protocol import Py4JError
 
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.java_calls import each, static
 
 TS = 1_700_000_000_000
 TEXTS = {"": "", "plain": "text", 'a "quoted"\n\tname': '{"json": [1, "\\\\"]}', "größe": "🙂\u2028", "zero": "\x00"}

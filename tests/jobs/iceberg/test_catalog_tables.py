@@ -11,8 +11,8 @@ from cleantail.errors import TableError
 from cleantail.retries import COMMITS
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.jvm.catalog_tables import NewTable
-from spark_jobs.iceberg.jvm.java_collections import each
+from spark_jobs.iceberg.java_calls import each
+from spark_jobs.iceberg.tables import NewTable
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Convert objects of the JVM to JSON and back, in one or two calls.
+"""Call Java: static members by the full name of their class, elements of collections, and objects as JSON.
 
 One call for each key of a map, or for each field of a file, would mean thousands of calls. Iceberg has no public parser
 for a single data or delete file. Workaround: wrap the file in a dummy `FileScanTask`, for which Iceberg has a parser.
@@ -7,15 +7,43 @@ for a single data or delete file. Workaround: wrap the file in a dummy `FileScan
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, cached_property
 from typing import Any
 
+from py4j.java_collections import JavaList
 from py4j.java_gateway import JavaClass
 
-from spark_jobs.iceberg.jvm.file_facts import FileFacts, facts_of_file
-from spark_jobs.iceberg.jvm.java_collections import each
-from spark_jobs.iceberg.jvm.static_members import static
+from spark_jobs.iceberg.file_facts import FileFacts, facts_of_file
+
+
+def of_class(client: Any, class_name: str, name: str) -> Any:
+    """Return a static method of a class, or the value of a constant.
+
+    `client`: the connections to the JVM, as any of its objects has them. `class_name` is the full name:
+    `jvm.org.apache…` would make the JVM search every jar for each package first. Raises Py4JError if the class or
+    member does not exist.
+    """
+    return getattr(JavaClass(class_name, client), name)
+
+
+def static(jvm: Any, class_name: str, name: str) -> Any:
+    """Return a static member as of_class does, for the JVM of a session."""
+    return of_class(jvm._gateway_client, class_name, name)
+
+
+LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
+
+
+def each(iterable: Any) -> Iterator[Any]:
+    """Yield the elements of a Java collection or of another Java Iterable.
+
+    Python's own loop over them ends with an exception in the JVM, which takes tens of milliseconds."""
+    is_list = isinstance(iterable, JavaList)
+    elements = iterable if is_list else of_class(iterable._gateway_client, LISTS, "newArrayList")(iterable)
+    for number in range(elements.size()):
+        yield elements.get(number)
+
 
 ICEBERG = "org.apache.iceberg"
 JACKSON = "com.fasterxml.jackson.databind.ObjectMapper"

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from spark_jobs.iceberg.jvm.file_facts import DeletedPositions, facts_of_file, facts_of_task
+from spark_jobs.iceberg.file_facts import DeletedPositions, facts_of_file, facts_of_task
 
 DATA = {
     "spec-id": 1, "content": "data", "file-path": "s3://b/a.parquet", "file-format": "parquet",

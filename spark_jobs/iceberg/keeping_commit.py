@@ -13,7 +13,7 @@ from typing import Any
 
 from py4j.java_gateway import JavaClass
 
-from spark_jobs.iceberg.jvm.static_members import of_class
+from spark_jobs.iceberg.java_calls import of_class
 
 DELETING = "org.apache.iceberg.BaseMetastoreTableOperations"
 """The class that commits to a SQL, Hive or Glue catalog. The client of a REST catalog deletes nothing, but its server

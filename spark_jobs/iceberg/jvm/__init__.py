@@ -1,1 +1,0 @@
-"""Start the JVM, and read much from it with few calls and short waits."""
