@@ -24,6 +24,9 @@ WITHIN_MINUTES = 10
 COMMITS, RECLAIM = "spark_jobs/iceberg/commits.py", "spark_jobs/round/reclaim.py"
 LOCATIONS = "cleantail/lake/storage_locations.py"
 MUTANTS = {
+    "an append to the evidence is sent again after it was taken": [
+        ("cleantail/lake/own_tables.py", "return settled(change, taken)", "return settled(change, lambda: table.refresh() and None)"),
+    ],
     "another topic's table is taken": [
         ("cleantail/lake/catalogs.py", "if owner != topic.topic:", "if owner is None:"),
     ],
