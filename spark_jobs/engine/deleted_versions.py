@@ -18,12 +18,11 @@ from cleantail.config.topic_table import KEY, LEDGER_SUFFIX, OFFSET, PARTITION, 
 from cleantail.log.winners import latest_timestamp_ms, rank_sql, strategy_text
 from cleantail.log.work_units import WorkUnit
 from spark_jobs.engine.log_task import Remembered
-from spark_jobs.engine.task_records import VERSION_COLUMN
 from spark_jobs.iceberg.commits import drop_files
 from spark_jobs.iceberg.file_columns import layout_of
 from spark_jobs.iceberg.iceberg_reads import asked_again, iceberg_table
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, with_position
+from spark_jobs.iceberg.tables import TopicTable, below_end, spans_read
 
 COLUMNS = {
     PARTITION: "int",
@@ -67,16 +66,15 @@ def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> N
         if works:
             _forget(table, unit.now_ms)
             forget_at_ms = min(unit.now_ms + configs.cleantail_tombstone_lateness_ms, LONG_MAX)
-            _write(table, _expired(table, unit, green), configs, unit.now_ms, forget_at_ms)
+            before = below_end(table.at_snapshot(unit.base_snapshot_id), works)
+            with table.on_branch(unit.branch, spans_read(works)) as after:
+                _write(table, _expired(before, after), configs, unit.now_ms, forget_at_ms)
 
 
-def _expired(table: TopicTable, unit: WorkUnit, green: set[int]) -> DataFrame:
-    """Return the tombstones that are in the base and no longer on the unit's branch."""
-    works = [w for w in unit.partitions if w.partition in green]
-    before = below_end(table.at_snapshot(unit.base_snapshot_id), works).where(F.col(VALUE).isNull())
-    after = with_position(table.at_branch(unit.branch).where(F.col(PARTITION).isin([w.partition for w in works])))
-    placed = with_position(before, PARTITION, OFFSET, KEY, *VERSION_COLUMN[table.topic.config.compaction_strategy])
-    return placed.join(after, [FILE, POS], "left_anti").where(F.col(KEY).isNotNull())
+def _expired(before: DataFrame, after: DataFrame) -> DataFrame:
+    """Return the tombstones with a key that are no longer there after the expiry. Records at one offset are equal."""
+    tombstones = before.where(F.col(KEY).isNotNull() & F.col(VALUE).isNull())
+    return tombstones.join(after, [PARTITION, OFFSET], "left_anti")
 
 
 def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import partial, reduce
-from operator import or_
+from functools import partial
 from typing import Any
 
 from pyspark.sql import DataFrame
@@ -50,7 +49,7 @@ from spark_jobs.engine.violations import count_violations, decide_bucket, read_s
 from spark_jobs.iceberg.iceberg_reads import branch_change, texts
 from spark_jobs.iceberg.log_files import with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
-from spark_jobs.iceberg.tables import TopicTable, below_end
+from spark_jobs.iceberg.tables import TopicTable, below_end, spans_read
 
 LATE_LIMIT = 2_000
 """Maximum number of late tombstones with separate horizons. If there are more, all tombstones of the log get one new
@@ -131,10 +130,12 @@ def _late_tombstones(table: TopicTable, unit: WorkUnit, work: PartitionWork, ran
     """Return the offsets of live tombstones below the ledger's end that no earlier round has read."""
     if not ranges:
         return []
-    spans = [F.col(OFFSET).between(low, high - 1) & F.col("_file").isin(list(files)) for low, high, files in ranges]
-    tombstones = table.at_branch(unit.branch).where((F.col(PARTITION) == work.partition) & F.col(VALUE).isNull())
-    rows = tombstones.where(reduce(or_, spans)).select(OFFSET).limit(LATE_LIMIT + 1).collect()
-    return sorted(row[OFFSET] for row in rows)
+    offsets = set[int]()
+    for low, high, files in ranges:
+        with table.on_branch(unit.branch, {work.partition: (low, high)}, set(files)) as late:
+            rows = late.where(F.col(VALUE).isNull()).select(OFFSET).limit(LATE_LIMIT + 1).collect()
+        offsets.update(row[OFFSET] for row in rows)
+    return sorted(offsets)
 
 
 HASH = "ct_hash"
@@ -162,7 +163,10 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
         counted = run_work(table, counting(ledgers), files.tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
     to_prove = [] if expiring else _proofs_due(table.topic.config, unit, states)
-    proven = prove_keys(table.at_branch(unit.branch), to_prove) if to_prove else {}
+    proven: dict[int, KeyCounts] = {}
+    if to_prove:
+        with table.on_branch(unit.branch, spans_read(to_prove)) as records:
+            proven = prove_keys(records, to_prove)
     has_copies = any(log.counts.get(COPIES) for log in by_log.values())
     if expiring:  # tasks do not compare the shares of a log with each other
         may_differ = has_copies or any(task.shares > 1 for task in files.tasks)

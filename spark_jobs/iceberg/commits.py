@@ -538,16 +538,6 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
     send(table, stage)
 
 
-def append_to_branch(table: Committed, branch: str, files: Sequence[Any]) -> None:
-    """Append data files to a new branch at `main`."""
-
-    def stage(iceberg: Any, transaction: Any) -> None:
-        _create_branch(iceberg, transaction, branch, None)
-        _append(transaction, transaction.newFastAppend().toBranch(branch), files, {})
-
-    send(table, stage)
-
-
 def publish_branch(
     load: Load, branch: str, files: Sequence[Any], check: Callable[[Mapping[str, str]], None] | None = None
 ) -> None:

@@ -266,6 +266,16 @@ def added_by(table: Any, snapshot: int | str) -> list[Any]:
     return list(each(table.snapshot(snapshot).addedDataFiles(table.io())))
 
 
+def tasks_of(jvm: Any, table: Any, files: Iterable[Any]) -> list[Any]:
+    """Return scan tasks of whole data files of the table's current partition spec, which may be in no commit yet."""
+    schema = static(jvm, "org.apache.iceberg.SchemaParser", "toJson")(table.schema())
+    spec = static(jvm, "org.apache.iceberg.PartitionSpecParser", "toJson")(table.spec())
+    everything = static(jvm, "org.apache.iceberg.expressions.Expressions", "alwaysTrue")()
+    residual = static(jvm, "org.apache.iceberg.expressions.ResidualEvaluator", "unpartitioned")(everything)
+    task = getattr(jvm, "org.apache.iceberg.BaseFileScanTask")
+    return [task(file, None, schema, spec, residual) for file in files]
+
+
 def history(table: Any) -> Iterator[Commit]:
     """Yield the ancestry of `main`, newest first, until a snapshot has expired."""
     snapshot = table.currentSnapshot()

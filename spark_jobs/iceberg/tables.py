@@ -10,7 +10,7 @@ import contextlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -132,12 +132,20 @@ class CatalogTable:
         return static(self.spark._jvm, f"{ICEBERG}.catalog.TableIdentifier", "parse")(".".join(self.path))
 
 
+Spans = Mapping[int, tuple[int, int]]
+"""Partition -> [from, to) of offsets."""
+
+
+def spans_read(works: Sequence[PartitionWork]) -> Spans:
+    """Return the spans that a round reads: [log start, end) of each log."""
+    return {work.partition: (work.log_start_offset, work.end_offset) for work in works}
+
+
 def below_end(records: DataFrame, works: Sequence[PartitionWork]) -> DataFrame:
-    """Return the records of the works' logs in [log start, end), which a round reads."""
-    return records.where(span_condition({w.partition: (w.log_start_offset, w.end_offset) for w in works}))
+    return records.where(span_condition(spans_read(works)))
 
 
-def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str:
+def span_condition(spans: Spans, table: str = "") -> str:
     """Return an SQL condition of plain comparisons of numbers, by which Iceberg can prune files. Ends are exclusive."""
     prefix = f"{table}." if table else ""
     parts = [
@@ -145,6 +153,20 @@ def span_condition(spans: Mapping[int, tuple[int, int]], table: str = "") -> str
         for p, (low, high) in spans.items()
     ]
     return f"({' OR '.join(parts)})" if parts else "false"
+
+
+def span_expression(jvm: Any, spans: Sequence[tuple[int, tuple[int, int]]]) -> Any:
+    """Return Iceberg's expression for the spans, as a balanced tree because a chain of thousands would be too deep."""
+    expressions = jvm.org.apache.iceberg.expressions.Expressions
+    if not spans:
+        return expressions.alwaysFalse()
+    if len(spans) > 1:
+        half = len(spans) // 2
+        return getattr(expressions, "or")(span_expression(jvm, spans[:half]), span_expression(jvm, spans[half:]))
+    ((partition, (low, end)),) = spans
+    both = getattr(expressions, "and")
+    span = both(expressions.greaterThanOrEqual(OFFSET, low), expressions.lessThan(OFFSET, end))
+    return both(expressions.equal(PARTITION, partition), span)
 
 
 POS = "_pos"
@@ -197,11 +219,11 @@ STALE_BRANCH_S = 86_400
 class Uncommitted:
     """The branch of a round that only this process has.
 
-    A process that makes, checks and publishes a round commits the branch only if another reader needs it: Spark, or a
-    person after a failed check. Most rounds of such a process are one commit.
+    A process that makes, checks and publishes a round commits the branch only if a person may read it after a failed
+    check. Most rounds of such a process are one commit.
 
     of_run    whether this process takes the rounds of the table to their ends
-    may_wait  whether the branch that is made next may wait for such a reader
+    may_wait  whether the branch that is made next may wait for such a person
     branch    its name, or empty
     table     the Iceberg `Table` with the branch, as it was when the round was made
     """
@@ -370,12 +392,11 @@ class TopicTable:
         return asked_again(lambda: reader.table(self.name))
 
     @contextmanager
-    def reading_files(self, iceberg: Any, groups: Sequence[Sequence[Any]]) -> Iterator[list[DataFrame]]:
-        """Yield the records of each group of a scan's tasks, as Spark's Iceberg reader sees them.
+    def reading(self, iceberg: Any, tasks: Iterable[Any], **options: str) -> Iterator[DataFrame]:
+        """Yield the records of a scan's tasks in the table's own columns, as Spark's Iceberg reader sees them.
 
-        Records have their FILE, and a number (PLACE) by their order in it. The reader gets the tasks as Iceberg's
-        own rewrites pass them. One task of Spark reads a file. A group is one file, or several that have one row
-        group each: Iceberg would split others.
+        The reader gets the tasks as Iceberg's own rewrites pass them, so their files may be in no commit yet. In format
+        3 it has no `_file` and no `_pos` then.
         """
         manager = static(self.jvm, "org.apache.iceberg.spark.ScanTaskSetManager", "get")()
         # SparkTableCache has two methods `get`, and Py4J finds only the one that is not static
@@ -385,27 +406,52 @@ class TopicTable:
         tables = cache.getMethod("get", gateway.new_array(self.jvm.java.lang.Class, 0)).invoke(
             None, gateway.new_array(self.jvm.java.lang.Object, 0)
         )
-        named = {uuid.uuid4().hex: group for group in groups}
+        name, in_order = uuid.uuid4().hex, self.jvm.java.util.ArrayList()
+        for task in tasks:
+            in_order.add(task)
         try:
-            for name, group in named.items():
-                tasks = self.jvm.java.util.ArrayList()
-                for task in group:
-                    tasks.add(task)
-                manager.stageTasks(iceberg, name, tasks)
-                tables.add(name, iceberg)
-            size, columns = str(1 << 50), self.topic.columns
-            reader = self.spark.read.format("iceberg").option("split-size", size)
-            frames = [
-                reader.option("file-open-cost", size if len(group) > 1 else "0").option("scan-task-set-id", n).load(n)
-                for n, group in named.items()
-            ]
-            place = F.monotonically_increasing_id().bitwiseAND(MOST_PLACES).alias(PLACE)
-            file = F.input_file_name().alias(FILE)  # this way of reading a table of format 3 has no _file
-            yield [f.select(*(topic_columns(f, columns) if columns else COLUMNS), place, file) for f in frames]
+            manager.stageTasks(iceberg, name, in_order)
+            tables.add(name, iceberg)
+            yield self.spark.read.format("iceberg").options(**options).option("scan-task-set-id", name).load(name)
         finally:
-            for name in named:
-                tables.remove(name)
-                manager.removeTasks(iceberg, name)
+            tables.remove(name)
+            manager.removeTasks(iceberg, name)
+
+    @contextmanager
+    def reading_files(self, iceberg: Any, groups: Sequence[Sequence[Any]]) -> Iterator[list[DataFrame]]:
+        """Yield the records of each group of a scan's tasks.
+
+        Records have their FILE, and a number (PLACE) by their order in it. One task of Spark reads a file. A group is
+        one file, or several that have one row group each: Iceberg would split others.
+        """
+        size, columns = str(1 << 50), self.topic.columns
+        place = F.monotonically_increasing_id().bitwiseAND(MOST_PLACES).alias(PLACE)
+        with contextlib.ExitStack() as readers:
+            frames = []
+            for group in groups:
+                whole = {"split-size": size, "file-open-cost": size if len(group) > 1 else "0"}
+                frame = readers.enter_context(self.reading(iceberg, group, **whole))
+                shown = topic_columns(frame, columns) if columns else COLUMNS
+                frames.append(frame.select(*shown, place, F.input_file_name().alias(FILE)))
+            yield frames
+
+    @contextmanager
+    def on_branch(self, branch: str, spans: Spans, files: Collection[str] | None = None) -> Iterator[DataFrame]:
+        """Yield the records in the spans on a round's branch, also if only this process has the branch.
+
+        `files`: only records of these data files."""
+        inside, staged = span_condition(spans), self.uncommitted.table
+        if staged is None:
+            records = self.at_branch(branch).where(inside)
+            yield records if files is None else records.where(F.col("_file").isin(list(files)))
+            return
+        scan = staged.newScan().useRef(branch).filter(span_expression(self.jvm, sorted(spans.items()))).planFiles()
+        try:
+            tasks = [task for task in each(scan) if files is None or str(task.file().location()) in files]
+        finally:
+            scan.close()
+        with self.reading(staged, tasks) as records:  # of a topic's own table: an adopted one has no such branch
+            yield records.where(inside)
 
     def _as_topic_table(self, stored: DataFrame) -> DataFrame:
         return stored if self.topic.columns is None else as_topic_table(stored, self.topic.columns)

@@ -30,7 +30,7 @@ from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.snapshot_files import FEW_RECORDS, are_few
-from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, with_position
+from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, spans_read, with_position
 from spark_jobs.round.evidence import append_answer, has_answer
 from spark_jobs.round.released_logs import forget_answered, states_and_releases
 
@@ -107,12 +107,13 @@ def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[Partitio
     """Yield the records that the topic's own checks read. If they are few, Spark reads them once.
 
     The branch's files are listed only if the plan has few records."""
-    records = as_text(below_end(table.at_branch(unit.branch), works))
     few = sum(work.records for work in works) <= FEW_RECORDS and are_few(
-        table.files_at(unit.head_snapshot_id).sizes_of([work.partition for work in works])
+        table.files_at(unit.head_snapshot_id, table.as_staged()).sizes_of([work.partition for work in works])
     )
-    with read_once(records) if few else nullcontext(records) as judged:
-        yield judged
+    with table.on_branch(unit.branch, spans_read(works)) as left:
+        records = as_text(left)
+        with read_once(records) if few else nullcontext(records) as judged:
+            yield judged
 
 
 def as_text(records: DataFrame) -> DataFrame:

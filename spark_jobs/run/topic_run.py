@@ -132,8 +132,8 @@ class TopicRun:
 
     def __post_init__(self) -> None:
         self.outcome = TopicOutcome(self.topic.topic)
-        # a topic's own checks and people read the branch; only expiry removes files of adopted tables
-        needed = self.topic.checks or self.topic.waits_for_people or self.topic.columns is not None
+        # people read the branch; only expiry removes files of adopted tables
+        needed = self.topic.waits_for_people or self.topic.columns is not None
         self.uncommitted = Uncommitted(of_run=not needed)
 
     @property

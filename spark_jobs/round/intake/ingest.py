@@ -348,7 +348,7 @@ def _append(
         files, denylist = list(fresh.values()), Denylist.of(table)
         records, left_out = _held_records(table, branch, files, reading, denylist)
         left_out = (*left_out, *left_out_by(records.erased, int(time.time() * 1000)))
-        with records.deleted_unless_staged(table, branch):
+        with records.deleted_on_error(table):
             progress("comparing with the table")
             shared = require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
             require_below_position(table, records.ranges)

@@ -357,7 +357,7 @@ class TopicRead:
             progress(f"reading {sum(r.offsets for r in ranges):,} offsets")
             records, left_out = self._written(staging, branch, ranges) if ranges else (NO_RECORDS, ())
             left_out = (*left_out, *left_out_by(records.erased, self.now_ms))
-            with records.deleted_unless_staged(self.table, branch):
+            with records.deleted_on_error(self.table):
                 name = f"topic {self.topic.kafka_topic}"
                 require_agreement(self.table, branch, records, name, "is the table of another topic?")
                 states = states_of_properties(texts(self.table.load().properties()), self.table.name)

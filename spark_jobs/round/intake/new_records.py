@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -21,8 +21,8 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.input_limits import InputLimits
-from cleantail.config.topic_table import OFFSET, PARTITION, UNHOLDABLE_SUFFIX
-from cleantail.errors import CleantailError, ContradictionError, UnknownCommitError
+from cleantail.config.topic_table import UNHOLDABLE_SUFFIX
+from cleantail.errors import CleantailError, ContradictionError
 from cleantail.log.partition_state import LeftOut, left_out_of
 from cleantail.log.rules import OTHERS, Contradiction, refusal
 from cleantail.log.source_position import Gap, read_position_of
@@ -30,11 +30,10 @@ from cleantail.rounds.evidence_row import DELETED_JSON, EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.contradictions import all_candidates, contradictions_in, with_parts
-from spark_jobs.iceberg.commits import append_to_branch
-from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, partition_of, texts
+from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, partition_of, tasks_of, texts
 from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
-from spark_jobs.iceberg.tables import TopicTable, span_condition
+from spark_jobs.iceberg.tables import Spans, TopicTable, span_condition, span_expression
 from spark_jobs.round.evidence import append_once
 from spark_jobs.round.intake.denylist import Denylist, Erased, SideRows, left_out_by, merged
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
@@ -104,7 +103,7 @@ def _row(entry: Gap | LeftOut) -> EvidenceRow:
 
 def require_one_record_an_offset(
     table: TopicTable, branch: str, records: NewRecords, files: list[Path], encoding: str, limits: InputLimits
-) -> Ranges:
+) -> Spans:
     """Raise ContradictionError, with the records' files, if two records at one offset differ.
 
     Compares new records with each other and with the table's. Returns the offset ranges that the table's files share
@@ -133,23 +132,25 @@ def require_agreement(table: TopicTable, branch: str, records: NewRecords, sourc
     )
 
 
-def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> tuple[list[Contradiction], Ranges]:
+def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> tuple[list[Contradiction], Spans]:
     """Return, by log, different records at one offset, with at least one new record; and the result of overlaps_of.
 
-    Reads no record if each offset occurs once and the table has no file with such offsets. Otherwise stages the records
-    on the branch for Spark.
+    Reads no record if each offset occurs once and the table has no file with such offsets. Otherwise Spark reads the
+    new files, which are in no commit yet if tasks wrote them.
     """
     iceberg = table.load()
     there = files_between(table, iceberg, records.ranges)
     overlaps = _shared(table, iceberg, there, records.ranges)
     if records.once and not overlaps:
         return [], overlaps
-    records.stage(table, branch)
     few = are_few((int(file.recordCount()), int(file.fileSizeInBytes())) for file in (*records.files, *there))
-    return contradictions_in(_compared(table, branch, overlaps), few), overlaps
+    if not records.written:
+        return contradictions_in(_compared(table, staged_on(table, iceberg, branch), overlaps), few), overlaps
+    with table.reading(iceberg, tasks_of(table.jvm, iceberg, records.files)) as new:
+        return contradictions_in(_compared(table, new, overlaps), few), overlaps
 
 
-def require_below_position(table: TopicTable, ranges: Ranges) -> None:
+def require_below_position(table: TopicTable, ranges: Spans) -> None:
     """Raise CleantailError if files have records that Kafka or the source table will still deliver.
 
     Below the position, files may fill gaps. If files are the topic's source again, they may continue beyond the
@@ -173,14 +174,13 @@ def require_below_position(table: TopicTable, ranges: Ranges) -> None:
             )
 
 
-def _compared(table: TopicTable, branch: str, overlaps: Ranges) -> DataFrame:
-    """Return the staged records, and the table's records in the overlaps, including hidden ones."""
-    iceberg = table.load()
-    staged = all_candidates(staged_on(table, iceberg, branch))
+def _compared(table: TopicTable, new: DataFrame, overlaps: Spans) -> DataFrame:
+    """Return the new records, and the table's records in the overlaps, including hidden ones."""
+    candidates = all_candidates(new)
     if not overlaps:
-        return staged
-    here = table.with_hidden_at(int(iceberg.currentSnapshot().snapshotId())).where(span_condition(overlaps))
-    return staged.unionByName(with_parts(here, F.lit(True)))
+        return candidates
+    here = table.with_hidden_at(int(table.load().currentSnapshot().snapshotId())).where(span_condition(overlaps))
+    return candidates.unionByName(with_parts(here, F.lit(True)))
 
 
 def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
@@ -190,37 +190,27 @@ def staged_on(table: TopicTable, iceberg: Any, branch: str) -> DataFrame:
     return table.spark.read.options(**span).table(table.name)
 
 
-def overlaps_of(table: TopicTable, iceberg: Any, staged: Ranges) -> Ranges:
+def overlaps_of(table: TopicTable, iceberg: Any, staged: Spans) -> Spans:
     return _shared(table, iceberg, files_between(table, iceberg, staged), staged)
 
 
-def files_between(table: TopicTable, iceberg: Any, staged: Ranges) -> list[Any]:
+def files_between(table: TopicTable, iceberg: Any, staged: Spans) -> list[Any]:
     """Return the table's data files that may have offsets in the staged ranges, by Iceberg's manifests."""
     if iceberg.currentSnapshot() is None or not staged:
         return []
-    tasks = iceberg.newScan().filter(_inside(table, sorted(staged.items()))).includeColumnStats().planFiles()
+    tasks = (
+        iceberg.newScan().filter(span_expression(table.jvm, sorted(staged.items()))).includeColumnStats().planFiles()
+    )
     try:
         return [task.file() for task in each(tasks)]
     finally:
         tasks.close()
 
 
-def _shared(table: TopicTable, iceberg: Any, files: list[Any], staged: Ranges) -> Ranges:
+def _shared(table: TopicTable, iceberg: Any, files: list[Any], staged: Spans) -> Spans:
     there = ranges_of(table, iceberg, files)
     shared = {p: (max(low, staged[p][0]), min(end, staged[p][1])) for p, (low, end) in there.items() if p in staged}
     return {p: (low, end) for p, (low, end) in shared.items() if low < end}
-
-
-def _inside(table: TopicTable, ranges: list[tuple[int, tuple[int, int]]]) -> Any:
-    """Return Iceberg's expression for the ranges, as a balanced tree because a chain of thousands would be too deep."""
-    expressions = table.jvm.org.apache.iceberg.expressions.Expressions
-    if len(ranges) > 1:
-        half = len(ranges) // 2
-        return getattr(expressions, "or")(_inside(table, ranges[:half]), _inside(table, ranges[half:]))
-    ((partition, (low, end)),) = ranges
-    both = getattr(expressions, "and")
-    span = both(expressions.greaterThanOrEqual(OFFSET, low), expressions.lessThan(OFFSET, end))
-    return both(expressions.equal(PARTITION, partition), span)
 
 
 def files_with(
@@ -240,10 +230,6 @@ def files_with(
     return [file for file in files if str(file) in names]
 
 
-Ranges = Mapping[int, tuple[int, int]]
-"""Partition -> [from, to) of offsets."""
-
-
 @dataclass(frozen=True, slots=True)
 class NewRecords:
     """New records in data files.
@@ -255,7 +241,7 @@ class NewRecords:
     """
 
     files: tuple[Any, ...]
-    ranges: Ranges
+    ranges: Spans
     once: bool
     written: tuple[WrittenLog, ...] = ()
     erased: Erased = field(default_factory=dict)
@@ -297,26 +283,17 @@ class NewRecords:
     def count(self) -> int:
         return sum(int(file.recordCount()) for file in self.files)
 
-    def stage(self, table: TopicTable, branch: str) -> None:
-        """Commit files of tasks to a new branch, for Spark to read. Records that Spark wrote are already there."""
-        if self.written:
-            append_to_branch(table, branch, self.files)
-
     @property
     def lowest(self) -> dict[int, int]:
         return {partition: low for partition, (low, _) in self.ranges.items()}
 
     @contextmanager
-    def deleted_unless_staged(self, table: TopicTable, branch: str) -> Iterator[None]:
-        """Delete the files after an error in the block, unless a snapshot of the branch has them. Use this only before
-        the files are committed to `main`."""
+    def deleted_on_error(self, table: TopicTable) -> Iterator[None]:
+        """Delete files of tasks after an error in the block. Use this only before the files are committed to `main`."""
         try:
             yield
-        except UnknownCommitError:
-            raise
         except BaseException:
-            if not table.load().refs().containsKey(branch):
-                delete_written(table, self.written)
+            delete_written(table, self.written)
             raise
 
 

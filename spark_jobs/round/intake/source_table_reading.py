@@ -42,13 +42,12 @@ from cleantail.rounds.station_results import OffsetRange, TableIngestResult
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.commits import Advance, append_and_advance
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.tables import DELETED, TopicTable, branch_name, span_condition
+from spark_jobs.iceberg.tables import DELETED, Spans, TopicTable, branch_name, span_condition
 from spark_jobs.round.evidence import append_once
 from spark_jobs.round.intake.denylist import Denylist, SideRows, left_out_by
 from spark_jobs.round.intake.new_records import (
     NO_RECORDS,
     NewRecords,
-    Ranges,
     leave_out,
     overlaps_of,
     record_left_out,
@@ -68,7 +67,7 @@ class TablePortion:
 
     snapshot_id: int
     records: int
-    ranges: Ranges
+    ranges: Spans
     gaps: tuple[SnapshotGap, ...] = ()
     warnings: tuple[str, ...] = ()
     last: bool = False
@@ -123,7 +122,7 @@ class FreshRecords:
     """
 
     records: NewRecords
-    came: Ranges
+    came: Spans
     left_out: tuple[LeftOut, ...] = ()
 
 
@@ -151,7 +150,7 @@ def _written(table: TopicTable, branch: str, frame: DataFrame, source: str) -> N
         return NewRecords.by_spark(table, branch, frame, SideRows())
 
 
-def _there(table: TopicTable, overlaps: Ranges) -> DataFrame:
+def _there(table: TopicTable, overlaps: Spans) -> DataFrame:
     """Return partition and offset of the table's records in the ranges, including hidden records."""
     records = table.with_hidden_at(int(table.load().currentSnapshot().snapshotId())).where(span_condition(overlaps))
     # Iceberg returns deleted records only if the query reads the column DELETED.

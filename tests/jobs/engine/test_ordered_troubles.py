@@ -20,7 +20,7 @@ from tests.jobs.round.test_held_rounds import die
 @pytest.mark.deep
 def test_a_process_that_ends_around_its_commit_leaves_all_or_nothing(orderless, monkeypatch):  # noqa: F811
     """What a killed process leaves is tested by test_other_processes. A round of any table is one commit:
-    test_a_round_is_one_commit_unless_its_branch_is_read holds the rule."""
+    test_a_round_is_one_commit holds the rule."""
     topic = orderless("ordered_killed", [batch(0, 12), batch(12, 12, late=4)])
     topic.compact()
     topic.append(batch(24, 12, late=9))

@@ -47,7 +47,7 @@ def rows(records):
     return [(r["partition"], r["offset"], r["key"], r["payload"]) for r in records]
 
 
-# test_a_round_is_one_commit_unless_its_branch_is_read in test_uncommitted_rounds.py has an append of another while a
+# test_a_round_is_one_commit in test_uncommitted_rounds.py has an append of another while a
 # round is checked; here with a real process, and appends at any moment
 @pytest.mark.deep
 def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpoint_is_true(workshop, short):

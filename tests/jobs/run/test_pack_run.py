@@ -20,9 +20,12 @@ from cleantail.errors import HeldError, OutsideError
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.spark_settings import SMALL_RUN
+from cleantail.log.partition_state import states_of_properties
 from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes, PackRequest, read_outcomes
 from cleantail.rounds.stations import STATIONS
 from spark_jobs import run_station
+from spark_jobs.engine.deleted_versions import ledger_table
+from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.time_limit import IN_PACKS_MS, are_cores_lost
@@ -300,30 +303,54 @@ def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(w
     assert (code, [published(outcomes[name]) for name in names]) == (0, [[0]] * 2)
 
 
-@pytest.mark.parametrize(
-    ("late", "commits"),
-    [pytest.param([], 2, id="in order"), pytest.param([record(2, "k", "late")], 4, id="late", marks=pytest.mark.deep)],
-)
-def test_a_run_of_a_small_topic_makes_few_commits(workshop, table_of, landed, run, late, commits):
-    """Two of its table, for what came in and what was published, and one of the evidence. A late record adds one for
-    the branch on which its offset is compared with the table's, and one for the branch of the round."""
-    unreclaimed = {"cleantail.reclaim.deleted.ratio": 1.0}  # no file is rewritten
-    topic = landed(f"pack-commits-{commits}", [record(0, "k", "u"), record(5, "k", "v")], config=unreclaimed)
-    names = f"{workshop.platform().catalog.namespace}.{EVIDENCE}", table_of(topic).topic.table
-    run(topic, outcomes=f"packs/commits-{commits}-0.jsonl")
+LATE = {"none": [], "late": [record(2, "k", "late")], "gone": [record(2, "m", None)]}
+
+
+@pytest.mark.parametrize("late", LATE)
+def test_a_run_of_a_small_topic_makes_few_commits(workshop, table_of, landed, run, late):
+    """Two of its table, for what came in and what was published, and one of the evidence. Spark compares a late record
+    with the table's, and finds a late tombstone, in files that are in no commit yet."""
+    topic = landed(f"pack-commits-{late}", [record(0, "k", "u"), record(5, "k", "v")], config=UNRECLAIMED)
+    run(topic, outcomes=f"packs/commits-{late}-0.jsonl")
     file = workshop.platform().home / "landing" / topic / "b.jsonl"
-    file.write_text("".join(f"{json.dumps(line)}\n" for line in [record(10, "k", "w"), record(11, "k", "x"), *late]))
-    before = [version(workshop, name) for name in names]
-    code, _, outcomes = run(topic, outcomes=f"packs/commits-{commits}-1.jsonl")
+    records = [record(10, "k", "w"), record(11, "k", "x"), *LATE[late]]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in records))
+    before = versions(workshop, table_of, topic)
+    code, _, outcomes = run(topic, outcomes=f"packs/commits-{late}-1.jsonl")
     assert (code, published(outcomes[topic]), outcomes[topic]["reclaimed"]) == (0, [0], None)
-    made = [version(workshop, name) - old for name, old in zip(names, before, strict=True)]
-    assert made == [1, commits]
+    assert made_since(before, workshop, table_of, topic) == [1, 2]
+    horizons = states_of_properties(texts(table_of(topic).load().properties()), topic)[0].horizons
+    assert [horizon.tombstones for horizon in horizons if horizon.end_offset == 3] == [1] * (late == "gone")
 
 
-def version(workshop, name):
-    """The number of the table's metadata, which grows by one with each commit."""
-    location = open_catalog(workshop.platform()).load_table(name).metadata_location
-    return int(location.rpartition("/")[2].partition("-")[0])
+def test_an_expiry_that_remembers_tombstones_makes_one_commit(workshop, table_of, made):
+    """Spark reads what it removes from files that are in no commit yet."""
+    config = {**UNRECLAIMED, "delete.retention.ms": 60_000, "cleantail.tombstone.lateness.ms": "7d"}
+    topic = made("pack-commits-due", [record(0, "k", "u"), record(1, "k", None), record(2, "a", "x")], config=config)
+    workshop.ok("compact", topic, "--now", NOW)
+    assert offsets(workshop, topic) == [1, 2]
+    before = versions(workshop, table_of, topic)
+    workshop.ok("compact", topic, "--now", NOW + 60_000)
+    assert offsets(workshop, topic) == [2]
+    assert made_since(before, workshop, table_of, topic) == [1, 1]
+    table = table_of(topic)
+    assert [row["offset"] for row in table.spark.table(ledger_table(table)).collect()] == [1]
+
+
+UNRECLAIMED = {"cleantail.reclaim.deleted.ratio": 1.0}
+"""No file is rewritten."""
+
+
+def versions(workshop, table_of, topic):
+    """The numbers of the metadata of the evidence and of the topic's table: each commit adds one."""
+    names = f"{workshop.platform().catalog.namespace}.{EVIDENCE}", table_of(topic).topic.table
+    locations = [open_catalog(workshop.platform()).load_table(name).metadata_location for name in names]
+    return [int(location.rpartition("/")[2].partition("-")[0]) for location in locations]
+
+
+def made_since(before, workshop, table_of, topic):
+    now = versions(workshop, table_of, topic)
+    return [new - old for new, old in zip(now, before, strict=True)]
 
 
 def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_published_its_next_try_does(

@@ -7,7 +7,6 @@ from urllib.parse import urlparse
 
 import pytest
 
-from spark_jobs.iceberg.commits import append_to_branch
 from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.tables import branch_name
 from tests.jobs.round.test_rounds import NOW, record
@@ -15,6 +14,11 @@ from tests.jobs.round.test_rounds import NOW, record
 
 def remove(address):
     Path(urlparse(str(address)).path).unlink()
+
+
+def add_snapshot(table, branch):
+    table.create_branch(branch, None)
+    table.load().newFastAppend().toBranch(branch).commit()
 
 
 @pytest.fixture
@@ -36,7 +40,7 @@ def test_reclaim_passes_over_snapshots_that_cannot_be_read_and_does_the_rest(wor
     """The lists of their manifests are gone: main came from one, and no branch leads to the other."""
     topic, branch = "stuck", branch_name("ct_left")
     table = grown(topic)
-    append_to_branch(table, branch, [])
+    add_snapshot(table, branch)
     iceberg = table.load()
     broken = [iceberg.snapshot(iceberg.currentSnapshot().parentId()), iceberg.snapshot(branch)]
     table.drop_branches([branch])
@@ -53,7 +57,7 @@ def test_reclaim_passes_over_snapshots_that_cannot_be_read_and_does_the_rest(wor
 def test_reclaim_refuses_what_a_branch_is_at_by_its_name(workshop, grown):
     topic = "stuck-branch"
     table = grown(topic)
-    append_to_branch(table, "mine", [])
+    add_snapshot(table, "mine")
     iceberg = table.load()
     remove(iceberg.snapshot("mine").manifestListLocation())
     code, _, err = workshop.run("reclaim", topic)
