@@ -176,7 +176,7 @@ def behind(topic: Topic, number: int) -> None:
 class Policy:
     """What to age. `lines`: the records of a log in a run. `extra`, `more`: configs and other keys of the topics' YAML.
     `feed`: how the records reach the topics. `after`: called after each run. `failing`: whether a run may block a
-    log."""
+    log. `undue`: runs with which min.compaction.lag.ms may leave nothing to compact."""
 
     lines: Lines = in_turn
     extra: Mapping[str, object] = field(default_factory=dict)
@@ -186,6 +186,7 @@ class Policy:
     logs: int = 1
     after: Callable[[Topic, int], None] | None = None
     failing: bool = False
+    undue: tuple[int, ...] = (1,)
 
     @property
     def topics(self) -> list[str]:
@@ -201,7 +202,7 @@ SHORT = {"expectation": "expect_column_value_lengths_to_be_between", "kwargs": {
 REMOVED = {"cleantail.adopted.orphans": "remove"}
 POLICIES = {
     "compact": Policy(),
-    "late": Policy(late, {"min.compaction.lag.ms": "1h"}),
+    "late": Policy(late, {"min.compaction.lag.ms": "1h"}, undue=(1, LATE_RUNS + 1)),  # the first late record's file
     "delete": Policy(growing, {"cleanup.policy": "compact,delete"}),
     "tombstones": Policy(deleting, {"cleantail.tombstone.lateness.ms": "7d"}, after=behind),
     "keyless": Policy(keyless, {"cleantail.keyless.policy": "quarantine"}),
