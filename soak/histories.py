@@ -28,7 +28,7 @@ EVERY_KAFKA = 3
 FIRST = ("ingest: create table", "ingest: view", "ingest: properties", "ingest: ingest")
 """Points of a topic's first ingestion."""
 POINTS: dict[str, Mapping[str, int]] = {
-    "ingest": {"load": 20, "ingest": 1, "stage": 1},
+    "ingest": {"load": 20, "ingest": 1},
     "compact": {"load": 20, "stage": 1, "evidence": 2, "publish": 1},
     "reclaim": {"load": 20, "reclaim": 1, "expire snapshots": 1, "properties": 1, "evidence": 1},
     "rollback": {"load": 5, "rollback": 1, "evidence": 1},
