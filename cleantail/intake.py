@@ -29,8 +29,8 @@ RECORD_BYTES_IN_KAFKA = 256
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A look at a topic's source, at `now_ms` (Unix ms).
+class Poll:
+    """One poll of a topic's source, at `now_ms` (Unix ms).
 
     `kept`: as in evaluate_topic. `silent`: brokers that did not answer, for which no topic waits again.
     """
@@ -50,32 +50,32 @@ def _by_hand(topic: Topic) -> str:
     return f"cleantail ingest {topic.topic} --file FILE"
 
 
-def _in_files(look: Look) -> NewInput:
-    files, new = new_files(look.topic, look.kept)
+def _in_files(poll: Poll) -> NewInput:
+    files, new = new_files(poll.topic, poll.kept)
     if not new:
-        return _table_has(f"files of {look.topic.source.path} ({counted(len(files), 'file')})")
+        return _table_has(f"files of {poll.topic.source.path} ({counted(len(files), 'file')})")
     return NewInput(sum(file.stat().st_size for file in new if file.exists()), files=tuple(new))
 
 
-def _in_kafka(look: Look) -> NewInput:
-    topic, client = look.topic, look.settings_of(look.topic)
-    with look.silent.asked(client, topic.stall_timeout_ms):
-        offsets = unread_offsets(topic, client, look.now_ms)
+def _in_kafka(poll: Poll) -> NewInput:
+    topic, client = poll.topic, poll.settings_of(poll.topic)
+    with poll.silent.asked(client, topic.stall_timeout_ms):
+        offsets = unread_offsets(topic, client, poll.now_ms)
     if offsets is None:
         return _table_has(f"readable records of {topic.kafka_topic} in Kafka")
     return NewInput(offsets * RECORD_BYTES_IN_KAFKA, client=client)
 
 
-def _in_table(look: Look) -> NewInput:
-    planned = planned_read(look.topic, look.now_ms)
+def _in_table(poll: Poll) -> NewInput:
+    planned = planned_read(poll.topic, poll.now_ms)
     if planned.plan is None:
         return _table_has(f"records of its source table {planned.source.name}")
     return NewInput(planned.plan.bytes)
 
 
-def _deletes_of_sink(look: Look) -> NewInput:
+def _deletes_of_sink(poll: Poll) -> NewInput:
     """Return 0 bytes if there are equality deletes: they are converted, but add no records."""
-    table = load_table(kept_catalog(look.topic.platform), look.topic)
+    table = load_table(kept_catalog(poll.topic.platform), poll.topic)
     if table is None or not foreign_deletes(table).any:
         return NewInput(nothing="the table has no equality deletes to convert")
     return NewInput(0, converts=True)
@@ -96,7 +96,7 @@ class FeedKind:
     asking     the progress message of a user's ingestion without files; "" if it needs files
     """
 
-    new_input: Callable[[Look], NewInput]
+    new_input: Callable[[Poll], NewInput]
     first: Callable[[Topic], str]
     datasets: Callable[[Topic, SettingsOf, Sequence[Path]], tuple[LineageDataset, ...]] = _files_read
     nothing: Callable[[Topic], IngestResult] = lambda _: FileIngestResult((), 0)

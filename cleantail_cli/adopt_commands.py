@@ -314,7 +314,7 @@ class Adopted:
         records = None if self.foreign.files is None else self.foreign.records
         return head | asdict(self.foreign) | {"records": records} | more | {"notes": notes}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         page.line("\n".join(adoption.describe(self.foreign, self.paths)))
         for text in self._notes():
             page.line(f"note: {text}")
@@ -349,7 +349,7 @@ class DeletesConverted:
             dict(CONVERTED_JSON.plain(self.done)) if self.done else {}
         )
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         foreign = self.found
         if not foreign.any:
             page.line(f"{self.table}: no delete file applies to several data files; nothing was changed")

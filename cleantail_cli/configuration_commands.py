@@ -152,7 +152,7 @@ class CheckedConfiguration:
             "warnings": list(self.warnings),
         }
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         title = counted(len(self.files), "topic file")
         columns = ("file", "topic", "table", "policy", "strategy", "schedule")
         page.table(columns, [_topic_row(file, topic) for file, topic in self.files], title)
@@ -208,7 +208,7 @@ class ImportedTopics:
         ]
         return {"ok": True, "topics": rows}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         for imported in self.topics:
             page.line(f"{imported.topic}: {self.folder / imported.file} {_STATUS[imported.status]}")
             for note in imported.notes:

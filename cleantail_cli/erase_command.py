@@ -22,7 +22,7 @@ from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import spark_session
 from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import clock
-from cleantail_cli.round_commands import tell_waiting
+from cleantail_cli.round_commands import report_waiting
 
 if TYPE_CHECKING:
     from cleantail.erasure.store import ErasureStore
@@ -119,7 +119,7 @@ def erase(
         ends = run_requests(configured, store, chosen, progress, Choice(user, tombstone, approve))
     call.output.show(ErasedTopic(configured, tuple(ends), tuple(problems)))
     rounds = [end.erased.waiting for end in ends if end.erased.waiting]
-    if tell_waiting(configured, rounds, call.output, "erase") or any(end.waits for end in ends):
+    if report_waiting(configured, rounds, call.output, "erase") or any(end.waits for end in ends):
         return HeldError.exit_code
     return 0 if not problems and all(end.certificate for end in ends) else 1
 
@@ -242,7 +242,7 @@ class ErasedTopic:
             "problems": list(self.problems),
         }
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         name = self.topic.topic
         for end in self.ends:
             request, erased = end.request, end.erased

@@ -115,7 +115,7 @@ class Erasures:
             "denied": request.denies,
         }
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         if not self.requests:
             page.line("there are no requests to erase keys")
             return
@@ -222,7 +222,7 @@ class Verified:
     def document(self) -> dict[str, Any]:
         return {"ok": True, "certificates": list(self.contents)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         if (first := self.contents[0]["number"]) > 1:
             page.note(f"not checked: the topic's certificates before number {first}, because they were not given")
         for content in self.contents:

@@ -90,7 +90,7 @@ class ShownHistory:
         events = [asdict(event) for event in self.events]
         return {"topic": self.topic.topic, "events": events, "older": self.older, "branches": self.branches}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         name = self.topic.topic
         if not self.events:
             page.line(f"{name}: nothing has happened yet")
@@ -129,7 +129,7 @@ class KeyHistory:
             ],
         }
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         rows, removals = [], dict[str, int]()
         for past in self.records:
             record, removal, removed = past.record, _removal(past), ""

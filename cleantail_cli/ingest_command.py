@@ -18,7 +18,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import BadLineError, CleantailError, OutsideError
 from cleantail.home.stdin_copies import copy_folder
 from cleantail.human import counted, size
-from cleantail.intake import Look, feed_of
+from cleantail.intake import Poll, feed_of
 from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.kafka.segment_files import find_logs
 from cleantail.lake.catalogs import require_usable
@@ -157,17 +157,17 @@ def ingest_from_source(call: Invocation, topic: Topic) -> int:
             f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "
             "with --file"
         )
-    look = Look(topic, settings_of_topic, clock(None))
+    poll = Poll(topic, settings_of_topic, clock(None))
     require_usable(topic)
     with call.output.progress() as progress:
         progress(feed.asking)
-        if feed.new_input(look).bytes is None:
+        if feed.new_input(poll).bytes is None:
             result = feed.nothing(topic)
         else:
             from spark_jobs.round.intake.readers import read_feed
 
             with spark_session(call.platform, f"cleantail ingest {topic.topic}", progress) as spark:
-                result = read_feed(spark, look, progress)
+                result = read_feed(spark, poll, progress)
     call.output.show(answer_of(topic, result))
     return 0
 
@@ -203,7 +203,7 @@ class IngestAnswer:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, **INGEST_RESULT_JSON.plain(self.result)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         for line in self.lines:
             page.line(line)
         for text in self.result.warnings:

@@ -173,7 +173,7 @@ class Initial:
     def document(self) -> dict[str, Any]:
         return {"ok": True, "files": [{"file": str(file), "written": new} for file, new in self.files.items()]}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         for file, new in self.files.items():
             page.line(f"{file}: {'written' if new else 'exists already and is kept'}")
         page.line("next:")
@@ -246,7 +246,7 @@ class Jars:
             "jars": [{"name": jar.name, "sha256": jar.sha256, "bytes": jar.bytes} for jar in self.jars],
         }
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         if self.directory is None:
             page.line("platform.spark.jars is cluster: the cluster has the jars, and none are fetched")
             return
@@ -330,7 +330,7 @@ class Examination:
     def document(self) -> dict[str, Any]:
         return {"ok": exit_code_of(self.findings) == 0, "checks": [each.as_json() for each in self.findings]}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         for finding in self.findings:
             page.line("\n".join(_lines(finding, line_width())))
         wrong = sum(finding.state == WRONG for finding in self.findings)

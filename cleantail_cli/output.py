@@ -34,7 +34,7 @@ class Report(Protocol):
     def document(self) -> Any:
         """Return the answer for machines, of types that JSON has."""
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         """Write the answer for people."""
 
 
@@ -73,7 +73,7 @@ class ConsoleOutput(Output):
     """Lines and tables for people. It is the page that its reports write to."""
 
     def show(self, report: Report) -> None:
-        report.tell(self)
+        report.print_on(self)
 
     def line(self, text: str) -> None:
         """Write a line of the answer to stdout."""

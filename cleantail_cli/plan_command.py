@@ -26,7 +26,7 @@ from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command, directories
 from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import FILE, clock, config_names
-from cleantail_cli.status_command import tell_holds
+from cleantail_cli.status_command import print_holds
 
 if TYPE_CHECKING:
     from cleantail.whatif.policy_comparison import ConfigurationDifference, Policy, PolicyComparison
@@ -103,7 +103,7 @@ class ShownPlan:
     def document(self) -> dict[str, Any]:
         return self.planned.as_json() | {"joins": list(self.unit_tasks)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         planned, by_log = self.planned, self.planned.by_log
         page.paragraph(f"{planned.topic}: {planned.reason}")
         if planned.logs:
@@ -120,9 +120,9 @@ class ShownPlan:
         page.paragraph(f"reclaim: {planned.reclaim.reason}")
         if planned.reconcile.reason != NO_SOURCE:
             page.paragraph(f"reconcile: {planned.reconcile.reason}")
-        tell_holds(planned.holds, page)
-        tell_warnings(planned, page)
-        tell_held_back(planned, page)
+        print_holds(planned.holds, page)
+        print_warnings(planned, page)
+        print_held_back(planned, page)
 
 
 def _decision(of_log: PlannedLog) -> tuple[object, ...]:
@@ -131,7 +131,7 @@ def _decision(of_log: PlannedLog) -> tuple[object, ...]:
     return made.partition, of_log.action, made.first_dirty_offset, made.end_offset, ratio, made.reason
 
 
-def tell_warnings(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
+def print_warnings(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
     """Warn on stderr of checkpoints outside their log, late records and records without a key."""
     for log in planned.logs:
         for text in log.warnings:
@@ -139,7 +139,7 @@ def tell_warnings(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
             page.warning(text if text.startswith(where) else f"{where}{text}")
 
 
-def tell_held_back(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
+def print_held_back(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
     """Warn on stderr of quarantined logs that this plan retries, although a scheduled run would still wait."""
     for log in planned.logs:
         quarantine = log.state.quarantine
@@ -202,7 +202,7 @@ class OnePolicy:
     def document(self) -> dict[str, Any]:
         return as_json(self.compared)
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         compared = self.compared
         changes = (
             ", ".join(f"{key}: {_text(key, b)} -> {_text(key, a)}" for key, (b, a) in compared.changes.items())
@@ -230,7 +230,7 @@ class AllPolicies:
             "broken": list(difference.broken),
         }
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         page.line(markdown(self.difference).removesuffix("\n"))
 
 

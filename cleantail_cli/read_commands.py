@@ -144,7 +144,7 @@ def latest(
         for record in progress.counting(records, "record"):
             sys.stdout.write(format_record(configured.topic, record) + "\n")
         sys.stdout.flush()
-    tell_positions(configured, state, positions, call.output)
+    print_positions(configured, state, positions, call.output)
     return 0
 
 
@@ -228,7 +228,7 @@ class Readers:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, "readers": [asdict(r) for r in self.readers]}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         if not self.readers:
             page.line(f"{self.topic.topic}: no readers are registered")
             return
@@ -237,7 +237,7 @@ class Readers:
         page.table(("reader", "partition", "next offset", "reported at (UTC)"), rows, title)
 
 
-def tell_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
+def print_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
     """Write the snapshot and the next offset of every log to the file, and print them on stderr."""
     if file is not None:
         offsets = {str(p): offset for p, offset in sorted(state.positions.items())}

@@ -123,7 +123,7 @@ class Restored:
         ]
         return {"topic": self.topic.topic, **plain, "partitions": partitions, **totals}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         result = self.result
         for log in result.partitions:
             page.line(f"partition {log.partition}: {_counts(log)}{_span(log)}")

@@ -145,7 +145,7 @@ class RolledBack:
         document = {"topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
         return document | {"ok": True, "snapshot_id": self.snapshot_id}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         planned = self.planned
         for undone in planned.undone:
             page.line(f"{self.topic.topic}: undoes {undone.kind} round {undone.round} of {instant(undone.at_ms)} UTC")
@@ -189,7 +189,7 @@ class TakenBack:
         document = {"ok": True, "topic": self.topic.topic, **self.planned.as_json(), "partitions": logs}
         return document | {"come_again": list(self.come_again), "snapshot_id": self.snapshot_id}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         planned, ingestion = self.planned, self.planned.ingestion
         page.line(
             f"{self.topic.topic}: undoes ingestion {ingestion.snapshot_id} of {instant(ingestion.at_ms)} UTC: "
@@ -257,7 +257,7 @@ class DoneBefore:
         head = {"ok": True, "topic": self.topic.topic, "done_before": True, "snapshot_id": undone.snapshot_id}
         return head | taken
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         undone, ingestion = self.undone, self.undone.ingestion
         page.line(
             f"{self.topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was already undone on "

@@ -31,7 +31,7 @@ from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session, table_in_spark
 from cleantail_cli.output import ConsoleOutput, Output, Report
 from cleantail_cli.parameters import clock
-from cleantail_cli.plan_command import evaluated, tell_warnings
+from cleantail_cli.plan_command import evaluated, print_warnings
 
 
 @command(
@@ -58,7 +58,7 @@ def compact(call: Invocation, topic: str, now: int | None, partition: int | None
         result = _run(configured, planned, progress, approved_by) if due else TopicOutcome(configured.topic)
     call.output.show(Compacted(planned, result))
     # a round that needs approval is dropped, because a command cannot wait for an answer
-    if approved_by is None and tell_waiting(configured, list(result.rounds.values()), call.output, "compact"):
+    if approved_by is None and report_waiting(configured, list(result.rounds.values()), call.output, "compact"):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
@@ -111,7 +111,7 @@ def reconcile(call: Invocation, topic: str, dry_run: bool, approve: bool) -> int
             return 0
         result = _reconciled(configured, source, progress, approved_by)
     call.output.show(ReconciledTopic(configured, result))
-    if approved_by is None and tell_waiting(configured, [result], call.output, "reconcile"):
+    if approved_by is None and report_waiting(configured, [result], call.output, "reconcile"):
         return HeldError.exit_code
     return 0 if result.ok else 1
 
@@ -160,9 +160,9 @@ class Compacted:
         results = {name: ROUND_RESULT_JSON.plain(result or nothing) for name, result in rounds.items()}
         return {"plan": self.planned.as_json(), "ok": self.result.ok, **results}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         planned, result = self.planned, self.result
-        tell_warnings(planned, page)
+        print_warnings(planned, page)
         if not planned.has_rounds:
             page.paragraph(f"{planned.topic}: {planned.reason}")
             page.paragraph(f"tombstones: {planned.sweep_reason}")
@@ -175,7 +175,7 @@ class Compacted:
             passed = {v.partition: v.passed for v in round_.verdicts}
             rows += [_run_row(measure, passed[measure.partition]) for measure in round_.measures]
         page.table(columns, rows)
-        tell_checks(rounds, page)
+        print_checks(rounds, page)
 
 
 def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:
@@ -185,7 +185,7 @@ def _run_row(measure: LogMeasure, passed: bool) -> tuple[object, ...]:
     return (measure.partition, measure.records_in, measure.records_out, *removed, measure.tombstones_out, verdict)
 
 
-def tell_checks(rounds: Sequence[RoundResult], page: ConsoleOutput) -> None:
+def print_checks(rounds: Sequence[RoundResult], page: ConsoleOutput) -> None:
     """Write the results of checks, the readers that an expiry left behind, and the path of the Data Docs."""
     page.line("; ".join(f"{r.kind}: {r.checks_text}" if len(rounds) > 1 else r.checks_text for r in rounds))
     for verdict in (v for r in rounds for v in r.verdicts):
@@ -207,7 +207,7 @@ def tell_checks(rounds: Sequence[RoundResult], page: ConsoleOutput) -> None:
             page.line(f"data docs: {docs}")
 
 
-def tell_waiting(topic: Topic, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
+def report_waiting(topic: Topic, rounds: Sequence[RoundResult], output: Output, command: str) -> bool:
     """Return whether a round needs approval. If so, print the round on stderr with a sample of removed records.
 
     `command`: the command that makes the round again.
@@ -234,7 +234,7 @@ class Compared:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, "keys": self.result.keys, **COMPARISON_RESULT_JSON.plain(self.result)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         columns = ("partition", "compared to offset", "keys gone", "their records", "below log start, kept")
         logs = self.result.partitions
         page.table(columns, [(log.partition, log.end_offset, log.keys, log.records, log.cut_off_keys) for log in logs])
@@ -252,7 +252,7 @@ class ReconciledTopic:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, **ROUND_RESULT_JSON.plain(self.result)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         passed = {v.partition: "passed" if v.passed else "failed" for v in self.result.verdicts}
         rows = [
             (m.partition, m.records_in, m.records_out, m.deleted.get(GONE, 0), passed[m.partition])
@@ -261,4 +261,4 @@ class ReconciledTopic:
         page.table(("partition", "records in", "records out", "gone at source", "checks"), rows)
         published = counted(len(self.result.published), "partition")
         page.line(f"{self.topic.topic}: {published} reconciled with {self.topic.kafka_topic} in Kafka")
-        tell_checks([self.result], page)
+        print_checks([self.result], page)

@@ -85,7 +85,7 @@ class Status:
         of_topics = {"topics": logs_of, "readers": readers_of, "sources": sources, "source_lags": lags}
         return {"now_ms": self.now_ms, **of_topics, "broken": list(self.broken)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         for status in self.topics:
             empty = [f"{status.topic.topic}: no records yet"]
             page.line("\n".join(_topic_lines(status.topic, status.logs, self.now_ms) if status.logs else empty))
@@ -93,7 +93,7 @@ class Status:
                 page.line(f"  read from {_source(status.source)}, last {instant(status.source.read_at_ms)} UTC")
             if status.lag is not None:
                 page.line(wrapped(f"  {lag_text(status.lag, self.now_ms)}"))
-            tell_holds(status.holds, page)
+            print_holds(status.holds, page)
         for text in self.broken:
             page.error(text)
 
@@ -128,7 +128,7 @@ def lag_text(lag: Lag | str, now_ms: int) -> str:
     return f"{lag.text} behind its source{waited}" if lag.behind else "nothing is left to read in its source"
 
 
-def tell_holds(holds: Sequence[ReaderHold], page: ConsoleOutput) -> None:
+def print_holds(holds: Sequence[ReaderHold], page: ConsoleOutput) -> None:
     """Write a line for each reader and log, wrapped between words."""
     for line in hold_lines(holds):
         page.line(wrapped(line))

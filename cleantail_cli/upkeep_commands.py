@@ -139,7 +139,7 @@ class Proven:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, **self.proof.as_json()}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         name, proof = self.topic.topic, self.proof
         if not proof.partitions:
             page.line(f"{name}: no round has cleaned a record yet, so no key was checked")
@@ -163,7 +163,7 @@ class Reclaimed:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, **RECLAIM_RESULT_JSON.plain(self.result)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         page.line(f"{self.topic.topic}: {'; '.join(self.result.reasons)}")
         for name, count in self.result.counts.items():
             page.line(f"  {name.replace('_', ' ')}: {count}")
@@ -180,7 +180,7 @@ class Released:
     def document(self) -> dict[str, Any]:
         return {"topic": self.topic.topic, "partition": self.partition, "released": asdict(self.was)}
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         was = self.was
         page.line(f"{self.topic.topic}: partition {self.partition} is no longer blocked; the next run retries it")
         since, attempts = instant(was.since_ms), counted(was.attempts, "attempt")
@@ -203,7 +203,7 @@ class Mended:
             "gone": list(self.damaged.gone),
         }
 
-    def tell(self, page: ConsoleOutput) -> None:
+    def print_on(self, page: ConsoleOutput) -> None:
         for text in self.damaged.unreadable.values():
             page.line(text)
         for path in self.damaged.gone:

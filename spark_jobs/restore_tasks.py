@@ -312,7 +312,7 @@ class LogProgress:
     written: int = 0
 
 
-def look_at_log(store: Mapping[str, str], source: SnapshotLog, denied: Denied = None) -> LogFacts:
+def read_log_facts(store: Mapping[str, str], source: SnapshotLog, denied: Denied = None) -> LogFacts:
     """Return the facts of the records to write, from offsets and timestamps, and the number of records left out.
 
     Reads values only if no other column shows which values are null, and keys only if some are denied."""

@@ -44,7 +44,7 @@ from spark_jobs.restore_tasks import (
     RestoreTask,
     SnapshotLog,
     compare_log,
-    look_at_log,
+    read_log_facts,
     verify_log,
     write_log,
 )
@@ -134,7 +134,7 @@ class Restore:
         # 2. refuse records that the topic would not keep
         self.progress("reading timestamps")
         denied = denied_keys(self.table, plan.pin.denied)
-        facts = run_tasks(self.table, partial(look_at_log, denied=denied), sources, "read the timestamps to restore")
+        facts = run_tasks(self.table, partial(read_log_facts, denied=denied), sources, "read the timestamps to restore")
         try:
             require_fitting(plan.target, facts, clock_ms)
         except CleantailError:

@@ -32,7 +32,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError
 from cleantail.home.process import keep_logs_printable, run_process
 from cleantail.human import counted
-from cleantail.intake import Look
+from cleantail.intake import Poll
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
 from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_clock_not_ahead, require_clock_of_run
@@ -281,7 +281,7 @@ def _ingest(job: Job) -> Document:
         session = job.session("ingest")
         from spark_jobs.round.intake.readers import read_feed
 
-        result = read_feed(session(), Look(topic, lambda _: client, job.now_ms), _silent)
+        result = read_feed(session(), Poll(topic, lambda _: client, job.now_ms), _silent)
     return dict(INGEST_RESULT_JSON.plain(result))
 
 

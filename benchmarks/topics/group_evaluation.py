@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from benchmarks.harness.lake import Lake
 from cleantail.config.loading import load_platform, scan_topics
 from cleantail.config.topic import Topic
-from cleantail.intake import Look, feed_of
+from cleantail.intake import Poll, feed_of
 from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.lake.kept_facts import KeptFacts
@@ -47,7 +47,7 @@ def _evaluate(lake: Lake) -> int:
     kept = KeptFacts(platform)
     for _, topic in scan_topics(lake.config):
         assert isinstance(topic, Topic), topic
-        new = feed_of(topic).new_input(Look(topic, settings_of_topic, now_ms, kept))
+        new = feed_of(topic).new_input(Poll(topic, settings_of_topic, now_ms, kept))
         plan = evaluate_topic(topic, now_ms=now_ms, kept=kept)
         due += due_topic(plan, new, topic.config) is not None
     return due

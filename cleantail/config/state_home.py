@@ -20,7 +20,7 @@ from pathlib import Path
 HOME_VARIABLE = "CLEANTAIL_HOME"
 INSTALLED_IN = Path(__file__).resolve().parents[2]
 """Folder of the packages: a checkout of the repository, or site-packages."""
-_BESIDE = ".cleantail"
+_NEIGHBOUR = ".cleantail"
 _NAME_CHARS = 40
 
 
@@ -34,9 +34,9 @@ def state_home(config_dir: Path, named: str | None, env: Mapping[str, str]) -> P
     config = Path(os.path.abspath(config_dir))
     if chosen := env.get(HOME_VARIABLE) or named:
         return Path(os.path.abspath(chosen))
-    beside = config.parent / _BESIDE
-    if beside.is_dir() or (config.parent == INSTALLED_IN and in_checkout()):
-        return beside
+    neighbour = config.parent / _NEIGHBOUR
+    if neighbour.is_dir() or (config.parent == INSTALLED_IN and in_checkout()):
+        return neighbour
     return _data_folder(env) / "cleantail" / _name_of(config)
 
 

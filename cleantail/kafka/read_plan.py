@@ -87,11 +87,12 @@ def source_lag(
     table_ends: Mapping[int, int],
     broker: BrokerTopic,
     now_ms: int,
-    look_ms: int = 0,
+    caught_up_ms: int = 0,
 ) -> SourceLag:
     """Return the lag of the table.
 
-    `table_ends`: its log ends, which count until the first read from Kafka, as in plan_read. `look_ms`: as in as_of.
+    `table_ends`: its log ends, which count until the first read from Kafka, as in plan_read.
+    `caught_up_ms`: as in as_of.
     """
     read = position.next_offsets if position is not None else table_ends
     try:
@@ -104,7 +105,9 @@ def source_lag(
     for partition, log in sorted(broker.logs.items()):
         next_offset = read.get(partition, log.start)
         behind = max(log.end_for(topic.source.isolation) - max(next_offset, log.start), 0)
-        as_of_ms = max(position.as_of_ms.get(partition, UNKNOWN_MS), look_ms) or None if position is not None else None
+        as_of_ms = (
+            max(position.as_of_ms.get(partition, UNKNOWN_MS), caught_up_ms) or None if position is not None else None
+        )
         logs.append(LogLag(partition, next_offset, log.start, log.last_stable, log.end, behind, as_of_ms))
     return SourceLag(tuple(logs), problem)
 
@@ -169,14 +172,15 @@ def hindrance_of(topic: Topic, configs: BrokerPolicy | None) -> str:
 
 
 def as_of(
-    partition: int, position: SourcePosition | None, table_end: int, look_ms: int, began_ms: int, retention_ms: int
+    partition: int, position: SourcePosition | None, table_end: int, caught_up_ms: int, began_ms: int, retention_ms: int
 ) -> int:
     """Return the time (Unix ms) at which the table last had all of a log, or nothing of it.
 
-    `table_end`: the table's log end before the first read from Kafka, 0 without records. `look_ms`: the last query of
-    the brokers without new records, 0 without a query. `began_ms`: the beginning of this read.
+    `table_end`: the table's log end before the first read from Kafka, 0 without records.
+    `caught_up_ms`: the last query of the brokers without new records, 0 without a query.
+    `began_ms`: the beginning of this read.
     """
-    known = max(position.as_of_ms.get(partition, UNKNOWN_MS), look_ms) if position else UNKNOWN_MS
+    known = max(position.as_of_ms.get(partition, UNKNOWN_MS), caught_up_ms) if position else UNKNOWN_MS
     if known:
         return known
     if table_end or (position and position.next_offsets.get(partition)):

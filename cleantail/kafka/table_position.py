@@ -24,7 +24,7 @@ from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition, pos
 
 logger = logging.getLogger("cleantail.kafka")
 
-PROPERTY_LOOKED = "cleantail.looked."
+PROPERTY_CAUGHT_UP = "cleantail.looked."
 """Prefix of the property's name. A hash of the topic follows."""
 
 
@@ -37,41 +37,43 @@ class CaughtUp:
     at_ms: int
 
 
-LOOK_JSON: Codec[CaughtUp] = Codec(CaughtUp)
+CAUGHT_UP_JSON: Codec[CaughtUp] = Codec(CaughtUp)
 
 
-def write_look(topic: Topic, position: SourcePosition, at_ms: int) -> None:
+def write_caught_up(topic: Topic, position: SourcePosition, at_ms: int) -> None:
     """Store the time of this query in place of the last one.
 
     Errors are only logged: at worst, a needless reconciliation is requested.
     """
-    look = CaughtUp(topic.topic, position.read_id, at_ms)
-    name = property_name(PROPERTY_LOOKED, topic.topic)
+    caught_up = CaughtUp(topic.topic, position.read_id, at_ms)
+    name = property_name(PROPERTY_CAUGHT_UP, topic.topic)
     try:
-        write_properties(open_catalog(topic.platform), topic.own_namespace, {name: LOOK_JSON.text(look)}, set())
+        write_properties(
+            open_catalog(topic.platform), topic.own_namespace, {name: CAUGHT_UP_JSON.text(caught_up)}, set()
+        )
     except Exception as e:  # catalog drivers raise any type
         logger.warning("the time of the last query for %s was not stored: %s", topic.topic, type(e).__name__)
 
 
-def last_look_ms(topic: Topic, position: SourcePosition | None) -> int:
+def last_caught_up_ms(topic: Topic, position: SourcePosition | None) -> int:
     """Return when (Unix ms) the table, at its current position, last had all of its topic; 0 if unknown."""
     if position is None:
         return 0
     properties = namespace_properties(open_catalog(topic.platform), topic.own_namespace)
-    return look_in(properties, topic, position)
+    return caught_up_in(properties, topic, position)
 
 
-def look_in(properties: Mapping[str, str], topic: Topic, position: SourcePosition | None) -> int:
-    """Return last_look_ms from the properties of the topic's own namespace."""
-    name = property_name(PROPERTY_LOOKED, topic.topic)
+def caught_up_in(properties: Mapping[str, str], topic: Topic, position: SourcePosition | None) -> int:
+    """Return last_caught_up_ms from the properties of the topic's own namespace."""
+    name = property_name(PROPERTY_CAUGHT_UP, topic.topic)
     if position is None or name not in properties:
         return 0
     try:
-        look = LOOK_JSON.value(properties[name], f"namespace property {name}")
+        caught_up = CAUGHT_UP_JSON.value(properties[name], f"namespace property {name}")
     except TableError as e:
         logger.warning("%s; it is ignored", e)
         return 0
-    return look.at_ms if (look.topic, look.read_id) == (topic.topic, position.read_id) else 0
+    return caught_up.at_ms if (caught_up.topic, caught_up.read_id) == (topic.topic, position.read_id) else 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +138,7 @@ def unread_offsets(topic: Topic, settings: Mapping[str, str], now_ms: int) -> in
     plan = at.plan(topic, broker, now_ms)
     if at.position is None or plan.offsets or plan.gaps:
         return plan.offsets
-    write_look(topic, at.position, now_ms)
+    write_caught_up(topic, at.position, now_ms)
     return None
 
 

@@ -121,7 +121,7 @@ def sweep_reason(logs: Sequence[LogState], due: int, waiting: Sequence[ReaderHol
     """
     # 1. tombstones that are due, kept as guards, blocked by readers, not due yet
     horizons = [h for s in logs for h in s.horizons if h.tombstones]
-    guards, held = sum(s.state.guards for s in logs), waiting_text(waiting, beside_due=due > 0)
+    guards, held = sum(s.state.guards for s in logs), waiting_text(waiting, and_due=due > 0)
     past = sum(h.tombstones for h in horizons if h.horizon_ms <= now_ms)
     coming = [f"{instant(at_ms)} UTC" for at_ms in sorted(h.horizon_ms for h in horizons) if at_ms > now_ms]
     # 2. the first kind that exists decides the text

@@ -217,18 +217,18 @@ def slowest(holds: Iterable[ReaderHold]) -> list[ReaderHold]:
     return [hold for hold in by_log.values() if hold.tombstones]
 
 
-def waiting_text(holds: Sequence[ReaderHold], beside_due: bool = False) -> str:
+def waiting_text(holds: Sequence[ReaderHold], and_due: bool = False) -> str:
     """Return `1 tombstone past its horizon waits for reader a (at offset 3 of partition 0) until 2026-11-29 14:20:00
     UTC`.
 
-    `holds`: the result of `slowest`. The text is empty without holds. `beside_due`: the sentence before this text
+    `holds`: the result of `slowest`. The text is empty without holds. `and_due`: the sentence before this text
     counts the tombstones that are due.
     """
     if not holds:
         return ""
     count, at_most = sum(hold.tombstones for hold in holds), any(hold.at_most for hold in holds)
     verb = "waits" if count == 1 else "wait"
-    if beside_due:
+    if and_due:
         subject = f"up to {count} of them {verb}" if at_most else f"{count} more {verb}"
     else:
         tombstones = "tombstone past its horizon" if count == 1 else "tombstones past their horizon"

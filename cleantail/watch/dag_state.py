@@ -106,8 +106,8 @@ def failure_text(dag: DagState, now_ms: int, known: tuple[str, ...] = ()) -> str
     if len(dag.failed_tasks) > NAMED:
         names.append(f"{len(dag.failed_tasks) - NAMED} more")
     tasks_text = f" in {'task' if len(names) == 1 else 'tasks'} {', '.join(names)}" if names else ""
-    told = (task.reason for task in dag.failed_tasks if task.reason and not task.reason.startswith(known))
-    reasons = "; ".join(dict.fromkeys(told))
+    others = (task.reason for task in dag.failed_tasks if task.reason and not task.reason.startswith(known))
+    reasons = "; ".join(dict.fromkeys(others))
     who = f"it failed in the last run of group {dag.group}" if dag.group else "its last run failed"
     return f"{who}{when_text}{tasks_text}{f': {reasons}' if reasons else ''}"
 

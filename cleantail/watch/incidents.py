@@ -151,19 +151,19 @@ class Observation:
     outcome: str = ""
 
 
-def observed(book: Book, look: Observation) -> Book:
+def observed(book: Book, seen: Observation) -> Book:
     """Return the book with a task's findings. Incidents that the task could not check do not change."""
-    not_before_ms = max(look.began_ms, book.looked_ms)
+    not_before_ms = max(seen.began_ms, book.looked_ms)
     after = dict(book.incidents)
-    for as_seen in look.conditions:
-        condition = replace(as_seen, seen_ms=as_seen.seen_ms or not_before_ms, run_id=look.run_id)
+    for as_seen in seen.conditions:
+        condition = replace(as_seen, seen_ms=as_seen.seen_ms or not_before_ms, run_id=seen.run_id)
         old = after.get(condition.key)
         if (old is not None and old.is_open) or condition.seen_ms >= book.looked_ms:
-            after[condition.key] = _with(old, condition, as_seen.seen_ms or look.now_ms)
-    now = {condition.key for condition in look.conditions}
-    ended = [key for key, i in after.items() if key not in now and i.is_open and _may_end(i.condition, look)]
-    after |= {key: replace(after[key], over_ms=look.now_ms, outcome=look.outcome) for key in ended}
-    return Book(after, max(book.looked_ms, look.began_ms) if look.whole else book.looked_ms)
+            after[condition.key] = _with(old, condition, as_seen.seen_ms or seen.now_ms)
+    now = {condition.key for condition in seen.conditions}
+    ended = [key for key, i in after.items() if key not in now and i.is_open and _may_end(i.condition, seen)]
+    after |= {key: replace(after[key], over_ms=seen.now_ms, outcome=seen.outcome) for key in ended}
+    return Book(after, max(book.looked_ms, seen.began_ms) if seen.whole else book.looked_ms)
 
 
 def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
@@ -190,10 +190,10 @@ def _with(old: Incident | None, condition: Condition, at_ms: int) -> Incident:
     return replace(old, condition=newest, since_ms=since_ms, last_messages=last_messages)
 
 
-def _may_end(condition: Condition, look: Observation) -> bool:
+def _may_end(condition: Condition, seen: Observation) -> bool:
     """Return whether a task may end an incident that it did not find (rules 3 and 4)."""
-    is_later = condition.run_id == look.run_id or look.began_ms >= condition.seen_ms
-    return is_later and look.is_known(condition)
+    is_later = condition.run_id == seen.run_id or seen.began_ms >= condition.seen_ms
+    return is_later and seen.is_known(condition)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from cleantail.erasure.requests import ErasureRequest, requests_of
 from cleantail.erasure.store import events_in
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.home.kept_texts import KeptTexts
-from cleantail.kafka.table_position import look_in
+from cleantail.kafka.table_position import caught_up_in
 from cleantail.lake.catalogs import is_outdated, load_any, load_table, metadata_locations, open_catalog
 from cleantail.lake.foreign_errors import explained
 from cleantail.lake.kept_facts import partitioned_by_values
@@ -329,11 +329,11 @@ class MetadataCache:
                     now[name] = table.with_namespace(readers.get(name, ()), releases.get(name, NO_RELEASES))
         return now
 
-    def last_look_ms(self, topic: Topic, position: ReadPosition | None) -> int:
+    def last_caught_up_ms(self, topic: Topic, position: ReadPosition | None) -> int:
         """Return the time (Unix ms) at which the table last had all of its topic in Kafka, by with_namespaces (0:
         unknown)."""
         of_kafka = position if isinstance(position, SourcePosition) else None
-        return look_in(self._properties.get(topic.own_namespace, {}), topic, of_kafka)
+        return caught_up_in(self._properties.get(topic.own_namespace, {}), topic, of_kafka)
 
     def rounds(self, topic: Topic) -> list[Round]:
         """Return the topic's rounds in the evidence table, newest first."""

@@ -44,16 +44,16 @@ NO_ANSWER_YET = "its source has not answered yet"
 class TableEnds:
     """A table's position in its source (None before the first read), and its log ends.
 
-    `look_ms`: as cleantail.kafka.table_position.last_look_ms returns it.
+    `caught_up_ms`: as cleantail.kafka.table_position.last_caught_up_ms returns it.
     """
 
     position: ReadPosition | None = None
     ends: Mapping[int, int] | None = None
-    look_ms: int = 0
+    caught_up_ms: int = 0
 
     @classmethod
-    def of_summary(cls, table: TableSummary, look_ms: int = 0) -> TableEnds:
-        return cls(table.source, {log.partition: log.log_end_offset for log in table.logs}, look_ms)
+    def of_summary(cls, table: TableSummary, caught_up_ms: int = 0) -> TableEnds:
+        return cls(table.source, {log.partition: log.log_end_offset for log in table.logs}, caught_up_ms)
 
     @property
     def in_kafka(self) -> SourcePosition | None:
@@ -67,7 +67,7 @@ class TableEnds:
         return snapshot_lag(position, answer, on_change, now_ms)
 
     def lag_of_kafka(self, topic: Topic, broker: BrokerTopic, now_ms: int) -> SourceLag:
-        return source_lag(topic, self.in_kafka, self.ends or {}, broker, now_ms, self.look_ms)
+        return source_lag(topic, self.in_kafka, self.ends or {}, broker, now_ms, self.caught_up_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from cleantail.errors import ConfigError, TableError
 from cleantail.human import counted, readable_reason
 from cleantail.intake import feed_of
 from cleantail.kafka.client_settings import settings_of_topic
-from cleantail.kafka.table_position import last_look_ms
+from cleantail.kafka.table_position import last_caught_up_ms
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.due_work import DueWork
 from cleantail.log.horizons import ReaderHold, resolve_holds, slowest, waiting_text
@@ -178,8 +178,8 @@ def status_of(topic: Topic, now_ms: int) -> TopicStatus:
     if facts is None:
         return TopicStatus(topic, logs)
     holds = resolve_holds(logs, facts.readers, topic.config, now_ms)
-    look_ms = last_look_ms(topic, facts.source) if topic.source.kafka else 0
-    ends = TableEnds(facts.position, {log.partition: log.log_end_offset for log in logs}, look_ms)
+    caught_up_ms = last_caught_up_ms(topic, facts.source) if topic.source.kafka else 0
+    ends = TableEnds(facts.position, {log.partition: log.log_end_offset for log in logs}, caught_up_ms)
     return TopicStatus(topic, logs, holds, facts.position, ends)
 
 

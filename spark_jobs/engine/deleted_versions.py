@@ -90,7 +90,7 @@ def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_
         OFFSET,
         F.lit(forget_at_ms).cast("bigint").alias("forget_at_ms"),
     )
-    table.append_beside(ledger_table(table), rows.coalesce(1))
+    table.append_rows(ledger_table(table), rows.coalesce(1))
 
 
 def ensure_ledger(table: TopicTable) -> None:

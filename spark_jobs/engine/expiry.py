@@ -56,7 +56,7 @@ def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple
         keep = alive(file.records, read_deletes_in_task(io, file.before, file))
         for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
             assert records.tombstone is not None, "tombstones were requested"
-            inside = _looked_at(records, task, ledgers, records.tombstone)
+            inside = _in_spans(records, task, ledgers, records.tombstone)
             if inside.any():
                 yield number, records.where(inside)
 
@@ -66,11 +66,11 @@ def _may_have(file: LogFile, task: LogTask, ledgers: Ledgers) -> bool:
     return file.null_values != 0 and any(file.may_hold(low, end) for low, end in spans)
 
 
-def _looked_at(records: Records, task: LogTask, ledgers: Ledgers, chosen: Booleans) -> Booleans:
+def _in_spans(records: Records, task: LogTask, ledgers: Ledgers, chosen: Booleans) -> Booleans:
     inside = np.zeros(len(records), np.bool_)
     for log in records.logs():
         of_log = chosen & (records.log == log)
-        of_log[of_log] = ledgers[task.works[log].partition].looked_at(records.offset[of_log])
+        of_log[of_log] = ledgers[task.works[log].partition].in_spans(records.offset[of_log])
         inside |= of_log
     return inside
 
@@ -142,9 +142,9 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
         before = alive(file.records, read_deletes_in_task(io, file.before, file))
         after = alive(file.records, all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file))
         for records in records_of(io, task, file, before | after, keys=False, tombstones=True):
-            looked_at = _looked_at(records, task, ledgers, before[records.pos])
-            offsets.add(file, records.where(looked_at & (records.offset < bounds.end[records.log])))
-            _count_records(tally, bounds, records, before, after, looked_at, held_by(guards, task, number, records))
+            in_spans = _in_spans(records, task, ledgers, before[records.pos])
+            offsets.add(file, records.where(in_spans & (records.offset < bounds.end[records.log])))
+            _count_records(tally, bounds, records, before, after, in_spans, held_by(guards, task, number, records))
     for log in offsets.copies(task.files).logs:
         tally.logs[log].counts[COPIES] = 1
     return tally.result()
@@ -156,14 +156,14 @@ def _count_records(
     records: Records,
     before: Booleans,
     after: Booleans,
-    looked_at: Booleans,
+    in_spans: Booleans,
     guards: Booleans,
 ) -> None:
-    """Add the counts that depend only on a single record. `looked_at`: records of the base in the ledgers' spans."""
+    """Add the counts that depend only on a single record. `in_spans`: records of the base in the ledgers' spans."""
     assert records.tombstone is not None, "tombstones were requested"
     base, live = before[records.pos], after[records.pos]
     head = records.offset >= bounds.end[records.log]
-    tombstone = records.tombstone & looked_at
+    tombstone = records.tombstone & in_spans
     due = _past_horizon(tally, records) & tombstone
     gone = base & ~live
     tally.add(

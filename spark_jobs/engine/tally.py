@@ -33,7 +33,7 @@ class TombstoneLedger:
     hold_offset: int | None = None
     hold_cap_ms: int = 0
 
-    def looked_at(self, offsets: Longs) -> Booleans:
+    def in_spans(self, offsets: Longs) -> Booleans:
         merged = _merged(self.spans)
         if not merged:
             return np.zeros(len(offsets), np.bool_)
@@ -140,7 +140,7 @@ class Tally:
             chosen = records.tombstone & (records.log == log)
             if ledger is None or not chosen.any():
                 continue
-            chosen[chosen] = ledger.looked_at(records.offset[chosen])
+            chosen[chosen] = ledger.in_spans(records.offset[chosen])
             offsets = records.offset[chosen]
             held = np.zeros(len(offsets), np.bool_) if guards is None else guards[chosen]
             self.logs[log].tombstones.add(ledger.entry_ends(offsets), live[chosen], held, offsets)

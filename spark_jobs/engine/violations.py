@@ -49,7 +49,7 @@ def count_violations(properties: Mapping[str, str], task: LogTask, ledgers: Ledg
         dirty = read_dirty_part(task, io, keys)
         tally = Tally(task, ledgers)
         tally.count_dirty(dirty.records)
-        touched = touched_records(task, keys, looked_at(dirty, io, tally))
+        touched = touched_records(task, keys, examined_records(dirty, io, tally))
         ranks = remembered_ranks(task, io, keys, dirty.touched.count)
         count_touched(tally, touched, dirty.touched.count, ranks, dirty.best)
         return tally.result()
@@ -63,7 +63,7 @@ def read_share(
     tally = Tally(dirty.task, ledgers)
     if dirty.task.is_first_share:
         tally.count_dirty(dirty.records)
-    return looked_at(dirty, io, tally), tally.result
+    return examined_records(dirty, io, tally), tally.result
 
 
 def decide_bucket(
@@ -81,7 +81,7 @@ def decide_bucket(
     return tally.result()
 
 
-def looked_at(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordBatch]:
+def examined_records(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.RecordBatch]:
     """Yield the records with a key that are below the end, and count everything that does not depend on keys."""
     task, bounds = dirty.task, Bounds.of(dirty.task)
     for number, file in task.numbered_files():

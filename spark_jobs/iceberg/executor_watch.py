@@ -25,7 +25,7 @@ from cleantail.errors import OutsideError
 from cleantail.human import counted, setting
 
 logger = logging.getLogger("cleantail.executors")
-LOOKS_EVERY_S = 5.0
+POLL_EVERY_S = 5.0
 CONFIG = "cleantail.executors.lost.ms"
 
 report: Callable[[OutsideError], None] | None = None
@@ -62,13 +62,13 @@ def watch_executors(session: SparkSession, allowed_ms: int) -> None:
     master = str(session.sparkContext.master)
     if not master.startswith("local"):
         watch = Watch(allowed_ms, master)
-        threading.Thread(target=_look, args=(session, watch), name="cleantail-executors", daemon=True).start()
+        threading.Thread(target=_watch, args=(session, watch), name="cleantail-executors", daemon=True).start()
 
 
-def _look(session: SparkSession, watch: Watch) -> None:
+def _watch(session: SparkSession, watch: Watch) -> None:
     context: Any = session.sparkContext._jsc.sc()
     while True:
-        time.sleep(LOOKS_EVERY_S)
+        time.sleep(POLL_EVERY_S)
         try:
             jobs = len(context.statusTracker().getActiveJobIds())
             executors = int(context.getExecutorMemoryStatus().size()) - 1  # minus the driver

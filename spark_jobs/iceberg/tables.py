@@ -520,7 +520,7 @@ class TopicTable:
             writer = writer.option("use-table-distribution-and-ordering", "false")
         write_onto(self.load, branch, writer.append)
 
-    def append_beside(
+    def append_rows(
         self, name: str, frame: DataFrame, check: Callable[[Mapping[str, str]], None] | None = None
     ) -> None:
         """Append to the side table with this quoted name. Spark writes only to a branch: if the catalog's answer is

@@ -57,7 +57,7 @@ ENDED_WITHIN_S = 5.0
 """Time that slow tasks get to end."""
 GRACE_S = 120.0
 """Seconds in which a process without other running tasks may publish rounds that need no core."""
-LOOKS_EVERY_S = 10.0
+POLL_EVERY_S = 10.0
 _given_up: set[str] = set()
 """Spark job groups of the cancelled checks of this process."""
 
@@ -96,7 +96,7 @@ def _watch(spark: SparkSession) -> None:
     """End the process with an error if only tasks of cancelled checks have run for GRACE_S."""
     since_s: float | None = None
     while True:
-        time.sleep(LOOKS_EVERY_S)
+        time.sleep(POLL_EVERY_S)
         try:
             lost = lost_tasks(spark)
             waits = lost > 0 and running_tasks(spark) <= lost

@@ -57,7 +57,7 @@ from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.snapshot_files import PlannedFile, planned_files
 from spark_jobs.iceberg.tables import RESTORE_PREFIX, TopicTable, created_at_s
 from spark_jobs.round.approvals import BRANCH_LETTERS
-from spark_jobs.round.evidence import append_erased_beside
+from spark_jobs.round.evidence import append_erased_rows
 from spark_jobs.round.reclaim import MIN_ORPHAN_AGE_MS, require_own, require_own_side
 from spark_jobs.round.run import Run, drop_if_waiting, erase_round
 from spark_jobs.round.staged_rewrites import delete_files, rewrite_task
@@ -253,7 +253,7 @@ class _Erasure:
             _rewrite(self.run.table, place, scan, None if place.is_topic else self.keys)
             if not place.is_topic:  # before any of its snapshots expires
                 made = [c for c in history(place.load()) if c.summary.get(OPERATION) == ERASE_FILES]
-                append_erased_beside(self.run.table, place.name, made)
+                append_erased_rows(self.run.table, place.name, made)
         self._remove(scans)
         return None
 

@@ -341,7 +341,7 @@ def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:
     record_done(table, [row | {"now_ms": now_ms, "freed_bytes": freed_bytes}])
 
 
-def append_erased_beside(table: TopicTable, name: str, commits: Iterable[Commit]) -> None:
+def append_erased_rows(table: TopicTable, name: str, commits: Iterable[Commit]) -> None:
     """Record these commits, which removed records from side table `name`. Skips commits that a killed run has
     recorded."""
     evidence = evidence_table(table.platform)

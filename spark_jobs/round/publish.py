@@ -97,7 +97,7 @@ def move_keyless(table: TopicTable, units: Sequence[WorkUnit], green: Collection
             held = asked_again(partial(table.spark.table, name))
             once = _without_copies(table, records, unit.base_snapshot_id)
             fresh = once.join(held.select(PARTITION, OFFSET), [PARTITION, OFFSET], "left_anti")
-            table.append_beside(name, fresh.select(*held.columns))
+            table.append_rows(name, fresh.select(*held.columns))
 
 
 def _without_copies(table: TopicTable, records: DataFrame, base_snapshot_id: int) -> DataFrame:

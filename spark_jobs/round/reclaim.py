@@ -75,7 +75,7 @@ from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable, created_at_s
 from spark_jobs.quality.data_docs import remove_results, stored_results_bytes
 from spark_jobs.round.evidence import append_reclaim, summarize_days
 from spark_jobs.round.released_logs import note_rewritten
-from spark_jobs.round.staged_rewrites import Plans, Staged, drop_staged, merge_beside, stage
+from spark_jobs.round.staged_rewrites import Plans, Staged, drop_staged, merge_small_files, stage
 
 logger = logging.getLogger("cleantail.reclaim")
 
@@ -100,7 +100,7 @@ def merge_rows(table: TopicTable, of: str) -> int:
     of_topic = table.jvm.org.apache.iceberg.expressions.Expressions.equal("topic", table.topic.topic)
     merged = 0
     try:
-        merged = merge_beside(table, name, of_topic, MIN_FILES)
+        merged = merge_small_files(table, name, of_topic, MIN_FILES)
         if merged:
             _remove_unused(table, of, name)
     except ConflictError as e:
@@ -170,12 +170,12 @@ def _rewrite_side(table: TopicTable, name: str, iceberg: Any) -> None:
     summary = {} if (current := iceberg.currentSnapshot()) is None else texts(current.summary())
     try:
         if int(summary.get("total-delete-files", 0)) > 0:
-            merge_beside(table, name, None, 1)
+            merge_small_files(table, name, None, 1)
         if int(summary.get("total-data-files", 0)) >= MIN_FILES:
             logs = table.spark.table(f"{name}.partitions").where(F.col("file_count") >= MIN_FILES)
             for row in asked_again(logs.select(F.col(f"partition.{PARTITION}")).collect):
                 of_log = table.jvm.org.apache.iceberg.expressions.Expressions.equal(PARTITION, row[0])
-                merge_beside(table, name, of_log, MIN_FILES)
+                merge_small_files(table, name, of_log, MIN_FILES)
         return
     except ConflictError as e:  # position deletes that cover several files, or equality deletes
         logger.info("Iceberg's own action rewrites %s: %s", name, e)

@@ -339,9 +339,9 @@ def retain_held_back(run: Run, now_ms: int, held_back: Collection[int]) -> tuple
     if not (held_back and run.table.topic.config.deletes) or are_cores_lost(run.table.spark):
         return ()
     kind = compaction(run.table, now_ms)
-    nobody = replace(run, progress=silent, approved_by=None)
+    unattended = replace(run, progress=silent, approved_by=None)
     try:
-        result = _until_published(nobody, kind, kind.plan(RoundLogs(frozenset(), frozenset(held_back))))
+        result = _until_published(unattended, kind, kind.plan(RoundLogs(frozenset(), frozenset(held_back))))
     except ConflictError as error:
         logger.warning("retention of %s is left to the next run: %s", sorted(held_back), error)
         return ()

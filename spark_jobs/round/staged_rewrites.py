@@ -43,7 +43,7 @@ SMALL_BYTES = 384 * 1024 * 1024
 """Size below which files are merged."""
 
 
-def merge_beside(table: TopicTable, name: str, of: Any | None, least: int) -> int:
+def merge_small_files(table: TopicTable, name: str, of: Any | None, least: int) -> int:
     """Merge small files of a side table. Returns their number; 0 if they are fewer than `least`.
 
     `name`: quoted name of the table. `of`: expression; files that may have matching rows are merged. Without `of`,

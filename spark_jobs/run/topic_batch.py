@@ -44,7 +44,7 @@ def run_batch(
 
     def prepare(stations: TopicRun) -> None:
         def work() -> None:
-            if (earlier := stations.look_back()) is not None:
+            if (earlier := stations.earlier_outcome()) is not None:
                 outcomes.found(earlier)
             stations.prepare()
 

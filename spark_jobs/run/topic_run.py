@@ -33,7 +33,7 @@ from pyspark.sql import SparkSession
 from cleantail.config.topic import Topic
 from cleantail.errors import ConflictError
 from cleantail.human import counted
-from cleantail.intake import Look, feed_of
+from cleantail.intake import Poll, feed_of
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import settings_in_driver
 from cleantail.kafka.source_topic import SourceTopic
@@ -90,7 +90,7 @@ LOCK_S = 10
 """Maximum wait for another ingestion of the topic (s): short, because the pack's other topics wait too."""
 
 
-def _to_nobody(outcome: TopicOutcome, station: str) -> None:
+def _to_no_one(outcome: TopicOutcome, station: str) -> None:
     """Ignore the outcome: the default of `begun`."""
 
 
@@ -118,7 +118,7 @@ class TopicRun:
     topic: Topic
     request: PackRequest
     client: Settings | None = None
-    begun: Begun = _to_nobody
+    begun: Begun = _to_no_one
     died: TopicOutcome | None = None
     silent_brokers: SilentBrokers = field(default_factory=SilentBrokers)
     progress: Progress = silent
@@ -140,7 +140,7 @@ class TopicRun:
     def table(self) -> TopicTable:
         return TopicTable.of(self.spark, self.topic, self.uncommitted)
 
-    def look_back(self) -> TopicOutcome | None:
+    def earlier_outcome(self) -> TopicOutcome | None:
         """Return the outcome of the earlier try that died during the topic, or None if none died. Raises
         StationError."""
         if self.died is None:
@@ -171,11 +171,11 @@ class TopicRun:
         """Return the number of appended records, with warnings. None if runs read no source, and no deletes were
         converted."""
         topic, now_ms = self.topic, self.request.now_ms
-        look = Look(topic, lambda of: settings_in_driver(of, self.client), now_ms, silent=self.silent_brokers)
+        poll = Poll(topic, lambda of: settings_in_driver(of, self.client), now_ms, silent=self.silent_brokers)
         if topic.fed_by in READERS:
-            result = read_feed(self.spark, look, silent, LOCK_S)
+            result = read_feed(self.spark, poll, silent, LOCK_S)
             return Ingested(result.records, result.warnings)
-        if not feed_of(topic).new_input(look).converts:
+        if not feed_of(topic).new_input(poll).converts:
             return None
         converted = convert_deletes(self.spark, topic.platform, topic.table)
         return Ingested(0, (f"{counted(converted.equality_deletes, 'file')} of deletes by values converted",))

@@ -19,7 +19,7 @@ class Both:
         self.forms.append("document")
         return {"answer": 1}
 
-    def tell(self, page):
+    def print_on(self, page):
         self.forms.append("lines")
         page.line("the answer [is] 1")
         page.warning("odd")

@@ -213,12 +213,12 @@ def test_a_plan_says_what_a_scheduled_run_leaves_alone(capsys):
         held = Quarantine(0, "compact", "check failed: expect_x", 1, 60_000)
         return with_log(log_state(state=PartitionState(quarantine=held)), now_ms=now_ms)
 
-    plan_command.tell_held_back(planned(59_999), PEOPLE)
+    plan_command.print_held_back(planned(59_999), PEOPLE)
     assert capsys.readouterr().err == (
         "warning: partition 0: blocked: check failed: expect_x; a scheduled run skips it until "
         "1970-01-01 00:01:00 UTC, `cleantail compact` does not\n"
     )
-    plan_command.tell_held_back(planned(60_000), PEOPLE)
+    plan_command.print_held_back(planned(60_000), PEOPLE)
     assert capsys.readouterr().err == ""
 
 

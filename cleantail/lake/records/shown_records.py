@@ -63,7 +63,7 @@ class PastRecord:
     last_snapshot_id: int | None = None
 
 
-def key_history(table: Table, key: bytes, looked: Callable[[str], None] = lambda _: None) -> list[PastRecord]:
+def key_history(table: Table, key: bytes, progress: Callable[[str], None] = lambda _: None) -> list[PastRecord]:
     """Return all records of a key that the kept snapshots of `main` have, by partition and offset.
 
     Only rounds and other writers remove records. So this reads the current snapshot, and the snapshot before each of
@@ -75,7 +75,7 @@ def key_history(table: Table, key: bytes, looked: Callable[[str], None] = lambda
     found: dict[tuple[int, int], PastRecord] = {}
     for commit in (None, *removals) if commits else ():
         snapshot_id = commit.parent_id if commit else commits[0].snapshot_id
-        looked(f"reading snapshot {snapshot_id}")
+        progress(f"reading snapshot {snapshot_id}")
         for batch in log_records(table, None, snapshot_id, key=key).to_batches():
             for record in records_of(batch):
                 last = snapshot_id if commit else None

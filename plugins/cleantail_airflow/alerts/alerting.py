@@ -103,7 +103,7 @@ def notify_failed_checks(topic: Topic, context: Context, red: Sequence[Failure],
         alarms = red_alarms(red, logs or (), context["ti"].log_url, now_ms, backoff_ms)
         return [replace(alarm, seen_ms=_wall_ms()) for alarm in alarms]
 
-    notify_now(topic, context, EarlyLook(conditions, failures=red))
+    notify_now(topic, context, EarlyConditions(conditions, failures=red))
 
 
 def notify_missed_deadlines(
@@ -127,11 +127,11 @@ def notify_missed_deadlines(
 
     # read the table again, for the state at the previous run, only if a deadline is missed now
     if missed_deadlines(logs, logs, topic.config, now_ms, now_ms):
-        notify_now(topic, context, EarlyLook(conditions))
+        notify_now(topic, context, EarlyConditions(conditions))
 
 
 @dataclass(frozen=True, slots=True)
-class EarlyLook:
+class EarlyConditions:
     """The checks of a task in the middle of a run.
 
     `conditions` is called after the book was locked, and returns the conditions that hold. `is_over` returns whether
@@ -144,7 +144,7 @@ class EarlyLook:
     outcome: str = ""
 
 
-def notify_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
+def notify_now(topic: Topic, context: Context, early: EarlyConditions) -> list[str]:
     """Notify now, before the run ends. Returns the channels that were not reached.
 
     An error here never fails the task, because the run's last task sends the missing messages.
@@ -154,9 +154,9 @@ def notify_now(topic: Topic, context: Context, early: EarlyLook) -> list[str]:
     try:
         with locked_book(topic.topic, topic.platform.home) as book_store:
             # 1. find the problems, under the lock
-            look = observation(context, early.conditions(), early.is_over, outcome=early.outcome)
+            seen = observation(context, early.conditions(), early.is_over, outcome=early.outcome)
             # 2. write the incidents that this begins or ends
-            book_store.save(observed(book_store.load(), look))
+            book_store.save(observed(book_store.load(), seen))
             # 3. notify the channels
             return notify_channels(topic, book_store, early.failures, context)
     except Exception as error:
@@ -222,7 +222,7 @@ def notify_round_waits(topic: Topic, checked: CheckedRound, context: Context) ->
     The message has counts and no sample. Airflow shows the sample behind its login, where the answer is given.
     """
     waiting = _condition(context, "\n".join([held_message(topic.topic, checked.holds), *count_lines(checked)]))
-    early = EarlyLook(lambda: [waiting])
+    early = EarlyConditions(lambda: [waiting])
     for name in repeated(lambda: notify_now(topic, context, early), PAUSES_S):
         logger.error("gave up: %s was not notified that a round waits for approval", name)
 
@@ -231,7 +231,7 @@ def notify_round_answered(topic: Topic, context: Context, outcome: str) -> None:
     """Notify that the round no longer waits. `outcome`: `approved by Anna`, `rejected by Anna`, `not approved in
     time`."""
     subject = _condition(context, "").subject
-    early = EarlyLook(list, lambda condition: condition.subject == subject, outcome=outcome)
+    early = EarlyConditions(list, lambda condition: condition.subject == subject, outcome=outcome)
     notify_now(topic, context, early)
 
 

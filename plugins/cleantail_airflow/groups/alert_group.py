@@ -71,7 +71,7 @@ def is_open(group: str) -> bool:
     return any(load_book(book).incidents for book in (book_of(group), book_of_broken(group)))
 
 
-def tell_of_broken(
+def notify_of_broken(
     group: str, config_dir: str, platform: Platform, context: Context, broken: Mapping[str, str], only: str | None
 ) -> list[str]:
     """Notify the channels of defaults.yaml of YAML files that are broken or correct again.
@@ -90,11 +90,11 @@ def tell_of_broken(
         )
         for name, error in sorted(files.items())
     ]
-    look = observation(context, conditions, lambda c: only is None or c.subject == f"topic {only}")
-    return _notify(book_of_broken(group), look, default_alerts(Path(config_dir)), place, platform, context)
+    seen = observation(context, conditions, lambda c: only is None or c.subject == f"topic {only}")
+    return _notify(book_of_broken(group), seen, default_alerts(Path(config_dir)), place, platform, context)
 
 
-def tell_of_evaluation(
+def notify_of_evaluation(
     group: str, config_dir: str, platform: Platform, context: Context, failed: Sequence[FailedInstance]
 ) -> list[str]:
     """Notify that the evaluation of the group failed or, if `failed` is empty, that it succeeds again.
@@ -104,15 +104,15 @@ def tell_of_evaluation(
     if not failed and not load_book(book_of(group)).incidents:
         return []
     coverage = RunCoverage.of([EndedTask(EVALUATE, "failed" if failed else "success")], None, None)
-    look = observation(context, run_alarms(failed), coverage.includes)
+    seen = observation(context, run_alarms(failed), coverage.includes)
     topics = (topic for _, topic in topics_of_group(group, config_dir) if isinstance(topic, Topic))
     alerts = [alert for topic in topics for alert in topic.alerts]
-    return _notify(book_of(group), look, alerts, _place_of(group, platform, context), platform, context)
+    return _notify(book_of(group), seen, alerts, _place_of(group, platform, context), platform, context)
 
 
 def _notify(
     book: str,
-    look: Observation,
+    seen: Observation,
     alerts: Sequence[Alert],
     place: GroupPlace,
     platform: Platform,
@@ -120,7 +120,7 @@ def _notify(
 ) -> list[str]:
     """Enter what was seen in a book of the group, and notify these channels. Returns those that were not reached."""
     with locked_book(book, platform.home) as book_store:
-        book_store.save(observed(book_store.load(), look))
+        book_store.save(observed(book_store.load(), seen))
         return send_to_channels(alerts, platform, book_store, lambda _, said: message_of(said, (), place), context)
 
 
@@ -148,12 +148,12 @@ class AlertGroupOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         with noted(context):
-            self._tell_all(context)
+            self._notify_all(context)
 
-    def _tell_all(self, context: Context) -> None:
+    def _notify_all(self, context: Context) -> None:
         plan = group_plan_of(context)
         if plan is None:
-            self._tell_without_plan(context)
+            self._notify_without_plan(context)
             return
         # 1. Read the outcomes of the topics.
         results = results_of_packs(context, len(plan.packs))
@@ -167,9 +167,9 @@ class AlertGroupOperator(BaseOperator):
         if waiting:
             self.log.warning("left to the next run: %s", ", ".join(sorted(waiting)))
         # 3. Notify the channels.
-        unreached = [*self._tell_of_group([], context), *self._tell_of_broken(plan, context)]
-        names = {*plan.due, *plan.broken, *plan.to_tell}
-        self._tell(
+        unreached = [*self._notify_of_group([], context), *self._notify_of_broken(plan, context)]
+        names = {*plan.due, *plan.broken, *plan.to_report}
+        self._notify_topics(
             names,
             lambda name: self._run_of(name, plan, outcomes.get(name), name in waiting, context),
             None,
@@ -177,7 +177,7 @@ class AlertGroupOperator(BaseOperator):
             unreached,
         )
 
-    def _tell_without_plan(self, context: Context) -> None:
+    def _notify_without_plan(self, context: Context) -> None:
         """Report a rollback, or a failed evaluation. The latter concerns all topics, so it is sent once, for the group.
 
         If the run was for one topic, only that topic's channels are notified.
@@ -194,21 +194,21 @@ class AlertGroupOperator(BaseOperator):
             self.log.info("evaluate made no plan; its log has the reason")
             return
         if not asked.topic:
-            _require_told(self._tell_of_group(failed, context))
+            _require_reached(self._notify_of_group(failed, context))
             return
         run = RunOfTopic(int(time.time() * 1000), ended, failed, asked.partition, all_tried=False)
-        self._tell(None, lambda _: run, asked.topic, context)
+        self._notify_topics(None, lambda _: run, asked.topic, context)
 
-    def _tell_of_group(self, failed: Sequence[FailedInstance], context: Context) -> list[str]:
-        unreached = tell_of_evaluation(self.group, self.config_dir, platform_of(self.config_dir), context, failed)
+    def _notify_of_group(self, failed: Sequence[FailedInstance], context: Context) -> list[str]:
+        unreached = notify_of_evaluation(self.group, self.config_dir, platform_of(self.config_dir), context, failed)
         return [f"{channel} of the group" for channel in unreached]
 
-    def _tell_of_broken(self, plan: GroupPlan, context: Context) -> list[str]:
+    def _notify_of_broken(self, plan: GroupPlan, context: Context) -> list[str]:
         platform, only = platform_of(self.config_dir), context["params"][TOPIC] or None
-        unreached = tell_of_broken(self.group, self.config_dir, platform, context, plan.broken, only)
+        unreached = notify_of_broken(self.group, self.config_dir, platform, context, plan.broken, only)
         return [f"{channel} of the defaults" for channel in unreached]
 
-    def _tell(
+    def _notify_topics(
         self,
         names: Collection[str] | None,
         run_of: Callable[[str], RunOfTopic],
@@ -228,9 +228,9 @@ class AlertGroupOperator(BaseOperator):
                 continue
             run = run_of(name)
             with locked_book(name, platform.home) as book_store:
-                told = notify_of_run(topic, book_store, context, run)
-            unreached |= {f"{channel} of {name}": None for channel in told}
-        _require_told(unreached)
+                missed = notify_of_run(topic, book_store, context, run)
+            unreached |= {f"{channel} of {name}": None for channel in missed}
+        _require_reached(unreached)
 
     def _run_of(
         self, name: str, plan: GroupPlan, outcome: TopicOutcome | None, waits: bool, context: Context
@@ -251,7 +251,7 @@ class AlertGroupOperator(BaseOperator):
         )
 
 
-def _require_told(unreached: Collection[str]) -> None:
+def _require_reached(unreached: Collection[str]) -> None:
     if unreached:
         raise AirflowException(f"these channels were not notified, the next run tries again: {', '.join(unreached)}")
 

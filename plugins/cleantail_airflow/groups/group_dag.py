@@ -61,7 +61,7 @@ from cleantail.config.topic_group import TopicGroup
 from cleantail.errors import CleantailError, ConfigError
 from cleantail.home.home_folder import append_line
 from cleantail.human import be, counted, duration, one_line
-from cleantail.intake import Look, feed_of
+from cleantail.intake import Poll, feed_of
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import CLIENTS_JSON
 from cleantail.lake.catalogs import kept_catalog
@@ -119,7 +119,7 @@ CANNOT = "cannot be evaluated"
 
 
 @dataclass(slots=True)
-class Looked:
+class Evaluation:
     """The results so far of an evaluation of a group's topics.
 
     `waiting`: topic -> time (Unix ms) since which runs have left it over.
@@ -128,7 +128,7 @@ class Looked:
     topics: list[str] = field(default_factory=list)
     due: list[DueTopic] = field(default_factory=list)
     broken: dict[str, str] = field(default_factory=dict)
-    to_tell: list[str] = field(default_factory=list)
+    to_report: list[str] = field(default_factory=list)
     new_input: bool = False
     reconcile: bool = False
     silent: SilentBrokers = field(default_factory=SilentBrokers)
@@ -180,21 +180,21 @@ class EvaluateGroupOperator(BaseOperator):
             self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
             skip_all_after(self, context, self.reason, {ROLLBACK, OUTCOME, ALERT})
         now_ms = clock_of_run(platform, asked.now_ms)
-        looked = self._look(platform, asked, now_ms, context)
-        send_since_last_run(looked.topics, context["ti"])
-        plan = _plan(group, asked, now_ms, looked)
+        evaluation = self._evaluate_topics(platform, asked, now_ms, context)
+        send_since_last_run(evaluation.topics, context["ti"])
+        plan = _plan(group, asked, now_ms, evaluation)
         self.reason = plan.reason
         self.log.info("%s", plan.reason)
         context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
         if not plan.packs:
             if asked.partition is None and asked.now_ms is None:  # else other logs or later records may wait
-                remember(self.group, (), looked.waiting, now_ms, asked.topic)
+                remember(self.group, (), evaluation.waiting, now_ms, asked.topic)
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks had no work.")
-            skip_all_after(self, context, plan.reason, {ALERT} if plan.to_tell or is_open(self.group) else ())
+            skip_all_after(self, context, plan.reason, {ALERT} if plan.to_report or is_open(self.group) else ())
         set_return_value(context, [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs])
-        skip(context, looked.not_due)
+        skip(context, evaluation.not_due)
 
-    def _look(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Looked:
+    def _evaluate_topics(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Evaluation:
         """Evaluate the topics one by one.
 
         Raises AirflowException if the catalog cannot be reached: that failure is not attributed to any topic.
@@ -203,27 +203,27 @@ class EvaluateGroupOperator(BaseOperator):
             kept_catalog(platform)
         except CleantailError as error:
             raise as_airflow(str(error), error.exit_code) from None
-        looked, kept = Looked(waiting=left_since(self.group)), KeptFacts(platform)
+        evaluation, kept = Evaluation(waiting=left_since(self.group)), KeptFacts(platform)
         for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
-            looked.topics.append(name)
+            evaluation.topics.append(name)
             if isinstance(topic, ConfigError):
-                looked.broken[name] = str(topic)
+                evaluation.broken[name] = str(topic)
                 continue
             try:
-                self._look_at(topic, kept, asked, now_ms, context, looked)
+                self._evaluate_topic(topic, kept, asked, now_ms, context, evaluation)
             except Exception as error:
-                looked.broken[name] = _told(error)
-                self.log.error("%s %s: %s", name, CANNOT, looked.broken[name])
-        return looked
+                evaluation.broken[name] = _text_of(error)
+                self.log.error("%s %s: %s", name, CANNOT, evaluation.broken[name])
+        return evaluation
 
-    def _look_at(
-        self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, looked: Looked
+    def _evaluate_topic(
+        self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, evaluation: Evaluation
     ) -> None:
         from cleantail_airflow.alerts.alerting import notify_missed_deadlines
         from cleantail_airflow.outcomes.run_metrics import send_plan
 
-        look = Look(topic, client_settings, int(time.time() * 1000), kept, looked.silent)
-        new = feed_of(topic).new_input(look)
+        poll = Poll(topic, client_settings, int(time.time() * 1000), kept, evaluation.silent)
+        new = feed_of(topic).new_input(poll)
         plan = evaluate_topic(
             topic,
             now_ms=now_ms,
@@ -235,45 +235,45 @@ class EvaluateGroupOperator(BaseOperator):
         )
         send_plan(topic, plan)
         notify_missed_deadlines(topic, context, plan.logs, now_ms, self.schedule, new.converts)
-        looked.new_input |= new.bytes is not None
-        looked.reconcile |= plan.reconcile.due
-        if (due := due_topic(plan, new, topic.config, looked.waiting.get(topic.topic), asked.force)) is not None:
-            looked.due.append(due)
+        evaluation.new_input |= new.bytes is not None
+        evaluation.reconcile |= plan.reconcile.due
+        if (due := due_topic(plan, new, topic.config, evaluation.waiting.get(topic.topic), asked.force)) is not None:
+            evaluation.due.append(due)
             self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new.bytes is None else "; new records to ingest")
         elif has_to_notify(topic, plan, now_ms):
-            looked.to_tell.append(topic.topic)
+            evaluation.to_report.append(topic.topic)
 
 
-def _plan(group: TopicGroup, asked: Asked, now_ms: int, looked: Looked) -> GroupPlan:
+def _plan(group: TopicGroup, asked: Asked, now_ms: int, evaluation: Evaluation) -> GroupPlan:
     """Return the plan of the run. The most urgent pack is first, and the pack of broken topics is last."""
-    packed = pack_topics(looked.due, group.limits)
+    packed = pack_topics(evaluation.due, group.limits)
     packs = [PlannedPack(pack.label, pack.topics, largest_bytes=pack.largest_bytes) for pack in packed.packs]
-    reason = f"{counted(len(looked.topics), 'topic')} {be(len(looked.topics))} evaluated: {packed.reason}"
-    if looked.broken:
-        broken = f"{counted(len(looked.broken), 'topic')} {CANNOT}"
-        packs.append(PlannedPack(broken, tuple(sorted(looked.broken)), looked.broken))
+    reason = f"{counted(len(evaluation.topics), 'topic')} {be(len(evaluation.topics))} evaluated: {packed.reason}"
+    if evaluation.broken:
+        broken = f"{counted(len(evaluation.broken), 'topic')} {CANNOT}"
+        packs.append(PlannedPack(broken, tuple(sorted(evaluation.broken)), evaluation.broken))
         reason = f"{reason}; {broken}"
     return GroupPlan(
         now_ms=now_ms,
         reason=reason,
-        looked_at=len(looked.topics),
+        evaluated=len(evaluation.topics),
         force=asked.force,
         partition=asked.partition,
         reconcile=asked.reconcile,
         packs=tuple(packs),
         left_over=packed.left_over,
-        to_tell=tuple(looked.to_tell),
-        skipped=tuple(looked.not_due),
+        to_report=tuple(evaluation.to_report),
+        skipped=tuple(evaluation.not_due),
     )
 
 
-def _told(error: Exception) -> str:
+def _text_of(error: Exception) -> str:
     """Return the text of an error.
 
     An unexpected error is named by its class only, because its message may contain record data.
     """
-    told = error if isinstance(error, CleantailError) else explained(error)
-    return f"a defect of Cleantail: {type(error).__name__}" if told is None else str(told)
+    known = error if isinstance(error, CleantailError) else explained(error)
+    return f"a defect of Cleantail: {type(error).__name__}" if known is None else str(known)
 
 
 OUTCOMES = "packs"

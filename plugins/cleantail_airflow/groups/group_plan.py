@@ -136,20 +136,20 @@ class PlannedPack:
 class GroupPlan:
     """The work of a run for the topics of a group.
 
-    `now_ms`: the run's clock (Unix ms). `looked_at`: number of evaluated topics. `left_over`: topics that are due
-    and wait for the next run. `to_tell`: topics without due work but with a report. `skipped`: stations without work
+    `now_ms`: the run's clock (Unix ms). `evaluated`: number of evaluated topics. `left_over`: topics that are due
+    and wait for the next run. `to_report`: topics without due work but with a report. `skipped`: stations without work
     when the run was planned.
     """
 
     now_ms: int
     reason: str
-    looked_at: int = 0
+    evaluated: int = 0
     force: bool = False
     partition: int | None = None
     reconcile: bool = False
     packs: tuple[PlannedPack, ...] = ()
     left_over: tuple[str, ...] = ()
-    to_tell: tuple[str, ...] = ()
+    to_report: tuple[str, ...] = ()
     skipped: tuple[str, ...] = ()
 
     @property

@@ -146,13 +146,13 @@ class StationOperator(LineageOperator, BaseOperator):
             for warning in (text for r in _checked_in(self.station, outcome) for text in warnings_of(outcome.topic, r)):
                 self.log.warning("%s", warning)
         outcomes = [outcome for outcome, _ in shown]
-        self.keep_lineage(lambda: self._told(outcomes))
+        self.keep_lineage(lambda: self._lineage_of(outcomes))
         self.show_more(outcomes, context)
         # 2. Report the topics that failed in it.
         red = {outcome.topic: failures for outcome in result.topics if (failures := red_in(self.station, outcome))}
         errors = error_lines(self.station, result)
         if red:
-            self._tell_of_red(red, context)
+            self._notify_of_red(red, context)
             raise RedCheck(self.group, [failure for failures in red.values() for failure in failures], errors)
         if errors:
             raise AirflowFailException("\n".join([f"{counted(len(errors), 'topic')} failed", *errors]))
@@ -162,18 +162,17 @@ class StationOperator(LineageOperator, BaseOperator):
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
         """Do the station's work in addition to showing results. Only `publish` has such work."""
 
-    def _told(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
+    def _lineage_of(self, outcomes: Sequence[TopicOutcome]) -> StationLineage:
         platform = platform_of(self.config_dir)
         found = find_topics([outcome.topic for outcome in outcomes], Path(self.config_dir))
         evidence, lineage = evidence_dataset(platform), StationLineage()
         for outcome in outcomes:
             topic = found[outcome.topic]
             if isinstance(topic, Topic):  # its YAML may be broken by now
-                told = done_by_pack(self.station.name, topic, outcome, evidence)
-                lineage += told or StationLineage()
+                lineage += done_by_pack(self.station.name, topic, outcome, evidence) or StationLineage()
         return lineage
 
-    def _tell_of_red(self, red: dict[str, list[Failure]], context: Context) -> None:
+    def _notify_of_red(self, red: dict[str, list[Failure]], context: Context) -> None:
         """Notify the channels of each topic at once, as the check of a topic's own DAG does."""
         plan = group_plan_of(context)
         now_ms = plan.now_ms if plan else int(time.time() * 1000)
@@ -195,15 +194,15 @@ class PublishStationOperator(StationOperator):
         super().__init__(group=group, outlets=[alias], inlets=[alias], **kwargs)
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
-        events, told = context["outlet_events"][alias_of(self.group)], self._told_before(context)
+        events, announced = context["outlet_events"][alias_of(self.group)], self._announced_before(context)
         for outcome in outcomes:
             asset: Asset = asset_of(outcome.topic)
             for name, result in outcome.rounds.items():
                 extra = extra_of(outcome.topic, BY_NAME[name].kind, result)
-                if result.published and _named_by(extra) not in told:
+                if result.published and _named_by(extra) not in announced:
                     events.add(asset, extra=extra)
 
-    def _told_before(self, context: Context) -> set[tuple[str, ...]]:
+    def _announced_before(self, context: Context) -> set[tuple[str, ...]]:
         """Return the keys of this run's earlier events."""
         past: Any = context["inlet_events"][alias_of(self.group)]
         run: Any = context["dag_run"]

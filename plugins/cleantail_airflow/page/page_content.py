@@ -154,7 +154,7 @@ class PageContent:
         """Return how far each readable table is behind its source, or why that is unknown."""
         cache = self.cache
         readable = ((topic, table) for topic in topics if (table := seen.get(topic.topic)) and not table.error)
-        ends = [(t, TableEnds.of_summary(table, cache.last_look_ms(t, table.source))) for t, table in readable]
+        ends = [(t, TableEnds.of_summary(table, cache.last_caught_up_ms(t, table.source))) for t, table in readable]
         return self._sources.lags(ends, now_ms, LAGS_WITHIN_S)
 
     def all_topics(
@@ -228,7 +228,7 @@ class PageContent:
         summary = summary_of(topic, facts, observed.sizes) if facts and plan else TableSummary(error=error)
         summary = replace(summary, readers=facts.readers if facts else ())
         newest_rounds = rounds[:ROUNDS_SHOWN]
-        ends = None if error else TableEnds.of_summary(summary, cache.last_look_ms(topic, summary.source))
+        ends = None if error else TableEnds.of_summary(summary, cache.last_caught_up_ms(topic, summary.source))
         source = self._sources.view(topic, ends, now_ms, SOURCE_WITHIN_S)
         lag: Lag | str | None = source.lag if source and source.is_known else None
         if topic.source.table is not None and ends is not None:

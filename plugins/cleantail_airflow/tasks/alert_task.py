@@ -40,9 +40,9 @@ class AlertOperator(BaseOperator):
 
     def execute(self, context: Context) -> None:
         with noted(context):
-            self._tell(context)
+            self._notify(context)
 
-    def _tell(self, context: Context) -> None:
+    def _notify(self, context: Context) -> None:
         topic = loaded_topic(self.topic, self.config_dir)
         checked = readable_report_from(context, CHECK_QUALITY)
         waits = checked is not None and bool(checked.holds)

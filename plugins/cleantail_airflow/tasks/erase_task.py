@@ -28,7 +28,7 @@ from cleantail.home.driver_process import CERTIFICATE_KEY, of_driver, with_own_p
 from cleantail.watch.alarms import erasure_alarms
 from cleantail.watch.incidents import Condition
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
-from cleantail_airflow.alerts.alerting import EarlyLook, notify_now
+from cleantail_airflow.alerts.alerting import EarlyConditions, notify_now
 from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import spark_environment
 from cleantail_airflow.kafka_connection import client_settings
@@ -100,7 +100,7 @@ class EraseOperator(BaseOperator):
 
 
 def _notify(topic: Topic, context: Context) -> None:
-    notify_now(topic, context, EarlyLook(partial(_deadlines, topic), _is_deadline))
+    notify_now(topic, context, EarlyConditions(partial(_deadlines, topic), _is_deadline))
 
 
 def _deadlines(topic: Topic) -> list[Condition]:

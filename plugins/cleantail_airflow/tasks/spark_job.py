@@ -471,7 +471,7 @@ class CleantailSparkOperator(SparkJobOperator):
         """
         if red := failures_of(self.topic, report.verdicts, report.heads_by_log):
             context["ti"].xcom_push("return_value", ended.xcom)
-            self._tell(context, red)
+            self._notify(context, red)
             raise RedCheck(self.topic, red) from None
         if not report.error:
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
@@ -480,7 +480,7 @@ class CleantailSparkOperator(SparkJobOperator):
     def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
         """Finish a task that has not failed."""
 
-    def _tell(self, context: Context, red: Sequence[Failure]) -> None:
+    def _notify(self, context: Context, red: Sequence[Failure]) -> None:
         from cleantail_airflow.alerts.alerting import notify_failed_checks
 
         plan = plan_of(context)

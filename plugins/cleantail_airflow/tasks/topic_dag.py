@@ -171,14 +171,14 @@ class IngestOperator(CleantailSparkOperator):
     job = INGEST
 
     def new_input(self, context: Context) -> NewInput:
-        from cleantail.intake import Look, feed_of
+        from cleantail.intake import Poll, feed_of
 
         require_known_params(context)
         if context["params"].get(ROLLBACK_TO):
             self.skip(IS_ROLLBACK)
         topic = loaded_topic(self.topic, self.config_dir)
         try:
-            new = feed_of(topic).new_input(Look(topic, client_settings, int(time.time() * 1000)))
+            new = feed_of(topic).new_input(Poll(topic, client_settings, int(time.time() * 1000)))
         except CleantailError as e:
             raise as_airflow(str(e), e.exit_code) from None
         if new.bytes is None:

@@ -43,7 +43,7 @@ from cleantail.kafka.read_plan import (
     with_forgotten,
 )
 from cleantail.kafka.source_topic import Brokers, Deadline, RangeReader
-from cleantail.kafka.table_position import TablePosition, last_look_ms, require_own_table, table_position
+from cleantail.kafka.table_position import TablePosition, last_caught_up_ms, require_own_table, table_position
 from cleantail.log.log_state import late_warnings
 from cleantail.log.partition_state import LeftOut, PartitionState, left_out_of, states_of_properties
 from cleantail.log.source_position import Gap, SourcePosition
@@ -123,8 +123,8 @@ class CleanerWatch:
     def of(cls, topic: Topic, source: LogSource, at: TablePosition, plan: ReadPlan, began_ms: int) -> CleanerWatch:
         """Read the cleaner's configs from the source, and the time of the topic's last read from the catalog."""
         configs = source.cleaner_configs() or BrokerPolicy(frozenset({"compact"}), topic.config.delete_retention_ms)
-        retention_ms, look_ms = lowest_retention_ms(configs, at.position), last_look_ms(topic, at.position)
-        times = {p: as_of(p, at.position, at.ends.get(p, 0), look_ms, began_ms, retention_ms) for p in plan.starts}
+        retention_ms, caught_up_ms = lowest_retention_ms(configs, at.position), last_caught_up_ms(topic, at.position)
+        times = {p: as_of(p, at.position, at.ends.get(p, 0), caught_up_ms, began_ms, retention_ms) for p in plan.starts}
         known = {p for p in plan.starts if at.next_offsets.get(p)}
         at_once = frozenset() if source.is_current else frozenset(plan.starts) - known
         return cls(configs, retention_ms, hindrance_of(topic, configs), times, began_ms, source.is_current, at_once)
@@ -188,7 +188,7 @@ class LogSource(Protocol):
     def open_reader(self) -> Callable[[], ArrowReader]:
         """Return a function that opens a reader in a task."""
 
-    def tell(self, next_offsets: Mapping[int, int]) -> None:
+    def note_committed(self, next_offsets: Mapping[int, int]) -> None:
         """Report the position after a commit."""
 
 
@@ -223,7 +223,7 @@ class BrokerLogs:
         stall_ms, most_headers, deadline = self.topic.stall_timeout_ms, self.most_headers, self.deadline
         return lambda: MessageReader(RangeReader(settings, name, isolation, stall_ms, deadline), most_headers)
 
-    def tell(self, next_offsets: Mapping[int, int]) -> None:
+    def note_committed(self, next_offsets: Mapping[int, int]) -> None:
         commit_group_offsets(self.settings, self.topic, next_offsets)
 
 
@@ -335,7 +335,7 @@ class TopicRead:
         records, written_bytes, warnings = self._append(at, position.read_id, noted, broker, ranges, progress)
         # 3. report gaps and the position
         self._record_gaps(position if plan.gaps else None)
-        self.source.tell(position.next_offsets)
+        self.source.note_committed(position.next_offsets)
         is_last = all(position.next_offsets[p] >= end for p, end in plan.ends.items())
         return Portion(ranges, records, written_bytes, plan.gaps, warnings, is_last)
 

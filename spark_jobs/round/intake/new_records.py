@@ -59,7 +59,7 @@ def leave_out(table: TopicTable, unheld: DataFrame, denylist: Denylist, now_ms: 
         held = asked_again(lambda: table.spark.table(name)).select(*SAME)
         same = [F.col(f"new.{column}").eqNullSafe(F.col(f"held.{column}")) for column in SAME]
         fresh = unheld.dropDuplicates(SAME).alias("new").join(held.alias("held"), same, "left_anti")
-        table.append_beside(name, fresh, partial(denylist.require_known, table))
+        table.append_rows(name, fresh, partial(denylist.require_known, table))
     counts = unheld.groupBy("partition", "reason").agg(
         F.countDistinct("offset").alias("records"), F.min("offset").alias("first"), F.max("offset").alias("last")
     )

@@ -125,7 +125,7 @@ class SegmentLogs:
     def open_reader(self) -> Callable[[], ArrowReader]:
         return partial(SegmentReader, self.logs, self.topic.source.isolation, self.limit_bytes, self.most_headers)
 
-    def tell(self, next_offsets: Mapping[int, int]) -> None:
+    def note_committed(self, next_offsets: Mapping[int, int]) -> None:
         """Do nothing: only brokers have a consumer group."""
 
 

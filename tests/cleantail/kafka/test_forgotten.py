@@ -49,7 +49,7 @@ def test_a_deletion_may_be_missing_where_the_read_was_late_over_a_part_with_hole
 
 
 @pytest.mark.parametrize(
-    ("position", "table_end", "look_ms", "expected"),
+    ("position", "table_end", "caught_up_ms", "expected"),
     [
         pytest.param(POSITION, 0, 0, 700, id="the last read that came to the end"),
         pytest.param(POSITION, 0, 900, 900, id="a later look that found nothing"),
@@ -61,9 +61,9 @@ def test_a_deletion_may_be_missing_where_the_read_was_late_over_a_part_with_hole
         ),
     ],
 )
-def test_a_log_is_as_of_when_the_table_last_had_all_of_it_or_nothing(position, table_end, look_ms, expected):
+def test_a_log_is_as_of_when_the_table_last_had_all_of_it_or_nothing(position, table_end, caught_up_ms, expected):
     position = replace(position, as_of_ms={}) if position and 0 not in position.next_offsets else position
-    assert as_of(0, position, table_end, look_ms, 2 * DAY_MS, DAY_MS) == expected
+    assert as_of(0, position, table_end, caught_up_ms, 2 * DAY_MS, DAY_MS) == expected
     assert as_of(9, None, 0, 0, 1_000, 600) == 700  # of a short retention half is allowed for a cleaning at most
 
 

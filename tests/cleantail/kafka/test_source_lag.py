@@ -65,7 +65,7 @@ def test_what_would_stop_a_read_is_told_without_what_came_of_it(topic, at, broke
 
 
 @pytest.mark.parametrize(
-    ("as_of_ms", "look_ms", "since_ms"),
+    ("as_of_ms", "caught_up_ms", "since_ms"),
     [
         pytest.param({0: 70, 1: 50}, 0, 50, id="the log that waits longest"),
         pytest.param({0: 70, 1: 50}, 60, 60, id="a look that found nothing new"),
@@ -75,9 +75,9 @@ def test_what_would_stop_a_read_is_told_without_what_came_of_it(topic, at, broke
         pytest.param({}, 60, 60, id="a look alone"),
     ],
 )
-def test_what_is_unread_came_after_the_table_had_all(topic, as_of_ms, look_ms, since_ms):
+def test_what_is_unread_came_after_the_table_had_all(topic, as_of_ms, caught_up_ms, since_ms):
     at = replace(position(3, 2, 4), as_of_ms=as_of_ms)
-    lag = source_lag(topic(), at, {}, broker((0, 9, 9), (0, 6, 6), (0, 4, 4)), 0, look_ms)
+    lag = source_lag(topic(), at, {}, broker((0, 9, 9), (0, 6, 6), (0, 4, 4)), 0, caught_up_ms)
     assert (lag.behind, lag.unread_since_ms) == (10, since_ms)
 
 

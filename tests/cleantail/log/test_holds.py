@@ -111,7 +111,7 @@ def test_what_waits_is_said_with_the_reader_its_position_and_the_end(holds, text
     [(ONE, "1 more waits for reader"), (replace(ONE, tombstones=2, at_most=True), "up to 2 of them wait for reader")],
 )
 def test_beside_what_goes_the_rest_is_said_shorter(hold, text):
-    assert waiting_text([hold], beside_due=True).startswith(text)
+    assert waiting_text([hold], and_due=True).startswith(text)
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ from cleantail.config.loading import load_platform
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.quality import time_limit
 from spark_jobs.quality.time_limit import TimeLimit, TooLongError
-time_limit.GRACE_S, time_limit.LOOKS_EVERY_S = 8.0, 0.5
+time_limit.GRACE_S, time_limit.POLL_EVERY_S = 8.0, 0.5
 spark = start_session(load_platform(Path(sys.argv[1]), __import__("os").environ), "waits")
 endless = spark.range(1).selectExpr("repeat('a', 60) || '!' AS v", "id").where(f"v || id RLIKE '{sys.argv[2]}'")
 spark.range(1).count()  # a first job may take a second before its task begins

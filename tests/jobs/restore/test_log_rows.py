@@ -10,7 +10,7 @@ from cleantail.errors import ContradictionError, TableError
 from cleantail.lake.records.projection import ColumnPath, Field
 from spark_jobs.iceberg.file_columns import HEADER_LIST
 from spark_jobs.iceberg.log_files import LogFile
-from spark_jobs.restore_tasks import SnapshotLog, log_rows, look_at_log, once, overlapping, rows_of
+from spark_jobs.restore_tasks import SnapshotLog, log_rows, once, overlapping, read_log_facts, rows_of
 
 SCHEMA = pa.schema(
     [
@@ -102,7 +102,7 @@ def test_a_record_is_what_kafka_had(tmp_path):
 def test_offsets_come_in_order_and_once(tmp_path, parts):
     files = [file(tmp_path, n, [record(o) for o in part]) for n, part in enumerate(parts)]
     assert offsets(source(*files)) == [0, 1, 5, 6, 9, 12]
-    facts = look_at_log({}, source(*files))
+    facts = read_log_facts({}, source(*files))
     assert (facts.records, facts.first_offset, facts.last_offset) == (6, 0, 12)
 
 
@@ -129,15 +129,15 @@ def test_what_is_below_the_log_start_or_of_another_log_is_no_part_of_it(tmp_path
 def test_tombstones_are_left_out_where_the_latest_records_are_asked_for(tmp_path):
     some = file(tmp_path, 0, [record(o, value=None if o % 2 else b"") for o in range(6)])
     assert offsets(source(some, tombstones=False)) == [0, 2, 4]
-    assert look_at_log({}, source(some, tombstones=False)).records == 3
-    assert look_at_log({}, source(some)).records == 6
+    assert read_log_facts({}, source(some, tombstones=False)).records == 3
+    assert read_log_facts({}, source(some)).records == 6
 
 
 def test_timestamps_are_looked_at(tmp_path):
     records = [record(0, stamp_ms=None), record(1, stamp_ms=0), record(2, stamp_ms=5, kind=1), record(3, stamp_ms=9)]
-    facts = look_at_log({}, source(file(tmp_path, 0, records)))
+    facts = read_log_facts({}, source(file(tmp_path, 0, records)))
     assert (facts.oldest_ms, facts.newest_ms, facts.zero_stamps, facts.without_type) == (0, 9, 1, 1)
-    assert look_at_log({}, source()).oldest_ms is None
+    assert read_log_facts({}, source()).oldest_ms is None
 
 
 def test_keys_and_values_that_are_no_bytes_are_refused(tmp_path):

@@ -108,7 +108,7 @@ def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were
     assert len(holding(workshop, topic, GONE, VALUE)) >= 5  # data files, manifests and the copy
     assert [*folder.rglob("*.stats")]
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(erasing, "append_erased_beside", die)
+        patch.setattr(erasing, "append_erased_rows", die)
         erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
     [request] = json.loads(workshop.ok("erase", topic, "--json"))["requests"]
     assert holding(workshop, topic, GONE, VALUE) == {}

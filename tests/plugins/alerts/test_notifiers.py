@@ -15,7 +15,7 @@ from cleantail.config.alert_channels import Event
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.watch.incidents import Book, Condition, Observation, observed
 from cleantail_airflow.alerts import channels
-from cleantail_airflow.alerts.alerting import EarlyLook, notify_channels, notify_now, red_alarms
+from cleantail_airflow.alerts.alerting import EarlyConditions, notify_channels, notify_now, red_alarms
 from cleantail_airflow.outcomes.failures import failures_of
 from tests.airflow_environment import BASE_URL
 from tests.airflow_site import NOW_MS, Recorder, Site, failure, free_port, parsed, verdict
@@ -190,7 +190,7 @@ def test_what_goes_wrong_while_something_is_told_fails_no_task_and_its_words_are
         raise ValueError("a key " + "of a record")
 
     _platform, context = load_platform(site.config), {"ti": FakeTask()}
-    assert notify_now(channels.topic, context, EarlyLook(wrong)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
+    assert notify_now(channels.topic, context, EarlyConditions(wrong)) == ["file alerts/all.jsonl"]  # type: ignore[arg-type]
     assert "in wrong" in caplog.text and "ValueError" in caplog.text
     assert "a key of a record" not in caplog.text
 

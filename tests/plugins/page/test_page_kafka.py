@@ -16,7 +16,7 @@ from confluent_kafka import Producer
 from cleantail.config.loading import find_topic
 from cleantail.config.topic import Topic
 from cleantail.formats import FORMAT
-from cleantail.kafka.table_position import write_look
+from cleantail.kafka.table_position import write_caught_up
 from cleantail.lake.evaluate import read_facts
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition
 from cleantail.watch.source_watch import (
@@ -125,7 +125,7 @@ def test_the_list_the_page_and_the_metrics_say_how_far_and_for_how_long_a_table_
     assert samples["cleantail_source_lag_offsets", ("orders", "1")] == 0
     assert samples["cleantail_source_lag_secs", ("orders",)] == 300
     # a later look at the brokers found nothing new: what is unread now came after it
-    write_look(made.topic, read_facts(made.topic).source, NOW_MS - 60_000)  # type: ignore[union-attr, arg-type]
+    write_caught_up(made.topic, read_facts(made.topic).source, NOW_MS - 60_000)  # type: ignore[union-attr, arg-type]
     assert until_answered(content).source_lag.unread_since_ms == NOW_MS - 60_000
 
 

@@ -14,7 +14,7 @@ from confluent_kafka import Producer
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic import Topic
 from cleantail.errors import SilentBrokersError, SourceError
-from cleantail.intake import RECORD_BYTES_IN_KAFKA, Look, feed_of
+from cleantail.intake import RECORD_BYTES_IN_KAFKA, Poll, feed_of
 from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail_airflow.kafka_connection import client_settings
 from cleantail_airflow.tasks.topic_dag import IngestOperator
@@ -39,7 +39,7 @@ def operator(site: Site, jobs: StubbedJobs) -> IngestOperator:
 
 
 def new_bytes(topic: Topic, silent: SilentBrokers) -> int | None:
-    return feed_of(topic).new_input(Look(topic, client_settings, 0, silent=silent)).bytes
+    return feed_of(topic).new_input(Poll(topic, client_settings, 0, silent=silent)).bytes
 
 
 def source(**fields: Any) -> dict[str, Any]:

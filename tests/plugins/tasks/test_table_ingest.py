@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException, Airfl
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic import Topic
 from cleantail.formats import FORMAT
-from cleantail.intake import Look, feed_of
+from cleantail.intake import Poll, feed_of
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.pending_input import planned_read
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
@@ -122,7 +122,7 @@ def test_a_catalog_that_is_away_is_asked_again(operator: IngestOperator, site: S
 
 
 def new_bytes(topic: Topic) -> int | None:
-    return feed_of(topic).new_input(Look(topic, client_settings, NOW_MS)).bytes
+    return feed_of(topic).new_input(Poll(topic, client_settings, NOW_MS)).bytes
 
 
 def test_a_group_knows_by_metadata_what_is_new(site: Site, lake: Any) -> None:

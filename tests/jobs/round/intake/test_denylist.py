@@ -190,7 +190,7 @@ def test_keys_that_are_erased_while_records_go_to_a_side_table_are_not_there(
     beyond = 1_700_000_000_000_000_000
     others = [record(1, "other", "v", ts=beyond)] if there else []
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "kept", "v"), *others]))
-    append = TopicTable.append_beside
+    append = TopicTable.append_rows
 
     def slow(*arguments):
         deny(topic, b"gone")
@@ -198,7 +198,7 @@ def test_keys_that_are_erased_while_records_go_to_a_side_table_are_not_there(
 
     file = workshop.file("b.jsonl", [record(2, "gone", "marker", ts=beyond), record(3, "kept", "w")])
     with monkeypatch.context() as patch:
-        patch.setattr(TopicTable, "append_beside", slow)
+        patch.setattr(TopicTable, "append_rows", slow)
         code, _, err = workshop.run("ingest", topic, "--file", file)
     assert code == 3 and "were erased while records were read" in err
     workshop.ok("ingest", topic, "--file", file)
