@@ -7,8 +7,8 @@
 2. Tasks find the positions of the deleted records (convert_tasks), by the rules of cleantail.adopt.equality_deletes. A
    file that is registered more than once gets one delete file, so its registrations must have lost the same records.
 3. A commit to a branch adds the new delete files and removes the old ones. No reader reads the branch.
-4. Three sets of records must be equal: the records that Iceberg's reader in Spark found in the table before, the
-   records that the tasks found, and the records that Spark finds on the branch.
+4. Three sets of records must be equal. Iceberg's reader in Spark found the first in the table before. The tasks found
+   the second, and Spark finds the third on the branch.
 5. One commit applies the change to `main`. Commits of a sink in the meantime stay, with their equality deletes. If they
    changed a file that the result depends on, the conversion starts again.
 

@@ -84,7 +84,7 @@ class ErasureStore:
         exclude: Sequence[str] = (),
         **asked: Any,
     ) -> ErasureRequest:
-        """Record a request. A repeated command makes no second request: if the same person has an open one of the same
+        """Record a request. A repeated command makes no second request. If the same person has an open one of the same
         keys and options, with a deadline that is not later, return that one.
 
         `deadline_ms`: the time of the deadline, Unix ms. `asked`: other details, counts and names only. Raises

@@ -15,9 +15,9 @@ only producer and first offset, so a scan is small. The scans of a partition's f
    of the later leader. As in Kafka, the file with the higher leader epoch wins. If the epochs are equal, the longer
    file wins.
 2. Offsets that no file has are missing, unless the broker's cleaner removed their records. Its checkpoint stores the
-   end of the cleaned part. Beyond that end, only a later batch with fewer records than offsets proves a cleaning: by a
-   leader from which the replica was copied, or by a broker that has not written its checkpoint yet. A warning names
-   such offsets. Without the checkpoint, a gap in a file also counts as cleaned.
+   end of the cleaned part. Beyond that end, only a later batch with fewer records than offsets proves a cleaning. It
+   was done by a leader from which the replica was copied, or by a broker that has not written its checkpoint yet. A
+   warning names such offsets. Without the checkpoint, a gap in a file also counts as cleaned.
 3. A log ends at the broker's high watermark if a checkpoint names it, else with its last batch. The first transaction
    below without a marker is the last stable offset, where a read_committed consumer stops.
 
@@ -424,8 +424,8 @@ def settled(
 ) -> list[SegmentScan]:
     """Return the scans of the files to read, ascending.
 
-    If only a part of a file is read, the file is scanned again up to the end of that part, because later transactions
-    in it never existed for the later leader. Files that cannot overlap, or have an impossible gap, stay unchanged, for
+    If only a part of a file is read, the file is scanned again up to the end of that part. Later transactions in it
+    never existed for the later leader. Files that cannot overlap, or have an impossible gap, stay unchanged, for
     `scanned_log` to report.
     """
     if any(not scan.file.is_copy or scan.cleaned_to for scan in scans):

@@ -269,8 +269,8 @@ def _require_own_partitioning(table: Table, topic: Topic) -> None:
 def require_usable(topic: Topic) -> None:
     """Raise an error if a job could not work on the topic, before anything is read or changed.
 
-    OutsideError: the catalog is out of reach. TableError, in three cases: the table is not the topic's; the evidence or
-    a side table that the topic uses has an unknown format; or a commit to an adopted table would delete metadata files
+    OutsideError: the catalog is out of reach. TableError, in three cases. The table is not the topic's. The evidence or
+    a side table that the topic uses has an unknown format. Or a commit to an adopted table would delete metadata files
     that are not its own.
     """
     catalog = kept_catalog(topic.platform)

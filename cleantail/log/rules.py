@@ -89,8 +89,8 @@ class LogMeasure:
     1. `records_` and `tombstones_` count all records of the log, also those above the round's end. Tombstones are
        counted as far as the round had to read. `deleted` is reason -> records that the round removes.
     2. Kafka's counts of a round (semantics.md 1.7): `records_read` and `records_kept` are the records in [log start,
-       end) before and after, `map_records` those in [first dirty, end), `map_keys` their distinct keys. None if they
-       were not counted.
+       end) before and after. `map_records` are those in [first dirty, end), and `map_keys` their distinct keys. None if
+       they were not counted.
     3. Violations of the rule of that name. Too few records break a rule as too many do, so `violations` has no sign.
     4. Dirty records whose version does not count (semantics.md 2), and the lowest offset with two different records, in
        words.

@@ -35,7 +35,7 @@ HEADS = "cleantail.heads"
 """Summary entry of a round: the snapshots that were checked. A round that is made again may have the same name."""
 BEFORE = "cleantail.before"
 """Summary entry of a published round: the states of its logs before it, for a rollback. Entries of a long ledger that
-the round kept are left out: a topic with tombstones in each run has hundreds of them, and the table's metadata keep the
+the round kept are left out. A topic with tombstones in each run has hundreds of them, and the table's metadata keep the
 summaries of hundreds of rounds."""
 SHARED = 8
 """Minimum number of entries of a ledger that are left out."""

@@ -79,8 +79,9 @@ def plan_rollback(
     """Plan the rollback to snapshot `to`, or to before the last published round if `to` is None.
 
     `history` is the ancestry of `main`, newest first, as far as it is kept. `states`: those of the logs now. Raises
-    CleantailError if there is no round to undo, TableError if the history does not reach that far, has a commit that
-    cannot be undone, or if another program changed the horizons of tombstones after a round to undo.
+    CleantailError if there is no round to undo. Raises TableError if the history does not reach that far or has a
+    commit that cannot be undone. It is also raised if another program changed the horizons of tombstones after a round
+    to undo.
     """
     # 1. the commits since the snapshot to go back to, with at least one round among them
     history = whole_rounds(history)

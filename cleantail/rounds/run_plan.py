@@ -7,8 +7,8 @@ The plan has an upper bound of the bytes that a run reads of one topic. It is es
 ingestion:
 
 1. An ingestion reads new input, and a round may read that input again.
-2. A round reads its log from the log start. New input may make another log due: if the dirty ratio would exceed its
-   minimum with all new input in that log, or if an unread record may be overdue.
+2. A round reads its log from the log start. New input may make another log due, for two reasons. With all new input in
+   that log, its dirty ratio would exceed the minimum. Or an unread record may be overdue.
 3. An expiry reads the logs that lose tombstones, a reclaim the files that it rewrites, and a reconciliation or a
    conversion the whole table.
 """

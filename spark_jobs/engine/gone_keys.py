@@ -1,8 +1,9 @@
 """Find the keys of a bucket that are alive in the table and gone at the brokers, and count removed records.
 
 A key is alive in the table if its last record below the round's end has a value. A key is present at the brokers if
-they have any record of it from that end on, or if their last record below the end has a value. So a key that was
-written again meanwhile survives. If the table has not yet read a key's tombstone, that tombstone deletes the key later.
+they have any record of it from that end on. It is also present if their last record below the end has a value. So a key
+that was written again meanwhile survives. If the table has not yet read a key's tombstone, that tombstone deletes the
+key later.
 
 Retention or DeleteRecords removed the records below the brokers' log start. No tombstone deleted them. A key whose last
 record is below the log start is kept, and counted.

@@ -334,8 +334,8 @@ class TopicTable:
         return self._as_topic_table(asked_again(lambda: self.spark.table(self.name)))
 
     def as_staged(self) -> Any:
-        """Return the Iceberg `Table` with the branch of this process's round: as it was when the round was made, or as
-        it is now if the branch is committed."""
+        """Return the Iceberg `Table` with the branch of this process's round. It is as it was when the round was made,
+        or, if the branch is committed, as it is now."""
         return self.uncommitted.table or self.load()
 
     def commit_staged(self) -> None:
