@@ -111,7 +111,9 @@ def source_state(
     read, or if the topic was recreated since `before`."""
     if topic.source.table is not None:
         name = topic.source.table.name
-        return SourceState({"kind": "table", "table": name}, f"table {name}, which the topic is read from, is not ours")
+        return SourceState(
+            {"kind": "table", "table": name}, f"the topic is read from table {name}, which Cleantail does not own"
+        )
     if topic.source.kafka is None or settings is None:
         return SourceState({"kind": "files"})
     source, before = SourceTopic.of(topic, settings), before or SourceState({})

@@ -87,7 +87,7 @@ def test_a_source_without_these_keys_has_no_problem(workshop, kafka, of_topic):
 def test_other_sources_are_named(workshop, sink, of_topic):
     lake = sink("erased-source-table")
     state, _, _ = of_topic(workshop.topic("erased-source-table", source={"table": lake.source}))
-    assert state.facts["kind"] == "table" and "is not ours" in state.problem
+    assert state.facts["kind"] == "table" and "does not own" in state.problem
     assert of_topic(workshop.topic("erased-source-files"))[0].facts == {"kind": "files"}
 
 
