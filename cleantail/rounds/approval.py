@@ -86,7 +86,7 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
 
 
 def may_decide(topic: Topic, *users: str | None) -> bool:
-    """Return whether a user, by any of its names in Airflow, may undo a round of the topic or release a log."""
+    """Return whether a user, under any of their names in Airflow, may undo a round of the topic or release a log."""
     return topic.publish != APPROVE or not topic.approvers or not set(topic.approvers).isdisjoint(users)
 
 
