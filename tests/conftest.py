@@ -7,6 +7,7 @@ import gc
 import json
 import os
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,7 @@ def _known_seconds() -> dict[str, float]:
     return json.loads(DURATIONS.read_text()) if DURATIONS.exists() else {}
 
 
+@cache
 def _name(path: Path) -> str:
     return path.relative_to(TESTS).as_posix()
 
