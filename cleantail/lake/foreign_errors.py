@@ -239,7 +239,8 @@ def _java_text(text: str) -> str:
     if known := _of_file(text):
         return known
     if task:
-        return _names(text[: task.start(1) if task[1] else task.end()].strip(": "), task[1], task[2])
+        in_python = _OF_PYTHON.findall(text)[-1:] if str(task[1]).endswith("PythonException") else []
+        return _names(text[: task.start(1) if task[1] else task.end()].strip(": "), task[1], task[2], *in_python)
     return _names(alone[1], alone[2]) if alone else _names("an error of Java")
 
 

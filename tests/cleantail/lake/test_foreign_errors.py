@@ -68,6 +68,7 @@ def test_a_port_is_not_taken_for_the_status_of_an_answer(message, known):
         (Raised("org.apache.spark.SparkRuntimeException: [MARKERS] x: java.io.IOException"), "MARKERS"),
         (Raised("java.lang.NumberFormatException: For input string: MARKER"), "java.lang.NumberFormatException;"),
         (Raised(f"{LOST}java.lang.RuntimeException: MARKER"), "java.lang.RuntimeException;"),
+        (Raised(f"{LOST}org.apache.spark.api.python.PythonException: {WORKER}"), "python.PythonException, KeyError;"),
         (Raised("MARKER"), "an error of Java;"),
     ],
 )
