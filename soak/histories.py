@@ -29,7 +29,7 @@ FIRST = ("ingest: create table", "ingest: view", "ingest: properties", "ingest: 
 """Points of a topic's first ingestion."""
 POINTS: dict[str, Mapping[str, int]] = {
     "ingest": {"load": 20, "ingest": 1},
-    "compact": {"load": 20, "stage": 1, "evidence": 2, "publish": 1},
+    "compact": {"load": 20, "evidence": 1, "publish": 1},
     "reclaim": {"load": 20, "reclaim": 1, "expire snapshots": 1, "properties": 1, "evidence": 1},
     "rollback": {"load": 5, "rollback": 1, "evidence": 1},
     "reader": {"note reader": 1},

@@ -26,14 +26,14 @@ SEVERE = ("away", "away after", "late")
 """Wrong answers after which a command may give up: a long time without answers, or a commit that is taken late."""
 FORMAT = "cleantail.format"
 CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
-"""A check of the topic's own. Because it reads the branch of a round, the branch is committed."""
+"""A check of the topic's own."""
 FILES_OF_COMMAND = 4
 """Allowed average number of files without a snapshot per command: files of staged rounds and of failed tries."""
 BACKUP = "backup_of_another_user"
 TAKING = ("ingest", "read", "dag")
 """Acts that take records."""
 UNDOING = ("rollback", "rollback by others")
-FORGETTING = ("reclaim", "expiry", "topic made again", "erase", *UNDOING)  # after these a snapshot may be gone
+FORGETTING = ("reclaim", "dag", "expiry", "topic made again", "erase", *UNDOING)  # after these a snapshot may be gone
 ENGINES = ("sql", "register twice", "roll back a round")
 """Acts of other engines. They may fail, because they are not part of the product."""
 CALLS = {

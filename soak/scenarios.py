@@ -39,7 +39,8 @@ def once(n: int) -> str:
 
 
 def compact(at: int, machine: int = 0, kind: str = "publish", how: str = "", *meanwhile: Act) -> Act:
-    return Act("compact", machine, Fault(kind, how) if how else None, at, meanwhile=meanwhile)
+    nth = 6 if kind == "load" else 1  # a load in the middle of a round
+    return Act("compact", machine, Fault(kind, how, nth) if how else None, at, meanwhile=meanwhile)
 
 
 def send(text: str, aborted: str = "", partition: int = 0) -> tuple[Act, Act]:
@@ -120,7 +121,7 @@ def s7() -> History:
     text = [" ".join(f"k{key}={n}" for key in range(60)) for n in range(4)]
     more = [ingest(n, text[n], 60 * n, 1) for n in range(4)]
     return _history(
-        Act("configure", configs={"cleaner": small}), more[0], compact(1000, 0, "stage", "stop before", more[1]),
+        Act("configure", configs={"cleaner": small}), more[0], compact(1000, 0, "load", "stop before", more[1]),
         compact(2000, 0, "publish", "stop after", more[2]), more[3], compact(3000),
     )  # fmt: skip
 
@@ -132,7 +133,7 @@ def s8() -> History:
     back = Act("configure", configs={"cleanup.policy": "compact", "min.cleanable.dirty.ratio": 0})
     return _history(
         first, ingest(1, "a=1 a=2 b"), compact(1000), both, compact(2000, 0, "publish", "stop before", back),
-        ingest(2, "a c=1", 3), compact(3000, 0, "stage", "stop before", both), back, compact(9000),
+        ingest(2, "a c=1", 3), compact(3000, 0, "load", "stop before", both), back, compact(9000),
     )  # fmt: skip
 
 
@@ -147,7 +148,7 @@ def s10() -> History:
     """S10: SIGKILL and SIGSTOP at each station. A stopped machine continues after another did its work."""
     acts, offset = list[Act](), 0
     for how in ("kill before", "kill after", "orphan before", "stop before", "stop after"):
-        for kind in ("ingest", "stage", "publish", "evidence", "reclaim"):
+        for kind in ("ingest", "load", "publish", "evidence", "reclaim"):
             file = ingest(len(acts), f"a={offset} b c={offset}", offset)
             other = (replace(file, machine=1), compact(9000 + offset, 1)) if how.startswith(PAUSED) else ()
             if kind == "ingest":
@@ -190,7 +191,7 @@ def s14() -> History:
     for n, other in enumerate((Act("reclaim", 1), Act("rewrite", 1), compact(30_000, 1))):
         at, late = 3000 * n, ingest(n + 9, f"a=x{n} b {once(n)}", 7 * n + 3)
         acts += [ingest(n, f"a={n} b={n} c", 7 * n), compact(at), late]
-        acts += [compact(at, 0, kind, "stop before", other) for kind in ("publish", "stage")]
+        acts += [compact(at, 0, kind, "stop before", other) for kind in ("publish", "load")]
         acts.append(Act("reclaim", 0, Fault("reclaim", "stop before"), meanwhile=(compact(40_000, 1),)))
     return _history(*acts)
 
@@ -208,7 +209,7 @@ def s16() -> History:
     """S16: catalog and machines restart or are upgraded in a round; a table of a later version is refused by name."""
     return _history(
         ingest(1, "a=1 b a=2"), compact(1000, 0, "publish", "stop before", Act("catalog restarts"), Act("upgrade", 1)),
-        Act("upgrade", 0), compact(2000, 0, "stage", "kill after"), Act("table of a later version"), compact(9000),
+        Act("upgrade", 0), compact(2000, 0, "load", "kill after"), Act("table of a later version"), compact(9000),
     )  # fmt: skip
 
 
@@ -278,7 +279,7 @@ def a2() -> History:
     """A2: the worker of Airflow dies, and its application publishes late; then a run is killed."""
     late = replace(dag(1000, "publish", "orphan before"), meanwhile=(compact(1500, 1),))
     sent = [send(f"a={n} b={n} c")[0] for n in (1, 2, 3)]
-    return _history(sent[0], late, sent[1], dag(5000, "stage", "kill before"), sent[2], dag(9000), source=KAFKA)
+    return _history(sent[0], late, sent[1], dag(5000, "publish", "kill before"), sent[2], dag(9000), source=KAFKA)
 
 
 def erase(*keys: str, how: str = "", kind: str = "publish", at: int = 0, meanwhile: tuple[Act, ...] = ()) -> Act:

@@ -30,6 +30,12 @@ MUTANTS = {
     "another topic's table is taken": [
         ("cleantail/lake/catalogs.py", "if owner != topic.topic:", "if owner is None:"),
     ],
+    "a file that another machine ingested meanwhile is ingested again": [
+        (COMMITS, "if faster := sorted(name for name in properties if name in there):", "if faster := []:"),
+    ],
+    "aborted records are read": [
+        ("cleantail/kafka/source_topic.py", '"isolation.level": isolation,', '"isolation.level": "read_uncommitted",'),
+    ],
     "a commit takes 409 for yes": [
         (
             COMMITS,
