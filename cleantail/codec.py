@@ -1,9 +1,11 @@
-"""JSON that Cleantail writes and reads again: table properties, snapshot summaries, evidence, XComs, results.
+"""JSON that Cleantail writes and reads again, such as properties, evidence and XComs, and the number of its format.
 
 1. A value is written as compact JSON with sorted keys, so that equal values are equal texts.
 2. A text is parsed once, at the border, by the dataclass that describes it. Only keys of mappings are converted.
 3. A missing field takes the dataclass's default. An unknown field is ignored.
 4. Any other text raises a TableError, which names the place of the text and does not quote it.
+5. Tables, states of logs, certificates, `defaults.yaml`, packs and documents of the exchange have the number of their
+   format. Any other number is refused with the same words everywhere, before anything is changed.
 """
 
 from __future__ import annotations
@@ -16,11 +18,45 @@ import re
 import zlib
 from collections.abc import Iterable
 from functools import cached_property
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Annotated, Any, ClassVar, Generic, TypeVar
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import BeforeValidator, TypeAdapter, ValidationError, WithJsonSchema
+from pydantic_core import PydanticCustomError
 
-from cleantail.errors import TableError
+from cleantail.errors import TableError, shown
+from cleantail.human import one_line
+
+FORMAT = 1
+"""The format that this version reads and writes. Where the number is optional, data without it have format 1."""
+ALLOWED = (
+    f"this version of Cleantail reads format {FORMAT}; nothing was changed. Install the version that wrote it, or a "
+    "later one"
+)
+
+
+def require_format(where: str, key: str, value: object, known: int | str = FORMAT) -> None:
+    """Raise TableError unless the value is `known`: the number of the format, or its text. True and 1.0 are refused.
+
+    `where`: the file or table, for the message."""
+    if type(value) is not type(known) or value != known:
+        text = one_line(value) if isinstance(value, str) else shown(value)
+        raise TableError(f"{where} has {key}={text}: {ALLOWED}")
+
+
+def _known(value: object) -> object:
+    if type(value) is not int or value != FORMAT:
+        context = {"value": shown(value), "allowed": ALLOWED}
+        raise PydanticCustomError("format", "{value} is not allowed: {allowed}", context)
+    return value
+
+
+FormatNumber = Annotated[
+    int,
+    BeforeValidator(_known),
+    WithJsonSchema({"const": FORMAT, "x-allowed": f"the number {FORMAT}: {ALLOWED}"}),
+]
+"""A field with the number. Its error names the value, the allowed number, and the remedy."""
+
 
 T = TypeVar("T")
 _DIGEST_CHARS = 32

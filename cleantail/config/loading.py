@@ -31,6 +31,7 @@ from typing import Any
 
 from pydantic import Field
 
+from cleantail.codec import FORMAT, FormatNumber
 from cleantail.config.alert_channels import Alert
 from cleantail.config.catalog import Catalog
 from cleantail.config.claims import (
@@ -53,7 +54,6 @@ from cleantail.config.topic_group import GroupDefaults, TopicGroup, awaited_asse
 from cleantail.config.validation_errors import nearest, require_none, validate
 from cleantail.config.yaml_file import merged, read_yaml, without_nulls, yaml_files
 from cleantail.errors import ConfigError, Problem, not_allowed
-from cleantail.formats import FORMAT, FormatNumber
 
 logger = logging.getLogger("cleantail.config")
 CONFIG_VARIABLE = "CLEANTAIL_CONFIG"

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 
 from pydantic import Field, PlainSerializer, PlainValidator, WithJsonSchema, model_validator
 
+from cleantail.codec import FORMAT, require_format
 from cleantail.config.config_model import Model, cross_field_error, matching
 from cleantail.config.kafka_configs import KafkaConfigs
-from cleantail.formats import FORMAT, require_format
 
 PARTITION = "partition"
 OFFSET = "offset"

@@ -22,6 +22,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cleantail.codec import FORMAT, require_format
 from cleantail.config.alert_channels import ALERTS
 from cleantail.config.topic import Topic
 from cleantail.erasure.requests import (
@@ -38,7 +39,6 @@ from cleantail.erasure.requests import (
 )
 from cleantail.erasure.store import newest_certificate
 from cleantail.errors import CertificateError, CleantailError
-from cleantail.formats import FORMAT, require_format
 from cleantail.home.driver_process import CERTIFICATE_KEY
 from cleantail.lake.catalogs import kept_catalog, load_table
 from cleantail.log.partition_state import ingested_files

@@ -11,9 +11,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cleantail.codec import digest_of
+from cleantail.codec import FORMAT, digest_of, require_format
 from cleantail.config.platform import Platform
-from cleantail.formats import FORMAT, require_format
 from cleantail.lake.client_properties import pyiceberg_properties
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ import uuid
 from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
+from cleantail.codec import FORMAT
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import FILE_FORMAT, PROPERTY_FORMAT
-from cleantail.formats import FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.manifest_entries import named_if_damaged

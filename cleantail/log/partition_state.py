@@ -22,10 +22,9 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict
 
-from cleantail.codec import Codec
+from cleantail.codec import FORMAT, Codec, FormatNumber
 from cleantail.config.unholdable import ERASED, POLICY, TEXTS, Reason
 from cleantail.errors import TableError
-from cleantail.formats import FORMAT, FormatNumber
 from cleantail.human import counted, instant, one_line, whole_number
 
 PROPERTY_LEFT_OUT = "cleantail.unholdable"

@@ -26,8 +26,7 @@ from typing import Literal
 
 from pydantic import ConfigDict
 
-from cleantail.codec import Codec
-from cleantail.formats import FormatNumber
+from cleantail.codec import Codec, FormatNumber
 from cleantail.human import duration, instant
 from cleantail.log.partition_state import PartitionState
 

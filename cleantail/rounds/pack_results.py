@@ -24,9 +24,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from cleantail.codec import Codec
+from cleantail.codec import FORMAT, Codec, FormatNumber
 from cleantail.errors import TableError
-from cleantail.formats import FORMAT, FormatNumber
 from cleantail.home.home_folder import append_line
 from cleantail.human import counted
 from cleantail.rounds.stations import TOPIC_OUTCOME_JSON, TopicOutcome

@@ -44,9 +44,8 @@ from typing import Annotated
 
 from pydantic import Field
 
-from cleantail.codec import Codec, digest_of
+from cleantail.codec import FORMAT, Codec, FormatNumber, digest_of
 from cleantail.config.alert_channels import Event
-from cleantail.formats import FORMAT, FormatNumber
 
 Key = tuple[Event, str]
 """Event and subject identify an incident."""

@@ -22,6 +22,7 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cleantail.codec import FORMAT
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import (
@@ -37,7 +38,6 @@ from cleantail.config.topic_table import (
     table_properties,
 )
 from cleantail.errors import CleantailError, ConflictError, OutsideError, OvertakenError, TableError
-from cleantail.formats import FORMAT
 from cleantail.human import whole_number
 from cleantail.lake.catalogs import OWNERS, kept_catalog, load_table, require_ours
 from cleantail.lake.storage_locations import OwnFolders, keep_first_metadata

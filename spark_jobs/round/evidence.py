@@ -26,11 +26,11 @@ import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo, In, LessThan, NotIn, NotStartsWith
 from pyiceberg.table import Transaction
 
+from cleantail.codec import FORMAT, require_format
 from cleantail.config.platform import Platform
 from cleantail.config.topic_table import EVIDENCE
 from cleantail.config.unholdable import ERASED
 from cleantail.errors import CleantailError
-from cleantail.formats import FORMAT, require_format
 from cleantail.home.home_folder import OWNER_FILE_MODE, exclusive, make_folder
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.foreign_errors import explained

@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[2]
 FLOORS = (
     ("cleantail.human",),
     ("cleantail.errors",),
-    ("cleantail.codec", "cleantail.formats", "cleantail.retries"),
+    ("cleantail.codec", "cleantail.retries"),
     ("cleantail.home", "cleantail.config"),
     ("cleantail.sources", "cleantail.log"),
     ("cleantail.rounds",),

@@ -12,10 +12,10 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from cleantail.adopt.adoption import version_after
+from cleantail.codec import FORMAT
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_TOPIC, RETRIES, require_known_format
 from cleantail.errors import CleantailError, TableError
-from cleantail.formats import FORMAT
 from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.commits import Load, java_message, send
 from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts

@@ -19,11 +19,11 @@ from typing import Any, Protocol
 
 from pyspark.sql import SparkSession
 
+from cleantail.codec import FORMAT
 from cleantail.config.input_limits import DEFAULT_LIMITS, INGEST_MS, limit_text
 from cleantail.config.topic import Topic
 from cleantail.config.unholdable import ALL, HELD
 from cleantail.errors import CleantailError, OutsideError, SourceError, UnholdableError
-from cleantail.formats import FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.kafka.broker_clients import commit_group_offsets
 from cleantail.kafka.read_plan import (

@@ -22,11 +22,11 @@ from dataclasses import dataclass, replace
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from cleantail.codec import FORMAT
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION
 from cleantail.config.unholdable import HELD, UNHELD
 from cleantail.errors import CleantailError, SourceError, UnholdableError
-from cleantail.formats import FORMAT
 from cleantail.home.home_folder import exclusive
 from cleantail.lake.pending_input import PlannedRead, described_source, own_position, planned_read, table_source_of
 from cleantail.log.log_state import late_warnings

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.codec import FORMAT
 from cleantail.config.topic import Topic
-from cleantail.formats import FORMAT
 from cleantail.kafka.read_plan import (
     CLEANING_MS,
     BrokerPolicy,

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from cleantail.codec import FORMAT
 from cleantail.errors import SourceError, SourceUnreachableError
-from cleantail.formats import FORMAT
 from cleantail.kafka.read_plan import (
     PORTION_BYTES,
     PORTION_OFFSETS_MAX,

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.codec import FORMAT
 from cleantail.config.loading import load_topic
-from cleantail.formats import FORMAT
 from cleantail.kafka.read_plan import BrokerTopic, LogLag, LogOffsets, source_lag
 from cleantail.log.source_position import SourcePosition
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cleantail.formats import FORMAT
+from cleantail.codec import FORMAT
 from cleantail.log.log_state import KeylessRecords, kept_log_start, log_figures
 from cleantail.log.partition_state import Horizon, LeftOut, PartitionState, Rewritten
 from cleantail.log.segments import NO_TIMESTAMP_MS

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.codec import FORMAT
 from cleantail.errors import SourceError, TableError
-from cleantail.formats import FORMAT
 from cleantail.log.snapshot_plan import (
     MOST_ONE_BY_ONE,
     SnapshotLag,

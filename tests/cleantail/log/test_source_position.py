@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
+from cleantail.codec import FORMAT
 from cleantail.errors import TableError
-from cleantail.formats import FORMAT
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.source_position import (
     GAPS_KEPT,

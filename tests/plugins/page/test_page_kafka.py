@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
+from cleantail.codec import FORMAT
 from cleantail.config.loading import find_topic
 from cleantail.config.topic import Topic
-from cleantail.formats import FORMAT
 from cleantail.kafka.table_position import write_caught_up
 from cleantail.lake.evaluate import read_facts
 from cleantail.log.source_position import PROPERTY_POSITION, Gap, SourcePosition

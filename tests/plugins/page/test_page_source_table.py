@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from cleantail.formats import FORMAT
+from cleantail.codec import FORMAT
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotPosition
 from cleantail_airflow.page.application import TEMPLATES
 from cleantail_airflow.page.metrics_endpoint import samples_of

@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
+from cleantail.codec import FORMAT
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic import Topic
-from cleantail.formats import FORMAT
 from cleantail.intake import Poll, feed_of
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.pending_input import planned_read

@@ -6,9 +6,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from cleantail.codec import FORMAT
 from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.errors import CleantailError, TableError
-from cleantail.formats import FORMAT
 from cleantail.lake.records.latest_state import load_latest, log_ends, log_starts, winners
 from cleantail.log.partition_state import PartitionState
 from cleantail.log.source_position import PROPERTY_POSITION, SourcePosition
