@@ -77,6 +77,13 @@ MUTANTS = {
 }  # fmt: skip
 
 
+def test_the_product_has_the_texts_that_mutants_replace():
+    counts = {
+        (file, text): (ROOT / file).read_text().count(text) for edits in MUTANTS.values() for file, text, _ in edits
+    }
+    assert {place: count for place, count in counts.items() if count != 1} == {}
+
+
 @pytest.mark.deep
 @pytest.mark.integration
 @pytest.mark.spark
