@@ -154,13 +154,13 @@ def kind_of(found: str) -> str:
 
 
 def print_summary(deck: Deck, played: int, acts: int, commands: int, minutes: float) -> None:
-    """Print each point with the faults that occurred there. A point without requests did not occur."""
+    """Print each point with the faults that occurred there."""
     hits = deck.hits
     print(f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {minutes:.0f} minutes\n")
     print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")
     for point in sorted(deck.names | deck.seen.keys()):
         kinds = {how: hits[point, how] for how in FAULTS if hits[point, how]}
-        counts = ", ".join(f"{how} {n}" for how, n in kinds.items())
+        counts = ", ".join(f"{how} {n}" for how, n in kinds.items()) or "did not occur"
         print(f"{point:32} {deck.seen[point]:8} {sum(kinds.values()):6}  {counts}")
 
 
