@@ -9,8 +9,8 @@ is left. Neither uses a reader of the rounds:
 3. fastavro reads manifests and their lists. A manifest repeats bounds of keys and of values. So a manifest must be
    removed too if it names a file with an erased key. This also holds if it names a deleted file, because the keys of
    that file can no longer be read.
-4. Puffin files and delete files by position have no keys. In metadata, the scan searches only names of ingested files,
-   and counts names with an erased key as a part. Any other object is *unread*, and prevents a proof.
+4. Sketches, deletion vectors and delete files by position have no keys. In metadata, the scan searches only names of
+   ingested files, and counts names with an erased key as a part. Any other object is *unread*, and prevents a proof.
 
 The scan shows that keys are absent from the listed objects at one time. It does not cover other places.
 """
@@ -53,6 +53,8 @@ POSITION_COLUMNS = {"file_path", "pos"}
 """Columns of a delete file by position. A file with a third column, the deleted row, counts as unread."""
 NO_KEYS = (".metadata.json", ".metadata.json.gz", ".puffin", ".stats", ".crc", "version-hint.text")
 """Ends of names of objects without keys. Iceberg's sketches in Puffin files contain only hashes."""
+VECTOR_PROPERTIES = {"referenced-data-file", "cardinality"}
+"""Properties of a deletion vector in a Puffin file, by Iceberg's specification."""
 
 
 KeyColumn = tuple[tuple[int, str, str], ...]
@@ -254,6 +256,26 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
     )
 
 
+def _has_only_vectors(puffin: bytes) -> bool:
+    """Return whether a file has deletion vectors, which are positions, and nothing else: a round that was given up may
+    leave one that no snapshot names."""
+    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+    from pyiceberg.table.puffin import PuffinFile
+
+    try:
+        file = PuffinFile(puffin)
+        deletion_vectors_from_puffin_file(file)
+    except Exception:  # of a damaged file; its message may quote it
+        return False
+    end = 4
+    for blob in sorted(file.footer.blobs, key=lambda blob: blob.offset):
+        whole = blob.offset == end and int.from_bytes(puffin[end : end + 4], "big") + 8 == blob.length
+        if not (whole and blob.type == "deletion-vector-v1" and blob.properties.keys() <= VECTOR_PROPERTIES):
+            return False
+        end += blob.length
+    return end == len(puffin) - int.from_bytes(puffin[-12:-8], "little") - 16
+
+
 @dataclass(frozen=True, slots=True)
 class _List:
     manifests: tuple[str, ...]
@@ -318,7 +340,7 @@ class _Store:
             size = self.objects.get(f"{folder}/{last[1:-4]}" if folder else last[1:-4])
             return last.startswith(".") and size is not None and self.objects[name] == 8 + 4 * -(-size // 512)
         if last.endswith((".puffin", ".stats")):
-            return name in named
+            return name in named or (last.endswith(".puffin") and _has_only_vectors(self.content_of(name)))
         try:
             document = self.json_of(self.path_of(name))
         except Exception:  # of a store or of a damaged file; its message may quote the file

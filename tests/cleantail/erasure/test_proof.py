@@ -15,11 +15,13 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import BucketTransform, IdentityTransform
 from pyiceberg.types import BinaryType, LongType, NestedField, StringType, StructType
+from pyroaring import BitMap64
 
 from cleantail.erasure import proof
 from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
 from cleantail.erasure.proof import scan_table
 from cleantail.errors import TableError
+from spark_jobs.iceberg.log_files import puffin_file
 
 KEYS = ErasedKeys.of("t", ErasureSecret(bytes(range(32))), pa.array([b"gone", b"gone too"]))
 SCHEMA = Schema(NestedField(1, "offset", LongType()), NestedField(2, "key", BinaryType()))
@@ -188,6 +190,27 @@ def test_an_object_is_not_passed_by_the_end_of_its_name(table, name):
     file.write_bytes(b'{"a": "gone"}')
     [problem] = scan_table(table, KEYS, ("key",)).problems()
     assert problem == f"n.t: {name} cannot be read by a scan"
+
+
+def test_a_deletion_vector_of_no_snapshot_is_passed_if_the_file_has_nothing_else(table):
+    """A round that was given up may leave one, and reclaim removes it days later."""
+    table.append(rows(b"stays"))
+    parts, _ = puffin_file([("data/a.parquet", BitMap64([1, 5])), ("data/b.parquet", BitMap64([2]))])
+    content, file = b"".join(parts), folder(table) / "data" / "x.puffin"
+    file.write_bytes(content)
+    assert scan_table(table, KEYS, ("key",)).problems() == []
+    magic, blobs, footer = content[:4], content[4 : content.rindex(b"PFA1{")], content[content.rindex(b"PFA1{") :]
+    others = (
+        magic + blobs + b"gone" + footer,
+        magic + blobs[:-1] + footer,
+        content.replace(b"deletion-vector-v1", b"deletion-vector-v0"),
+        content.replace(b'"cardinality"', b'"gonality"   '),
+        content[:-1],
+    )
+    for other in others:
+        assert other != content
+        file.write_bytes(other)
+        assert scan_table(table, KEYS, ("key",)).problems() == ["n.t: data/x.puffin cannot be read by a scan"]
 
 
 def test_checksums_and_the_hint_of_hadoop_are_passed(table):
