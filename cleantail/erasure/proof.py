@@ -179,7 +179,8 @@ class TableScan:
         return [f"{self.table}: {_named(names)} {what}" for what, names in found if names]
 
 
-def _named(names: Sequence[str], most: int = 3) -> str:
+def _named(names: Sequence[str], most: int = 100) -> str:
+    """Return the names. A person may have to move each file away: a full disk damages one in each try of a commit."""
     more = f", and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 

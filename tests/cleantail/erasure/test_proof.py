@@ -231,6 +231,15 @@ def test_a_damaged_file_of_no_snapshot_prevents_a_proof_by_its_name(table, conte
     assert scan.unread == ("data/part.parquet", "metadata/half.avro") and len(scan.holding) == 1
 
 
+def test_each_damaged_file_is_named_because_a_person_moves_it_away(table):
+    table.append(rows(b"stays"))
+    names = [f"metadata/0000{n}-x.gz.metadata.json" for n in range(9)]
+    for name in names:
+        (folder(table) / name).write_bytes(b"half")
+    [problem] = scan_table(table, KEYS, ("key",)).problems()
+    assert problem == f"n.t: {', '.join(names)} cannot be read by a scan"
+
+
 def test_a_damaged_manifest_of_a_snapshot_is_an_error_because_its_files_are_unknown(table):
     table.append(rows(b"gone"))
     manifest = table.current_snapshot().manifests(table.io)[0].manifest_path.removeprefix("file://")
