@@ -1,7 +1,7 @@
 """Search a table for erased keys: in every object below its location, and in every file that its metadata reach.
 
 An erasure scans a table twice. The first scan is the inventory of files to remove. The last scan is the proof that none
-is left. Neither uses a reader of the rounds:
+is left. Neither uses a reader of the rounds for records and manifests:
 
 1. The store lists the objects. The catalog gives only the location of the metadata.
 2. Polars reads the key columns of each Parquet file, even of records that delete files hide. From an object in a
@@ -32,6 +32,7 @@ from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
 from cleantail.errors import CleantailError, TableError
+from cleantail.lake.position_deletes import vector_positions
 from cleantail.lake.records.topic_columns import joined_parts, key_bytes
 from cleantail.lake.storage_locations import files_below
 from cleantail.rounds.past_ingestions import SOURCES, unpacked_sources
@@ -260,20 +261,18 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
 def _has_only_vectors(puffin: bytes) -> bool:
     """Return whether a file has deletion vectors, which are positions, and nothing else: a round that was given up may
     leave one that no snapshot names."""
-    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
     from pyiceberg.table.puffin import PuffinFile
 
-    try:
-        file = PuffinFile(puffin)
-        deletion_vectors_from_puffin_file(file)
-    except Exception:  # of a damaged file; its message may quote it
-        return False
     end = 4
-    for blob in sorted(file.footer.blobs, key=lambda blob: blob.offset):
-        whole = blob.offset == end and int.from_bytes(puffin[end : end + 4], "big") + 8 == blob.length
-        if not (whole and blob.type == "deletion-vector-v1" and blob.properties.keys() <= VECTOR_PROPERTIES):
-            return False
-        end += blob.length
+    try:
+        for blob in sorted(PuffinFile(puffin).footer.blobs, key=lambda blob: blob.offset):
+            is_next = blob.offset == end and blob.type == "deletion-vector-v1"
+            if not (is_next and blob.properties.keys() <= VECTOR_PROPERTIES):
+                return False
+            vector_positions(puffin[end : end + blob.length], "a Puffin file")
+            end += blob.length
+    except (ValueError, TableError):  # it is damaged; the message may quote it
+        return False
     return end == len(puffin) - int.from_bytes(puffin[-12:-8], "little") - 16
 
 
@@ -341,7 +340,8 @@ class _Store:
             size = self.objects.get(f"{folder}/{last[1:-4]}" if folder else last[1:-4])
             return last.startswith(".") and size is not None and self.objects[name] == 8 + 4 * -(-size // 512)
         if last.endswith((".puffin", ".stats")):
-            return name in named or (last.endswith(".puffin") and _has_only_vectors(self.content_of(name)))
+            is_small = last.endswith(".puffin") and self.objects[name] <= PORTION_BYTES
+            return name in named or (is_small and _has_only_vectors(self.content_of(name)))
         try:
             document = self.json_of(self.path_of(name))
         except Exception:  # of a store or of a damaged file; its message may quote the file

@@ -183,7 +183,7 @@ def hashed(database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) 
 def blobs(
     batches: Iterable[pa.RecordBatch], passes: Callable[[Hashes], Booleans], buckets: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (bucket, records whose hash passes as an Arrow stream). `batches`: with `h`, the hash of the key."""
+    """Yield (bucket, Arrow stream of the records whose hash passes). `batches`: with `h`, the hash of the key."""
     waiting, records = list[pa.RecordBatch](), 0
     for batch in batches:
         passing = batch.filter(pa.array(passes(batch.column("h").to_numpy())))

@@ -396,7 +396,7 @@ class TopicTable:
         """Yield the records of a scan's tasks in the table's own columns, as Spark's Iceberg reader sees them.
 
         The reader gets the tasks as Iceberg's own rewrites pass them, so their files may be in no commit yet. In format
-        3 it has no `_file` and no `_pos` then.
+        3 the records have neither `_file` nor `_pos`.
         """
         manager = static(self.jvm, "org.apache.iceberg.spark.ScanTaskSetManager", "get")()
         # SparkTableCache has two methods `get`, and Py4J finds only the one that is not static

@@ -42,7 +42,7 @@ from cleantail_airflow.tasks.topic_dag import NOTHING_PUBLISHED, RollbackOperato
 
 
 def _checked_in(station: Station, outcome: TopicOutcome) -> list[RoundResult]:
-    """Return the topic's rounds. Only those whose checks this station shows."""
+    """Return those rounds of the topic whose checks this station shows."""
     return [r for name, r in outcome.rounds.items() if station.checks and BY_NAME[name].kind == station.kind]
 
 

@@ -192,7 +192,7 @@ def test_an_object_is_not_passed_by_the_end_of_its_name(table, name):
     assert problem == f"n.t: {name} cannot be read by a scan"
 
 
-def test_a_deletion_vector_of_no_snapshot_is_passed_if_the_file_has_nothing_else(table):
+def test_a_deletion_vector_of_no_snapshot_is_passed_if_the_file_has_nothing_else(table, monkeypatch):
     """A round that was given up may leave one, and reclaim removes it days later."""
     table.append(rows(b"stays"))
     parts, _ = puffin_file([("data/a.parquet", BitMap64([1, 5])), ("data/b.parquet", BitMap64([2]))])
@@ -206,11 +206,16 @@ def test_a_deletion_vector_of_no_snapshot_is_passed_if_the_file_has_nothing_else
         content.replace(b"deletion-vector-v1", b"deletion-vector-v0"),
         content.replace(b'"cardinality"', b'"gonality"   '),
         content[:-1],
+        magic + blobs[:20] + bytes([blobs[20] ^ 1]) + blobs[21:] + footer,  # its checksum is wrong
     )
     for other in others:
         assert other != content
         file.write_bytes(other)
         assert scan_table(table, KEYS, ("key",)).problems() == ["n.t: data/x.puffin cannot be read by a scan"]
+    file.write_bytes(content)
+    with monkeypatch.context() as patch:
+        patch.setattr(proof, "PORTION_BYTES", len(content) - 1)  # no large file of an unknown owner is read whole
+        assert scan_table(table, KEYS, ("key",)).unread == ("data/x.puffin",)
 
 
 def test_checksums_and_the_hint_of_hadoop_are_passed(table):

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import socket
 from dataclasses import replace
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
+from cleantail.config.platform import Catalog
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, table_properties
 from cleantail.errors import TableError
+from cleantail.lake import client_properties
 from cleantail.retries import COMMITS
 from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.iceberg_reads import texts
@@ -83,3 +87,15 @@ def test_a_view_of_the_topics_name_is_an_error(new_table, spark, monkeypatch):
     spark.sql(f"CREATE VIEW {table.name} AS SELECT 1 AS one")
     with pytest.raises(TableError, match="made_as_view cannot be loaded"):
         table.ensure()
+
+
+def test_java_does_not_wait_for_ever_for_a_database_that_never_answers(spark, workshop, monkeypatch):
+    monkeypatch.setitem(client_properties._DATABASES, "postgres", ("1", ""))
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        uri = f"postgresql://127.0.0.1:{silent.getsockname()[1]}/iceberg"
+        catalog = Catalog(type="postgres", uri=uri, warehouse="s3://w")
+        properties = client_properties.spark_catalog(workshop.platform().model_copy(update={"catalog": catalog}))
+        with pytest.raises(Py4JJavaError, match="Failed to connect"):
+            spark._jvm.org.apache.iceberg.CatalogUtil.buildIcebergCatalog(
+                "silent", properties | {"jdbc.user": "me"}, spark._jsc.hadoopConfiguration()
+            )
