@@ -125,6 +125,8 @@ def log_figures(
     log_end = max([state.log_end_offset or 0, *(f.upper_offset + 1 for f in files)])
     # 3. the first dirty offset
     first_dirty, warnings = _first_dirty(state, late_offset, log_start, log_end)
+    if all(f.upper_offset < first_dirty for f in live):
+        first_dirty = log_end  # nothing is left to clean: retention, an erasure or another engine removed it
     return LogFigures(
         partition=partition,
         state=state,

@@ -204,7 +204,8 @@ def sections_of(log: Log, files: Iterable[File], config: dict[str, Any], now: in
     segments = segments_of(files, config)
     active = active_of(segments, config, now)
     settled = [s for s in segments if s is not active]
-    first_dirty = log.first_dirty
+    # ours: where no record is left, nothing is dirty
+    first_dirty = log.first_dirty if any(f.live and f.offsets[-1] >= log.first_dirty for f in files) else log.end
     dirty = [s for s in settled if s.end > first_dirty]
     limits = [log.end]
     if active:

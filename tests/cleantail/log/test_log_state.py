@@ -321,6 +321,21 @@ def test_late_records_move_the_clean_point_back_to_the_lowest_of_them(arrived, l
     assert not log.repaired
 
 
+@pytest.mark.parametrize(
+    ("last", "later", "first_dirty"),
+    [
+        pytest.param([], [], 50, id="the-file-is-gone"),
+        pytest.param([data_file(46, 49, records=4, deleted_records=4)], [], 50, id="an-erasure-has-hidden-all-records"),
+        pytest.param([data_file(46, 49, records=4, deleted_records=3)], [], 46, id="one-record-is-left"),
+        pytest.param([], [data_file(50)], 46, id="a-new-record"),
+    ],
+)
+def test_a_log_without_a_dirty_record_is_clean_up_to_its_end(last, later, first_dirty):
+    state = PartitionState(checkpoint=46, log_end_offset=50)
+    log = resolved([*blocks(0, 10, 20), *last, *later], state=state, arrived=later, now_ms=10)
+    assert (log.first_dirty_offset, log.log_end_offset) == (first_dirty, 51 if later else 50)
+
+
 def test_before_the_first_round_no_record_is_late():
     files = blocks(0)
     log = resolved(files, arrived=files)
