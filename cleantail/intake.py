@@ -17,7 +17,7 @@ from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import SettingsOf
 from cleantail.kafka.table_position import unread_offsets
 from cleantail.lake.catalogs import kept_catalog, load_table
-from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.facts_cache import FactsCache
 from cleantail.lake.pending_input import new_files, planned_read, table_source_of
 from cleantail.lake.repairable_deletes import foreign_deletes
 from cleantail.lineage import LineageDataset, file_datasets, kafka_dataset, source_dataset
@@ -38,7 +38,7 @@ class Poll:
     topic: Topic
     settings_of: SettingsOf
     now_ms: int
-    kept: KeptFacts | None = None
+    kept: FactsCache | None = None
     silent: SilentBrokers = field(default_factory=SilentBrokers)
 
 

@@ -11,7 +11,7 @@ from benchmarks.harness.options import Options
 from benchmarks.harness.report import Column, Table, Value, median
 from benchmarks.topics.group_evaluation import evaluate_twice
 from benchmarks.topics.small_tables import APPENDS, CLEAN_EVERY, GROUPS, PARTITIONS, RECORDS, make_small_tables
-from cleantail.lake.kept_facts import FOLDER
+from cleantail.lake.facts_cache import FOLDER
 
 COLUMNS = (
     Column("evaluation", "text"),

@@ -13,7 +13,7 @@ from cleantail.config.topic import Topic
 from cleantail.intake import Poll, feed_of
 from cleantail.kafka.client_settings import settings_of_topic
 from cleantail.lake.evaluate import evaluate_topic
-from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.facts_cache import FactsCache
 from cleantail.rounds.run_plan import due_topic
 
 
@@ -44,7 +44,7 @@ def evaluate_twice(lake: Lake) -> Evaluated:
 def _evaluate(lake: Lake) -> int:
     """Return the number of due topics. Keep only the few facts that packing needs."""
     platform, now_ms, due = load_platform(lake.config), int(time.time() * 1000), 0
-    kept = KeptFacts(platform)
+    kept = FactsCache(platform)
     for _, topic in scan_topics(lake.config):
         assert isinstance(topic, Topic), topic
         new = feed_of(topic).new_input(Poll(topic, settings_of_topic, now_ms, kept))

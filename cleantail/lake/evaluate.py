@@ -28,7 +28,7 @@ from cleantail.config.topic import Topic
 from cleantail.errors import CleantailError, HeldError, TableError
 from cleantail.human import be, counted
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog
-from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.facts_cache import FactsCache
 from cleantail.lake.own_namespace import namespace_properties, readers_of
 from cleantail.lake.reclaim_plan import resolve_reclaim
 from cleantail.lake.releases import current_releases, releases_of
@@ -106,7 +106,7 @@ def evaluate_topic(
     retry_quarantined: bool = False,
     reconcile: bool = False,
     later_round: bool = False,
-    kept: KeptFacts | None = None,
+    kept: FactsCache | None = None,
     unconverted: bool = False,
 ) -> EvaluatedTopic:
     """Plan a run of one topic at `now_ms`.

@@ -157,7 +157,7 @@ def _longest_bytes(column: pa.ChunkedArray) -> int:
 def _old_snapshots(table: Table) -> list[int]:
     """Return the snapshots to expire, because each snapshot in the metadata slows every commit.
 
-    The rows stay. A reclaim (merge_rows) removes the files that only old snapshots have."""
+    The rows stay. A reclaim (merge_files_of) removes the files that only old snapshots have."""
     from pyiceberg.table.refs import MAIN_BRANCH
 
     oldest_first = sorted(table.metadata.snapshots, key=lambda s: s.sequence_number or 0)

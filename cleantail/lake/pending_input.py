@@ -20,7 +20,7 @@ from cleantail.config.topic_source import MAIN, TableSource
 from cleantail.config.topic_table import PROPERTY_SIDE_OF, PROPERTY_TOPIC
 from cleantail.errors import CleantailError, OutsideError, SourceError, TableError
 from cleantail.lake.catalogs import kept_catalog, load_table, unreachable
-from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.facts_cache import FactsCache
 from cleantail.lake.metadata_guards import require_data_alone
 from cleantail.lake.records.latest_state import log_ends
 from cleantail.lake.table_metadata import commits_to, properties_that_count
@@ -185,7 +185,7 @@ def _require_nothing_of_others(topic: Topic, table: Table, position: SnapshotPos
         )
 
 
-def new_files(topic: Topic, kept: KeptFacts | None = None) -> tuple[list[Path], list[Path]]:
+def new_files(topic: Topic, kept: FactsCache | None = None) -> tuple[list[Path], list[Path]]:
     """Return the files that match source.path, and the files whose content was not ingested, by name.
 
     `kept`: as in evaluate_topic. An unreadable file counts as new, so that the job reports the problem. Raises
@@ -209,7 +209,7 @@ def _gone_folder(topic: Topic) -> Path | None:
     return None if folder.is_dir() else folder
 
 
-def _ingested(topic: Topic, kept: KeptFacts | None) -> frozenset[str]:
+def _ingested(topic: Topic, kept: FactsCache | None) -> frozenset[str]:
     """Return the digests of ingested files. Reads only the table's properties, and no manifest."""
     if kept is not None:
         facts = kept.of(topic)

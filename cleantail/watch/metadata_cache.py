@@ -2,7 +2,7 @@
 
 1. Metadata at one location never change. So a read stays valid until the catalog names another location.
 2. A call waits for a limited time. For a table that was not read in this time, it returns the previous read, else None.
-3. The cache keeps a summary of each table, in memory and on disk (`KeptTexts`), and a few whole tables.
+3. The cache keeps a summary of each table, in memory and on disk (`TextCache`), and a few whole tables.
 4. A data file never changes. So `EvidenceTotals` reads each data file of the evidence table once.
 """
 
@@ -24,11 +24,11 @@ from cleantail.config.topic_table import ERASURES, EVIDENCE
 from cleantail.erasure.requests import ErasureRequest, requests_of
 from cleantail.erasure.store import events_in
 from cleantail.errors import CleantailError, OutsideError
-from cleantail.home.kept_texts import KeptTexts
+from cleantail.home.text_cache import TextCache
 from cleantail.kafka.table_position import caught_up_in
 from cleantail.lake.catalogs import is_outdated, load_any, load_table, metadata_locations, open_catalog
+from cleantail.lake.facts_cache import partitioned_by_values
 from cleantail.lake.foreign_errors import explained
-from cleantail.lake.kept_facts import partitioned_by_values
 from cleantail.lake.own_namespace import namespace_properties, readers_in
 from cleantail.lake.recorded_rounds import load_evidence, read_evidence
 from cleantail.lake.releases import releases_in
@@ -282,7 +282,7 @@ class MetadataCache:
         self._locations: tuple[float, dict[str, str]] = (float("-inf"), {})
         self._whole = TableReads(self._read_whole, ObservedTable, _pool(READERS_OF_WHOLE), clock, MOST_WHOLE)
         self._summaries = TableReads(self._read_summary, TableSummary, _pool(READERS), clock)
-        self._kept = KeptTexts(platform.home, FOLDER, FILE)
+        self._kept = TextCache(platform.home, FOLDER, FILE)
         self._kept_lock = threading.Lock()
         self._loaded: dict[str, tuple[str, str]] = {}
         self._is_loaded = False

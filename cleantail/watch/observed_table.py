@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
-from cleantail.lake.kept_facts import code_digest
+from cleantail.lake.facts_cache import code_digest
 from cleantail.lake.table_metadata import TableFacts, history_of, table_facts
 from cleantail.log.horizons import Reader
 from cleantail.log.log_state import LogFigures, LogState, log_figures, log_state_at

@@ -39,7 +39,7 @@ from cleantail.rounds.checked_round import StagedUnit
 from cleantail.rounds.publications import COUNTS
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.contradictions import LateFiles, late_files, of_expiry, of_round
-from spark_jobs.engine.expiry import judge_expiry
+from spark_jobs.engine.expired_tombstones import judge_expiry
 from spark_jobs.engine.log_task import EntryCounts, LogCounts, LogTask, merged_counts
 from spark_jobs.engine.registrations import on_branch, records_again
 from spark_jobs.engine.removals import COPIES

@@ -43,7 +43,7 @@ from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.station_results import ComparedLog, ComparisonResult
 from spark_jobs.engine.compared_readers import NOTHING_NEW, ReaderComparison, compare_readers
 from spark_jobs.engine.erased_records import ERASED, find_erased
-from spark_jobs.engine.expiry import find_expired
+from spark_jobs.engine.expired_tombstones import find_expired
 from spark_jobs.engine.gone_keys import GONE, GoneKeys, LogBounds, find_gone, merged_gone
 from spark_jobs.engine.log_task import LogRemovals, merged_removals
 from spark_jobs.engine.registrations import records_again, registered_twice, removed_with

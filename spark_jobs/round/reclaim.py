@@ -85,7 +85,7 @@ UNUSED_AFTER_MS = 86_400_000
 """Minimum age of removed files, a day: a reader may use an older snapshot, or a writer may not have committed yet."""
 
 
-def merge_rows(table: TopicTable, of: str) -> int:
+def merge_files_of(table: TopicTable, of: str) -> int:
     """Merge the topic's files in a table of Cleantail's own, such as the evidence, if there are many, and remove unused
     files. `of`: the table's name without the namespace.
 
@@ -294,8 +294,8 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
         if result.reclaimed_bytes > 0:
             append_reclaim(table, result.reclaimed_bytes, now_ms)
     for of in (ERASURES, ERASED_KEYS):
-        merge_rows(table, of)
-    result = replace(result, evidence_files_merged=merge_rows(table, EVIDENCE))
+        merge_files_of(table, of)
+    result = replace(result, evidence_files_merged=merge_files_of(table, EVIDENCE))
     if folder is None:
         return result
     result = replace(

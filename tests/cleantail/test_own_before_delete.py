@@ -47,7 +47,7 @@ OWNED = {
     },
     "cleantail/erasure/request_files.py": {"unlink": "a request that was recorded just before; the file has keys"},
     "cleantail/home/driver_process.py": {"unlink": "named by a hash of the task, which has one try at a time"},
-    "cleantail/home/kept_texts.py": {
+    "cleantail/home/text_cache.py": {
         "DELETE FROM": "a cache: what goes is read again from the catalog",
         "unlink": "a cache that SQLite calls damaged",
     },

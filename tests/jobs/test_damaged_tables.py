@@ -14,7 +14,7 @@ from cleantail.config.topic_table import EVIDENCE
 from cleantail.errors import TableError
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.evaluate import evaluate_topic
-from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.facts_cache import FactsCache
 from cleantail.rounds.pack_results import PackRequest
 from cleantail.rounds.past_rounds import DAY_MS
 from cleantail_airflow.page.page_content import PageContent
@@ -145,7 +145,7 @@ def test_page_evaluation_pack_and_programs_see_the_other_topics_and_the_error_of
         assert content.one_topic("damage-well", now_ms).logs
         hurt = content.one_topic("damage-hurt", now_ms)
         assert not hurt.logs and "is broken" in str(hurt.row)
-        kept = KeptFacts(platform)
+        kept = FactsCache(platform)
         assert evaluate_topic(two.find("damage-well"), now_ms=NOW, kept=kept)
         with pytest.raises(TableError, match="is broken"):
             evaluate_topic(two.find("damage-hurt"), now_ms=NOW, kept=kept)

@@ -66,8 +66,8 @@ from cleantail.kafka.broker_clients import SilentBrokers
 from cleantail.kafka.client_settings import CLIENTS_JSON
 from cleantail.lake.catalogs import kept_catalog
 from cleantail.lake.evaluate import evaluate_topic
+from cleantail.lake.facts_cache import FactsCache
 from cleantail.lake.foreign_errors import explained
-from cleantail.lake.kept_facts import KeptFacts
 from cleantail.log.topic_packs import DueTopic, pack_topics
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PACK_RESULT_JSON, PackResult, read_outcomes
@@ -112,7 +112,7 @@ from cleantail_airflow.tasks.evaluate_task import (
     skip_all_after,
 )
 from cleantail_airflow.tasks.run_note import NOTE
-from cleantail_airflow.tasks.spark_job import NO_PLAN, OutcomeOperator, SparkJobOperator, as_airflow, platform_of
+from cleantail_airflow.tasks.spark_job import NO_PLAN, OutcomeOperator, SparkJobOperator, exception_for, platform_of
 from cleantail_airflow.tasks.spark_pool import POOL
 
 CANNOT = "cannot be evaluated"
@@ -202,8 +202,8 @@ class EvaluateGroupOperator(BaseOperator):
         try:
             kept_catalog(platform)
         except CleantailError as error:
-            raise as_airflow(str(error), error.exit_code) from None
-        evaluation, kept = Evaluation(waiting=left_since(self.group)), KeptFacts(platform)
+            raise exception_for(str(error), error.exit_code) from None
+        evaluation, kept = Evaluation(waiting=left_since(self.group)), FactsCache(platform)
         for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
             evaluation.topics.append(name)
             if isinstance(topic, ConfigError):
@@ -217,7 +217,7 @@ class EvaluateGroupOperator(BaseOperator):
         return evaluation
 
     def _evaluate_topic(
-        self, topic: Topic, kept: KeptFacts, asked: Asked, now_ms: int, context: Context, evaluation: Evaluation
+        self, topic: Topic, kept: FactsCache, asked: Asked, now_ms: int, context: Context, evaluation: Evaluation
     ) -> None:
         from cleantail_airflow.alerts.alerting import notify_missed_deadlines
         from cleantail_airflow.outcomes.run_metrics import send_plan
@@ -374,7 +374,7 @@ class RunPackOperator(SparkJobOperator):
         if report is None:
             self._hand_on_kept(context)
             if text := report_of(ended).error:
-                raise as_airflow(text, self.exit_code) from None
+                raise exception_for(text, self.exit_code) from None
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
         self._send_metrics(report.topics)
         again = [f"{o.topic}: {o.station} failed: {o.error}" for o in report.topics if o.may_retry]

@@ -410,7 +410,7 @@ class CleantailSparkOperator(SparkJobOperator):
         try:
             result = self.done_before(context)
         except CleantailError as error:
-            raise as_airflow(str(error), error.exit_code) from None
+            raise exception_for(str(error), error.exit_code) from None
         if result is None:
             return super()._run_job(context)
         self.reason = DONE_BEFORE
@@ -475,7 +475,7 @@ class CleantailSparkOperator(SparkJobOperator):
             raise RedCheck(self.topic, red) from None
         if not report.error:
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
-        raise as_airflow(report.error, self.exit_code) from None
+        raise exception_for(report.error, self.exit_code) from None
 
     def ended(self, context: Context, ended: EndedJob, report: JobReport) -> None:
         """Finish a task that has not failed."""
@@ -503,7 +503,7 @@ class OutcomeOperator(BaseOperator):
         )
 
 
-def as_airflow(message: str, exit_code: int | None) -> AirflowException:
+def exception_for(message: str, exit_code: int | None) -> AirflowException:
     """Return the error of a task whose job ended with this exit code. The type decides whether Airflow retries."""
     return (AirflowFailException if exit_code in FINAL else AirflowException)(message)
 

@@ -158,7 +158,7 @@ from cleantail_airflow.tasks.approve_task import ApproveOperator
 from cleantail_airflow.tasks.assets import announce, asset_of, schedule_of
 from cleantail_airflow.tasks.evaluate_task import EvaluateOperator
 from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE_PARAM, ROLLBACK_TO, require_known_params
-from cleantail_airflow.tasks.spark_job import CleantailSparkOperator, OutcomeOperator, as_airflow, loaded_topic
+from cleantail_airflow.tasks.spark_job import CleantailSparkOperator, OutcomeOperator, exception_for, loaded_topic
 from cleantail_airflow.tasks.spark_pool import POOL
 
 IS_ROLLBACK = "the run is a rollback"
@@ -180,7 +180,7 @@ class IngestOperator(CleantailSparkOperator):
         try:
             new = feed_of(topic).new_input(Poll(topic, client_settings, int(time.time() * 1000)))
         except CleantailError as e:
-            raise as_airflow(str(e), e.exit_code) from None
+            raise exception_for(str(e), e.exit_code) from None
         if new.bytes is None:
             self.skip(new.nothing)
         return new
@@ -342,7 +342,7 @@ class ReconcileOperator(PublishingOperator):
             settings = client_settings(topic)
             SourceTopic.of(topic, settings).require_comparable(table_position(topic).position)
         except CleantailError as e:
-            raise as_airflow(str(e), e.exit_code) from None
+            raise exception_for(str(e), e.exit_code) from None
         return self.client_arguments(json.dumps(dict(settings)))
 
 

@@ -43,7 +43,7 @@ if __name__ == "__main__":
     import pyiceberg.io.pyarrow  # noqa: F401
     from pyspark import daemon
 
-    import spark_jobs.engine.expiry
+    import spark_jobs.engine.expired_tombstones
     import spark_jobs.engine.removals
     import spark_jobs.engine.rewrite_task
     import spark_jobs.engine.shared_logs

@@ -13,7 +13,7 @@ from cleantail.config.topic_table import Columns
 from cleantail.errors import HeldError, TableError
 from cleantail.lake import evaluate
 from cleantail.lake.evaluate import evaluate_topic, log_states, plan_run, read_facts, unit_at
-from cleantail.lake.kept_facts import KeptFacts
+from cleantail.lake.facts_cache import FactsCache
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.due_work import UpkeepDecision
 from cleantail.log.horizons import Reader
@@ -513,7 +513,7 @@ def test_only_a_run_that_converts_deletes_passes_over_those_of_others_and_no_cac
         evaluate, "table_facts", lambda *a, **how: passes.append(how["pass_foreign"]) or real(*a, **how)
     )
     read_facts(orders_table.topic)
-    evaluate_topic(orders_table.topic, now_ms=NOW_MS, kept=KeptFacts(orders_table.platform), unconverted=True)
+    evaluate_topic(orders_table.topic, now_ms=NOW_MS, kept=FactsCache(orders_table.platform), unconverted=True)
     assert passes == [False, True]
 
 

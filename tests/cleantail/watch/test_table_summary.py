@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from cleantail.home.kept_texts import KEPT_S, KeptTexts
+from cleantail.home.text_cache import KEPT_S, TextCache
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.log.partition_state import Horizon, PartitionState, Quarantine
 from cleantail.watch import metadata_cache
@@ -125,9 +125,9 @@ def test_where_nothing_can_be_written_tables_are_read(filled, reads):
 
 
 def test_summaries_of_topics_that_have_gone_are_deleted_after_a_while(tmp_path, monkeypatch):
-    kept = KeptTexts(tmp_path, FOLDER, FILE)
+    kept = TextCache(tmp_path, FOLDER, FILE)
     kept.keep("orders", "key", "{}")
     assert kept.load() == {"orders": ("key", "{}")}
     now_s = time.time() + KEPT_S + 1
     monkeypatch.setattr(time, "time", lambda: now_s)
-    assert KeptTexts(tmp_path, FOLDER, FILE).load() == {}
+    assert TextCache(tmp_path, FOLDER, FILE).load() == {}

@@ -69,7 +69,7 @@ def test_a_reclaim_merges_many_small_files_of_its_topic_and_no_row_changes(works
         ingest(workshop, topic, f"{offset}.jsonl", (offset, "a", "x"))
     for name in (topic, other):
         evidence.append_reclaim(table_of(name), 1, NOW)
-    assert reclaim.merge_rows(table_of(topic), EVIDENCE) == 0  # one file of each topic is not many
+    assert reclaim.merge_files_of(table_of(topic), EVIDENCE) == 0  # one file of each topic is not many
     evidence.append_reclaim(table_of(topic), 2, NOW)
     store = ErasureStore(workshop.platform())
     for key in (b"k", b"l"):
@@ -104,7 +104,7 @@ def test_files_that_nothing_points_to_are_removed_after_their_time(workshop, tab
     before = workshop.evidence(topic)
     data = Path(urlparse(evidence_table(workshop).location()).path) / "data"
     shutil.copy(next(data.rglob("*.parquet")), data / "of-no-snapshot.parquet")  # as PyIceberg's expiry leaves it
-    assert reclaim.merge_rows(table_of(topic), EVIDENCE) == 3
+    assert reclaim.merge_files_of(table_of(topic), EVIDENCE) == 3
     assert workshop.evidence(topic) == before
     used = set().union(*files_by_topic(workshop).values())
     assert {path.name for path in data.rglob("*.parquet")} == {Path(path).name for path in used}
@@ -126,7 +126,7 @@ def test_files_older_than_all_kept_metadata_are_removed_too(workshop, table_of, 
     shutil.copy(next((folder / "data").rglob("*.parquet")), left)
     for path, days in ((first, 5), (left, 3)):
         os.utime(path, (time.time() - days * 86_400,) * 2)
-    reclaim.merge_rows(table_of(topic), EVIDENCE)
+    reclaim.merge_files_of(table_of(topic), EVIDENCE)
     assert not left.exists() and first.exists()
     assert len(workshop.evidence(topic)) == 6
 
@@ -143,12 +143,12 @@ def test_rounds_append_while_two_merges_run_at_once_and_nothing_is_lost(workshop
     for n in range(2):
         append(n)
     # a JVM's first rewrite registers Iceberg's catalog of rewrites, which two threads cannot; two reclaims are two JVMs
-    assert reclaim.merge_rows(table, EVIDENCE) == 2
+    assert reclaim.merge_files_of(table, EVIDENCE) == 2
     for n in range(2, 4):
         append(n)
     with ThreadPoolExecutor(3) as pool:
         appended = pool.submit(lambda: [append(n) for n in range(4, 8)])
-        merges = [pool.submit(reclaim.merge_rows, table, EVIDENCE) for _ in range(2)]
+        merges = [pool.submit(reclaim.merge_files_of, table, EVIDENCE) for _ in range(2)]
         merged = [merge.result() for merge in merges]
         appended.result()
     assert max(merged) >= 3

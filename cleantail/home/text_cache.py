@@ -28,7 +28,7 @@ KEPT_S = 30 * 86_400
 _TABLE = "CREATE TABLE IF NOT EXISTS texts (topic TEXT PRIMARY KEY, key TEXT, at_s REAL, text TEXT)"
 
 
-class KeptTexts:
+class TextCache:
     """The cache in CLEANTAIL_HOME/`folder`/`name`. Safe for several threads and several processes."""
 
     def __init__(self, home: Path, folder: str, name: str) -> None:

@@ -5,13 +5,13 @@ import time
 
 import pytest
 
-from cleantail.home import kept_texts
-from cleantail.home.kept_texts import KeptTexts
+from cleantail.home import text_cache
+from cleantail.home.text_cache import TextCache
 
 
 @pytest.fixture
 def kept(tmp_path):
-    texts = KeptTexts(tmp_path, "folder", "texts.db")
+    texts = TextCache(tmp_path, "folder", "texts.db")
     texts.keep("orders", "key", "a text")
     return texts
 
@@ -25,7 +25,7 @@ def test_a_text_is_there_for_its_key_alone(kept):
 
 
 def test_who_holds_the_lock_is_waited_for_once_in_a_while(kept, tmp_path, monkeypatch):
-    monkeypatch.setattr(kept_texts, "WAIT_S", 0.01)
+    monkeypatch.setattr(text_cache, "WAIT_S", 0.01)
     tries, connect = [], sqlite3.connect
 
     def counted(*arguments, **more):
@@ -38,7 +38,7 @@ def test_who_holds_the_lock_is_waited_for_once_in_a_while(kept, tmp_path, monkey
         assert [kept.text("orders", "key") for _ in range(100)] == [None] * 100
         assert len(tries) == 1
         other.execute("ROLLBACK")
-    later_s = time.monotonic() + kept_texts.LOCKED_S
+    later_s = time.monotonic() + text_cache.LOCKED_S
     monkeypatch.setattr(time, "monotonic", lambda: later_s)
     assert kept.text("orders", "key") == "a text"
 
@@ -52,7 +52,7 @@ def test_a_text_that_cannot_be_decoded_goes_with_its_file(kept, tmp_path):
 
 
 def test_old_texts_go(kept, monkeypatch):
-    now_s = time.time() + kept_texts.KEPT_S + 1
+    now_s = time.time() + text_cache.KEPT_S + 1
     monkeypatch.setattr(time, "time", lambda: now_s)
     kept.drop_old()
     assert kept.text("orders", "key") is None

@@ -9,10 +9,10 @@ import pytest
 from cleantail.config.loading import find_topic, load_platform
 from cleantail.config.topic_table import Columns
 from cleantail.errors import TableError
-from cleantail.lake import evaluate, kept_facts
+from cleantail.lake import evaluate, facts_cache
 from cleantail.lake.catalogs import kept_catalog, open_catalog
 from cleantail.lake.evaluate import evaluate_topic, read_facts
-from cleantail.lake.kept_facts import FILE, FOLDER, KeptFacts
+from cleantail.lake.facts_cache import FILE, FOLDER, FactsCache
 from cleantail.lake.pending_input import new_files
 from cleantail.lake.reader_positions import set_position
 from cleantail.lake.records.topic_columns import property_of_columns
@@ -44,13 +44,13 @@ def reads(monkeypatch):
     seen = []
 
     def noted(name):
-        real = getattr(kept_facts, name)
+        real = getattr(facts_cache, name)
 
         def call(*arguments):
             seen.append(name)
             return real(*arguments)
 
-        monkeypatch.setattr(kept_facts, name, call)
+        monkeypatch.setattr(facts_cache, name, call)
 
     noted("load_table")
     noted("table_facts")
@@ -60,44 +60,44 @@ def reads(monkeypatch):
 def test_what_is_read_back_is_what_the_table_says_and_no_table_is_loaded_for_it(filled, reads):
     facts = read_facts(filled.topic)
     assert facts.arrived and facts.states and facts.ingested
-    assert KeptFacts(filled.platform).of(filled.topic) == facts
+    assert FactsCache(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts"]
-    assert KeptFacts(filled.platform).of(filled.topic) == facts
+    assert FactsCache(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts"]
 
 
 @pytest.mark.parametrize("now_ms", [0, 5, 86_400_000, 30 * 86_400_000])
 def test_a_run_is_planned_by_what_is_kept_as_by_the_table(filled, reads, monkeypatch, now_ms):
     expected = evaluate_topic(filled.topic, now_ms=now_ms)
-    KeptFacts(filled.platform).of(filled.topic)
+    FactsCache(filled.platform).of(filled.topic)
     monkeypatch.setattr(evaluate, "read_facts", None)
-    assert evaluate_topic(filled.topic, now_ms=now_ms, kept=KeptFacts(filled.platform)) == expected
+    assert evaluate_topic(filled.topic, now_ms=now_ms, kept=FactsCache(filled.platform)) == expected
     assert reads == ["load_table", "table_facts"]
 
 
 def test_after_a_commit_the_table_is_read_again(filled, reads):
-    KeptFacts(filled.platform).of(filled.topic)
+    FactsCache(filled.platform).of(filled.topic)
     filled.append((0, 9, 1, b"z", b"1"))
-    facts = KeptFacts(filled.platform).of(filled.topic)
+    facts = FactsCache(filled.platform).of(filled.topic)
     assert facts == read_facts(filled.topic)
     assert max(file.upper_offset for file in facts.files) == 9
     assert reads == ["load_table", "table_facts"] * 2
 
 
 def test_one_evaluation_asks_for_a_topic_once(filled, reads, monkeypatch):
-    kept = KeptFacts(filled.platform)
+    kept = FactsCache(filled.platform)
     first = kept.of(filled.topic)
-    monkeypatch.setattr(kept_facts, "FACTS_JSON", None)
+    monkeypatch.setattr(facts_cache, "FACTS_JSON", None)
     assert kept.of(filled.topic) is first
     assert reads == ["load_table", "table_facts"]
 
 
 def test_readers_and_releases_are_those_of_now(filled, reads):
-    KeptFacts(filled.platform).of(filled.topic)
-    assert KeptFacts(filled.platform).of(filled.topic).states[0].quarantine is not None
+    FactsCache(filled.platform).of(filled.topic)
+    assert FactsCache(filled.platform).of(filled.topic).states[0].quarantine is not None
     set_position(filled.catalog, filled.topic, "billing", 0, 3)
     release(filled.topic, 0, "ann", 1)
-    facts = KeptFacts(filled.platform).of(filled.topic)
+    facts = FactsCache(filled.platform).of(filled.topic)
     assert facts == read_facts(filled.topic)
     assert [reader.name for reader in facts.readers] == ["billing"]
     assert facts.states[0].quarantine is None
@@ -105,48 +105,48 @@ def test_readers_and_releases_are_those_of_now(filled, reads):
 
 
 def test_a_position_that_is_none_is_an_error_as_where_the_table_is_read(filled):
-    KeptFacts(filled.platform).of(filled.topic)
+    FactsCache(filled.platform).of(filled.topic)
     filled.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": '{"topic":"orders"}'})
     with pytest.raises(TableError, match=r"cleantail\.reader\.x is not a reader's position"):
-        KeptFacts(filled.platform).of(filled.topic)
+        FactsCache(filled.platform).of(filled.topic)
 
 
 def test_of_a_catalog_that_lists_no_metadata_a_table_is_loaded_and_its_manifests_are_not_read(
     filled, reads, monkeypatch
 ):
-    monkeypatch.setattr(kept_facts, "metadata_locations", lambda catalog, platform: {})
-    facts = KeptFacts(filled.platform).of(filled.topic)
-    assert KeptFacts(filled.platform).of(filled.topic) == facts
+    monkeypatch.setattr(facts_cache, "metadata_locations", lambda catalog, platform: {})
+    facts = FactsCache(filled.platform).of(filled.topic)
+    assert FactsCache(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts", "load_table"]
     filled.append((0, 9, 1, b"z", b"1"))
-    assert KeptFacts(filled.platform).of(filled.topic) != facts
+    assert FactsCache(filled.platform).of(filled.topic) != facts
 
 
 def test_a_table_of_another_topic_is_refused_though_it_was_read_for_its_own(filled):
-    KeptFacts(filled.platform).of(filled.topic)
+    FactsCache(filled.platform).of(filled.topic)
     other = filled.topic.model_copy(update={"topic": "payments"})
     with pytest.raises(TableError, match="is not the table of topic payments"):
-        KeptFacts(filled.platform).of(other)
+        FactsCache(filled.platform).of(other)
     filled.set_properties(**{"cleantail.topic": "payments"})
     with pytest.raises(TableError, match="belongs to topic payments"):
-        KeptFacts(filled.platform).of(filled.topic)
+        FactsCache(filled.platform).of(filled.topic)
 
 
 def test_another_version_reads_the_table(filled, reads, monkeypatch):
-    KeptFacts(filled.platform).of(filled.topic)
-    monkeypatch.setattr(kept_facts, "code_digest", lambda: "another")
-    KeptFacts(filled.platform).of(filled.topic)
+    FactsCache(filled.platform).of(filled.topic)
+    monkeypatch.setattr(facts_cache, "code_digest", lambda: "another")
+    FactsCache(filled.platform).of(filled.topic)
     assert reads == ["load_table", "table_facts"] * 2
 
 
 def test_a_table_that_has_gone_is_none(filled):
-    assert KeptFacts(filled.platform).of(filled.topic) is not None
+    assert FactsCache(filled.platform).of(filled.topic) is not None
     filled.catalog.drop_table("cleantail.orders")
-    assert KeptFacts(filled.platform).of(filled.topic) is None
+    assert FactsCache(filled.platform).of(filled.topic) is None
 
 
 def test_the_file_is_its_owners_and_has_no_key_and_no_value(filled):
-    KeptFacts(filled.platform).of(filled.topic)
+    FactsCache(filled.platform).of(filled.topic)
     file = filled.platform.home / FOLDER / FILE
     assert (stat.S_IMODE(file.stat().st_mode), stat.S_IMODE(file.parent.stat().st_mode)) == (0o600, 0o700)
     assert b".parquet" in file.read_bytes()
@@ -155,26 +155,26 @@ def test_the_file_is_its_owners_and_has_no_key_and_no_value(filled):
 
 @pytest.mark.parametrize("damage", ["file", "text"])
 def test_what_is_damaged_costs_a_read(filled, reads, damage):
-    facts = KeptFacts(filled.platform).of(filled.topic)
+    facts = FactsCache(filled.platform).of(filled.topic)
     file = filled.platform.home / FOLDER / FILE
     content = file.read_bytes()
     file.write_bytes(b"no database" * 1000 if damage == "file" else content.replace(b'"arrived"', b'"arriveD"'))
     assert file.read_bytes() != content
-    assert KeptFacts(filled.platform).of(filled.topic) == facts
+    assert FactsCache(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts"] * 2
 
 
 def test_where_nothing_can_be_written_the_table_is_read(filled, reads):
     (filled.platform.home / FOLDER).write_text("a file, where the folder is to be")
-    facts = KeptFacts(filled.platform).of(filled.topic)
-    assert KeptFacts(filled.platform).of(filled.topic) == facts == read_facts(filled.topic)
+    facts = FactsCache(filled.platform).of(filled.topic)
+    assert FactsCache(filled.platform).of(filled.topic) == facts == read_facts(filled.topic)
     assert reads == ["load_table", "table_facts"] * 2
 
 
 def test_a_table_with_very_many_files_is_read_each_time(filled, reads, monkeypatch):
-    monkeypatch.setattr(kept_facts, "MOST_CHARS", 300)
-    facts = KeptFacts(filled.platform).of(filled.topic)
-    assert KeptFacts(filled.platform).of(filled.topic) == facts
+    monkeypatch.setattr(facts_cache, "MOST_CHARS", 300)
+    facts = FactsCache(filled.platform).of(filled.topic)
+    assert FactsCache(filled.platform).of(filled.topic) == facts
     assert reads == ["load_table", "table_facts"] * 2
 
 
@@ -197,13 +197,13 @@ def test_an_adopted_table_is_kept_unless_its_partitions_are_made_of_records(proj
         update.add_identity(column)
     table.append(pa.Table.from_pylist([{"p": 0, "o": 0, "ms": 1, "k": 1, "v": "secret"}], schema=schema))
 
-    facts = KeptFacts(platform).of(topic)
-    assert KeptFacts(platform).of(topic) == facts == read_facts(topic)
+    facts = FactsCache(platform).of(topic)
+    assert FactsCache(platform).of(topic) == facts == read_facts(topic)
     assert reads == ["load_table", "table_facts"] * (1 if is_kept else 2)
     assert b"secret" not in (platform.home / FOLDER / FILE).read_bytes()
     with table.update_spec() as update:
         update.remove_field(column)
-    KeptFacts(platform).of(topic)  # files of the partitioning of before may still be there
+    FactsCache(platform).of(topic)  # files of the partitioning of before may still be there
     assert b"secret" not in (platform.home / FOLDER / FILE).read_bytes()
 
 
@@ -212,7 +212,7 @@ def test_a_catalog_that_goes_out_of_reach_is_told_when_the_evaluation_begins(fil
     kept_catalog(filled.platform)
     (filled.platform.home / "catalog.db").write_bytes(b"no database" * 1000)
     with pytest.raises(TableError, match=r"catalog cleantail \(sqlite\) at .* cannot be opened"):
-        KeptFacts(filled.platform)
+        FactsCache(filled.platform)
 
 
 def test_which_files_are_new_is_told_by_what_is_kept(filled, reads, project):
@@ -223,7 +223,7 @@ def test_which_files_are_new_is_told_by_what_is_kept(filled, reads, project):
         update={"source": filled.topic.source.model_copy(update={"path": "landing/*.kcat"})}
     )
     expected = new_files(topic)
-    KeptFacts(filled.platform).of(topic)
-    assert new_files(topic, KeptFacts(filled.platform)) == expected
+    FactsCache(filled.platform).of(topic)
+    assert new_files(topic, FactsCache(filled.platform)) == expected
     assert [file.name for file in expected[1]] == ["new.kcat"]
     assert reads == ["load_table", "table_facts"]

@@ -25,7 +25,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
 from cleantail.config.topic_table import OFFSET, PARTITION, TIMESTAMP
 from cleantail.errors import TableError
-from cleantail.home.kept_texts import KeptTexts
+from cleantail.home.text_cache import TextCache
 from cleantail.lake.catalogs import kept_catalog, load_table, metadata_locations
 from cleantail.lake.own_namespace import namespace_properties, readers_in
 from cleantail.lake.releases import releases_in
@@ -70,7 +70,7 @@ MOST_CHARS = 1_000_000
 FACTS_JSON: Codec[TableFacts] = Codec(TableFacts)
 
 
-class KeptFacts:
+class FactsCache:
     """Reads the metadata of one platform's tables, for one evaluation.
 
     Raises the errors of read_facts if a catalog is out of reach or a table is not usable.
@@ -79,7 +79,7 @@ class KeptFacts:
     def __init__(self, platform: Platform) -> None:
         self._platform = platform
         self._locations = metadata_locations(self._catalog, platform)
-        self._texts = KeptTexts(platform.home, FOLDER, FILE)
+        self._texts = TextCache(platform.home, FOLDER, FILE)
         self._texts.drop_old()
         self._namespaces: dict[str, _Namespace] = {}
         self._last: tuple[Topic | None, TableFacts | None] = (None, None)
