@@ -32,7 +32,7 @@ from cleantail.lake.storage_locations import OwnFolders, oldest_own_file_ms, req
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import spark_session
-from cleantail_cli.output import ConsoleOutput
+from cleantail_cli.output import ConsoleOutput, Lines
 from cleantail_cli.parameters import column_names
 
 if TYPE_CHECKING:
@@ -118,7 +118,12 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
     if report.dry_run:
         return
     if in_table:
-        _adopt(call, topic, report.upgrade)
+        from spark_jobs.round.intake.adopt import adopt_table
+
+        name = f"cleantail adopt {topic.topic}"
+        with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
+            progress("changing the table")
+            adopt_table(spark, topic, report.upgrade)
     if written:
         return
     try:
@@ -221,15 +226,6 @@ def _require_free(file: Path, table: str, call: Invocation) -> None:
         raise ConfigError(file, [replace(problem, line=None)])
 
 
-def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
-    from spark_jobs.round.intake.adopt import adopt_table
-
-    name = f"cleantail adopt {topic.topic}"
-    with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
-        progress("changing the table")
-        adopt_table(spark, topic, upgrade)
-
-
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:
     """Return the reasons why files of other tables might be deleted, and a text about what could not be checked."""
     name, location, unseen = ".".join(table.name()[-2:]), table.location(), ""
@@ -277,8 +273,26 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
         with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
             progress("converting deletes")
             done = convert(spark, call.platform, table)
-    call.output.show(DeletesConverted(table, deletes, done))
+    call.output.show(_converted(table, deletes, done))
     return 0
+
+
+def _converted(table: str, found: ForeignDeletes, done: Converted | None) -> Lines:
+    """Return the answer of `convert-deletes`: deletes that apply to several data files. `done`: None if nothing was
+    changed."""
+    counts = {f"found_{name}": count for name, count in asdict(found).items()}
+    document = {"table": table, "converted": done is not None, **counts, **(CONVERTED_JSON.plain(done) if done else {})}
+    if not found.any:
+        return Lines(document, [f"{table}: no delete file applies to several data files; nothing was changed"])
+    rows = counted(found.equality_rows, "row")
+    shared = counted(found.shared_position_deletes, "position delete file")
+    deletes = counted(found.equality_deletes, "equality delete file")
+    end = "nothing was changed: --dry-run"
+    if done:
+        hidden, files = counted(done.hidden_records, "record"), counted(done.data_files, "data file")
+        seen = f"readers see {counted(done.live_records, 'record')}, as before"
+        end = f"converted in snapshot {done.snapshot_id}: the new deletes hide {hidden} in {files}; {seen}"
+    return Lines(document, [f"{table}: {deletes} with {rows}, and {shared} for several data files", end])
 
 
 @dataclass(frozen=True)
@@ -333,35 +347,3 @@ class Adopted:
         notes = adoption.advice(self.foreign, self.columns, self.upgrade) if self.columns else []
         unseen = f"{self.unseen}, so it is unknown whether they share this table's folder"
         return notes + ([unseen] if self.unseen else [])
-
-
-@dataclass(frozen=True)
-class DeletesConverted:
-    """Answer of `convert-deletes`: deletes that apply to several data files. `done` is None if nothing was changed."""
-
-    table: str
-    found: ForeignDeletes
-    done: Converted | None
-
-    def document(self) -> dict[str, Any]:
-        counts = {f"found_{name}": count for name, count in asdict(self.found).items()}
-        return {"table": self.table, "converted": self.done is not None, **counts} | (
-            dict(CONVERTED_JSON.plain(self.done)) if self.done else {}
-        )
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        foreign = self.found
-        if not foreign.any:
-            page.line(f"{self.table}: no delete file applies to several data files; nothing was changed")
-            return
-        rows = counted(foreign.equality_rows, "row")
-        shared = counted(foreign.shared_position_deletes, "position delete file")
-        deletes = counted(foreign.equality_deletes, "equality delete file")
-        page.line(f"{self.table}: {deletes} with {rows}, and {shared} for several data files")
-        page.line(_done(self.done) if self.done else "nothing was changed: --dry-run")
-
-
-def _done(done: Converted) -> str:
-    hidden, files = counted(done.hidden_records, "record"), counted(done.data_files, "data file")
-    seen = f"readers see {counted(done.live_records, 'record')}, as before"
-    return f"converted in snapshot {done.snapshot_id}: the new deletes hide {hidden} in {files}; {seen}"

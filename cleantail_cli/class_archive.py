@@ -46,8 +46,10 @@ def make_archive(archive: Path, work: Path) -> None:
     archive.unlink(missing_ok=True)  # a JVM can use one archive or write one
     config = _config(work, f"{JVM_OPTIONS} {QUIET_ARCHIVE} -XX:ArchiveClassesAtExit={half}")
     for first in (0, RECORDS):
+        lines = work / f"{first}.jsonl"
+        lines.write_text("".join(_lines(first)), encoding="utf-8")
         for topic in TOPICS:
-            _run_topic(config, work, topic, first)
+            _run(config, ["ingest", topic, "--file", str(lines)], ["compact", topic], ["reclaim", topic])
         for name, value in SMALL_RUN.items():  # runs without generated code load other classes
             if name.startswith("spark.sql"):
                 _session().conf.set(name, value)
@@ -78,12 +80,6 @@ def _config(work: Path, options: str) -> Path:
     return topics.parent
 
 
-def _run_topic(config: Path, work: Path, topic: str, first: int) -> None:
-    lines = work / f"{first}.jsonl"
-    lines.write_text("".join(_lines(first)), encoding="utf-8")
-    _run(config, ["ingest", topic, "--file", str(lines)], ["compact", topic], ["reclaim", topic])
-
-
 def _run(config: Path, *commands: list[str]) -> None:
     from cleantail_cli import main
 
@@ -96,15 +92,8 @@ def _run(config: Path, *commands: list[str]) -> None:
 
 def _lines(first: int) -> Iterator[str]:
     for offset in range(first, first + RECORDS):
-        payload = None if offset % 7 == 0 else "value"
-        record = {
-            "partition": offset % 2,
-            "offset": offset,
-            "ts": offset,
-            "key": str(offset % KEYS),
-            "payload": payload,
-        }
-        yield f"{json.dumps(record)}\n"
+        record = {"partition": offset % 2, "offset": offset, "ts": offset, "key": str(offset % KEYS)}
+        yield f"{json.dumps(record | {'payload': None if offset % 7 == 0 else 'value'})}\n"
 
 
 def make_archive_within(archive: Path, work: Path, seconds: float) -> int:

@@ -32,9 +32,9 @@ from cleantail.kafka.import_config import (
     import_topics,
     parse_described,
 )
+from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import ConsoleOutput
-from cleantail_cli.parameters import FILE
+from cleantail_cli.output import ConsoleOutput, Lines
 
 
 @command("check-config", examples=["cleantail check-config", "cleantail check-config --config staging --json"])
@@ -63,9 +63,7 @@ def check_config(call: Invocation) -> int:
     "import-config",
     click.argument("file", required=False, metavar="[FILE]", help="Output of kafka-configs --describe; - is stdin."),
     click.option("--bootstrap-server", metavar="HOST:PORT", help="Read the configs from a live broker instead."),
-    click.option(
-        "--command-config", type=FILE, metavar="F", help="File of client properties, with librdkafka's names."
-    ),
+    parameters.command_config,
     click.option(
         "--topic", "topics", multiple=True, metavar="T", help="Only this topic, compacted or not; may be repeated."
     ),
@@ -89,7 +87,7 @@ def import_config(
     """
     described = _described(file, bootstrap_server, command_config, topics)
     imported = import_topics(described, topics, call.config, call.platform.catalog, force, bootstrap_server)
-    call.output.show(ImportedTopics(imported, call.config / "topics"))
+    call.output.show(_imported(imported, call.config / "topics"))
     statuses = [each.status for each in imported if each.status in (WRITTEN, EXISTS)]
     return 2 if statuses and WRITTEN not in statuses else 0
 
@@ -110,6 +108,22 @@ def _described(
     except UnicodeDecodeError:
         raise CleantailError(f"{file} cannot be read: it is not text in UTF-8") from None
     return parse_described(text.splitlines(), file)
+
+
+def _imported(topics: Sequence[ImportedTopic], folder: Path) -> Lines:
+    """Return the answer of `import-config`: the result for each described topic. `folder`: the folder of the files."""
+    rows, lines = [], []
+    for topic in topics:
+        file = folder / topic.file
+        row: dict[str, Any] = {"topic": topic.topic, "status": topic.status, "file": topic.file, "path": str(file)}
+        rows.append(row | {"left_out": list(topic.notes), "bootstrap_servers": topic.brokers})
+        lines.append(f"{topic.topic}: {file} {_STATUS[topic.status]}")
+        lines += [f"  not carried over: {note}" for note in topic.notes]
+        if topic.status == WRITTEN and topic.brokers:
+            lines.append(f"  source: read from {topic.brokers}; a login belongs to the environment or to a connection")
+        elif topic.status == WRITTEN:
+            lines.append("  source: none; without one, add source.kafka to its file, or ingest files")
+    return Lines({"ok": True, "topics": rows}, lines or ["no topics are described"])
 
 
 _STATUS = {
@@ -138,19 +152,14 @@ class CheckedConfiguration:
 
     def document(self) -> dict[str, Any]:
         topics = [{"file": str(f), "topic": t.topic, "table": t.table} for f, t in self.files if isinstance(t, Topic)]
+        groups = [{"file": str(f), "group": g.group} for f, g in self.groups if isinstance(g, TopicGroup)]
         problems = [
             {"file": str(e.file), "key": p.key, "problem": str(p), "line": p.line}
             for e in self.errors
             for p in e.problems
         ]
-        groups = [{"file": str(f), "group": g.group} for f, g in self.groups if isinstance(g, TopicGroup)]
-        return {
-            "ok": not self.errors,
-            "topics": topics,
-            "groups": groups,
-            "problems": problems,
-            "warnings": list(self.warnings),
-        }
+        found = {"topics": topics, "groups": groups, "problems": problems, "warnings": list(self.warnings)}
+        return {"ok": not self.errors, **found}
 
     def print_on(self, page: ConsoleOutput) -> None:
         title = counted(len(self.files), "topic file")
@@ -179,41 +188,3 @@ def _topic_row(file: Path, topic: Topic | ConfigError) -> tuple[str, ...]:
     policy = ",".join(sorted(topic.config.cleanup_policy))
     when = schedule_text(topic.schedule) if topic.group is None else f"with group {topic.group}"
     return file.name, topic.topic, topic.table, policy, topic.config.compaction_strategy, when
-
-
-def _source_line(brokers: str | None) -> str:
-    if brokers:
-        return f"  source: read from {brokers}; a login belongs to the environment or to a connection"
-    return "  source: none; without one, add source.kafka to its file, or ingest files"
-
-
-@dataclass(frozen=True)
-class ImportedTopics:
-    """Answer of `import-config`: the result for each described topic. `folder`: the folder of the files."""
-
-    topics: Sequence[ImportedTopic]
-    folder: Path
-
-    def document(self) -> dict[str, Any]:
-        rows = [
-            {
-                "topic": i.topic,
-                "status": i.status,
-                "file": i.file,
-                "path": str(self.folder / i.file),
-                "left_out": list(i.notes),
-                "bootstrap_servers": i.brokers,
-            }
-            for i in self.topics
-        ]
-        return {"ok": True, "topics": rows}
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        for imported in self.topics:
-            page.line(f"{imported.topic}: {self.folder / imported.file} {_STATUS[imported.status]}")
-            for note in imported.notes:
-                page.line(f"  not carried over: {note}")
-            if imported.status == WRITTEN:
-                page.line(_source_line(imported.brokers))
-        if not self.topics:
-            page.line("no topics are described")

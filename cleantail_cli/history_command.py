@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -23,10 +23,6 @@ from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import NATURAL, key_bytes
-
-if TYPE_CHECKING:
-    from pyiceberg.table import Table
-
 
 SHOWN = 50
 VALUE_CHARS = 60
@@ -67,19 +63,15 @@ def history(call: Invocation, topic: str, limit: int, key: str | None, encoding:
             evidence = load_evidence(catalog, call.platform)
             rounds = read_evidence(evidence, configured.topic) if evidence is not None else []
             events = events_of(commits, rounds, configured.topic)
-            report = ShownHistory(configured, events[:limit], max(len(events) - limit, 0), _branches(table))
+            refs = {name: ref.snapshot_id for name, ref in sorted(table.metadata.refs.items()) if name != "main"}
+            report = ShownHistory(configured, events[:limit], max(len(events) - limit, 0), refs)
     call.output.show(report)
     return 0
 
 
-def _branches(table: Table) -> dict[str, int]:
-    """Return the branches and tags besides `main`, each with its snapshot."""
-    return {name: ref.snapshot_id for name, ref in sorted(table.metadata.refs.items()) if name != "main"}
-
-
 @dataclass(frozen=True)
 class ShownHistory:
-    """Answer of `history`. `older`: the number of events that are not shown."""
+    """Answer of `history`. `older`: the number of events that are not shown. `branches`: with tags, but not `main`."""
 
     topic: Topic
     events: Sequence[HistoryEvent]

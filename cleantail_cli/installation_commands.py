@@ -12,12 +12,10 @@ import re
 import subprocess
 import sys
 import textwrap
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import click
 
@@ -27,10 +25,10 @@ from cleantail.doctor import OK, UNKNOWN, WRONG, Finding, examine, exit_code_of
 from cleantail.errors import CleantailError, OutsideError
 from cleantail.human import counted
 from cleantail.kafka.import_config import validated, write_file
-from cleantail.lake.jar_list import Jar, fetch, kinds_of, listed_jars, mixed_versions, problems, spark_version, take
+from cleantail.lake.jar_list import fetch, kinds_of, listed_jars, mixed_versions, problems, spark_version, take
 from cleantail.lake.spark_settings import jars_directory, needs_mysql, needs_s3
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.output import ConsoleOutput, line_width
+from cleantail_cli.output import Lines, line_width
 from cleantail_cli.parameters import DIRECTORY
 
 DAG_FILE = "cleantail_dags.py"
@@ -89,6 +87,12 @@ TABLE = """\
       timestamp: redpanda.timestamp
       key: redpanda.key
       value: value"""
+NEXT = """\
+next:
+  1. name your catalog in defaults.yaml; its login belongs in the environment
+  2. set CLEANTAIL_CONFIG={config} for scheduler, workers and API server
+  3. run `cleantail doctor` until nothing is wrong
+  4. unpause the DAG: airflow dags unpause {topic}"""
 _PLAIN = re.compile(r"[A-Za-z_/][A-Za-z0-9._/*-]*")
 """Matches texts that need no quotes in YAML."""
 
@@ -125,7 +129,9 @@ def init(
     if dags is not None:
         texts[dags.absolute() / DAG_FILE] = DAGS.format(config=json.dumps(str(config), ensure_ascii=False))
     written = {each: _write(each, text) for each, text in texts.items()}
-    call.output.show(Initial(written, config, topic))
+    files = [{"file": str(each), "written": new} for each, new in written.items()]
+    lines = [f"{each}: {'written' if new else 'exists already and is kept'}" for each, new in written.items()]
+    call.output.show(Lines({"ok": True, "files": files}, [*lines, NEXT.format(config=config, topic=topic)]))
     return 0 if any(written.values()) else 2
 
 
@@ -162,27 +168,6 @@ def _scalar(text: str) -> str:
     return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
-@dataclass(frozen=True)
-class Initial:
-    """Answer of `init`: whether each file was written, or existed already."""
-
-    files: Mapping[Path, bool]
-    config: Path
-    topic: str
-
-    def document(self) -> dict[str, Any]:
-        return {"ok": True, "files": [{"file": str(file), "written": new} for file, new in self.files.items()]}
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        for file, new in self.files.items():
-            page.line(f"{file}: {'written' if new else 'exists already and is kept'}")
-        page.line("next:")
-        page.line("  1. name your catalog in defaults.yaml; its login belongs in the environment")
-        page.line(f"  2. set CLEANTAIL_CONFIG={self.config} for scheduler, workers and API server")
-        page.line("  3. run `cleantail doctor` until nothing is wrong")
-        page.line(f"  4. unpause the DAG: airflow dags unpause {self.topic}")
-
-
 @command(
     "jars",
     click.option("--s3", is_flag=True, help="Include the jars for a warehouse on an object store."),
@@ -213,7 +198,9 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     if warning := mixed_versions():
         call.output.warning(warning)
     if call.platform.spark.jars_of_cluster:
-        call.output.show(Jars(spark, None, (), fetched=False))
+        document = {"ok": True, "spark": spark, "directory": None, "fetched": False, "jars": []}
+        text = "platform.spark.jars is cluster: the cluster has the jars, and none are fetched"
+        call.output.show(Lines(document, [text]))
         return 0
     directory = jars_directory(call.platform)
     kinds = kinds_of(spark, s3 or needs_s3(call.platform), needs_mysql(call.platform))
@@ -224,36 +211,13 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
         with call.output.progress() as progress:
             progress("fetching jars")
             fetch(directory, kinds, repositories, call.platform.env)
-    call.output.show(Jars(spark, directory, listed_jars(kinds), fetched=bool(missing)))
+    listed = listed_jars(kinds)
+    facts = [{"name": jar.name, "sha256": jar.sha256, "bytes": jar.bytes} for jar in listed]
+    done = {"ok": True, "spark": spark, "directory": str(directory), "fetched": bool(missing), "jars": facts}
+    what = "fetched" if missing else "found"
+    end = f"Spark {spark}: {counted(len(listed), 'jar')} {what}, SHA-256 checked, in {directory}"
+    call.output.show(Lines(done, [*(jar.name for jar in listed), end]))
     return 0
-
-
-@dataclass(frozen=True)
-class Jars:
-    """Answer of `jars`. `directory` is None if the cluster has the jars."""
-
-    spark: str
-    directory: Path | None
-    jars: Sequence[Jar]
-    fetched: bool
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "ok": True,
-            "spark": self.spark,
-            "directory": None if self.directory is None else str(self.directory),
-            "fetched": self.fetched,
-            "jars": [{"name": jar.name, "sha256": jar.sha256, "bytes": jar.bytes} for jar in self.jars],
-        }
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        if self.directory is None:
-            page.line("platform.spark.jars is cluster: the cluster has the jars, and none are fetched")
-            return
-        for jar in self.jars:
-            page.line(jar.name)
-        what = "fetched" if self.fetched else "found"
-        page.line(f"Spark {self.spark}: {counted(len(self.jars), 'jar')} {what}, SHA-256 checked, in {self.directory}")
 
 
 AIRFLOW_WITHIN_S = 600
@@ -280,8 +244,12 @@ def doctor(call: Invocation, send_test: bool) -> int:
         progress("examining the installation")
         env = call.platform.env
         findings = _with_airflow(call.config, send_test, env) if airflow_is_set_up(env) else _alone(call.config, env)
-    call.output.show(Examination(findings))
-    return exit_code_of(findings)
+    code, checks = exit_code_of(findings), counted(len(findings), "check")
+    wrong = sum(finding.state == WRONG for finding in findings)
+    lines = ["\n".join(_lines(finding, line_width())) for finding in findings]
+    lines.append(f"{wrong} of {checks} found something wrong" if wrong else f"nothing is wrong: {checks}")
+    call.output.show(Lines({"ok": code == 0, "checks": [each.as_json() for each in findings]}, lines))
+    return code
 
 
 def airflow_is_set_up(env: Mapping[str, str]) -> bool:
@@ -298,12 +266,8 @@ def _alone(config: Path, env: Mapping[str, str]) -> list[Finding]:
 
 def _with_airflow(config: Path, send_test: bool, env: Mapping[str, str]) -> list[Finding]:
     """Return all findings of a process that reads connections as Airflow's own servers do."""
-    arguments = [
-        "-m",
-        "cleantail_airflow.tasks.doctor_task",
-        str(config.absolute()),
-        *(["--send-test"] if send_test else []),
-    ]
+    arguments = ["-m", "cleantail_airflow.tasks.doctor_task", str(config.absolute())]
+    arguments += ["--send-test"] if send_test else []
     try:
         done = subprocess.run(
             [sys.executable, *arguments],
@@ -319,23 +283,6 @@ def _with_airflow(config: Path, send_test: bool, env: Mapping[str, str]) -> list
         text = f"Airflow's part could not be examined: {type(e).__name__}"
         step = f"run `{Path(sys.executable).name} {' '.join(arguments)}` and read its error"
         return [*examine(config, env), Finding("airflow", "", WRONG, text, step, OutsideError.exit_code)]
-
-
-@dataclass(frozen=True)
-class Examination:
-    """Answer of `doctor`: a finding for each check."""
-
-    findings: Sequence[Finding]
-
-    def document(self) -> dict[str, Any]:
-        return {"ok": exit_code_of(self.findings) == 0, "checks": [each.as_json() for each in self.findings]}
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        for finding in self.findings:
-            page.line("\n".join(_lines(finding, line_width())))
-        wrong = sum(finding.state == WRONG for finding in self.findings)
-        checks = counted(len(self.findings), "check")
-        page.line(f"{wrong} of {checks} found something wrong" if wrong else f"nothing is wrong: {checks}")
 
 
 def _lines(finding: Finding, width: int) -> list[str]:

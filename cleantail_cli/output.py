@@ -1,6 +1,6 @@
 """Prints a command's answer: lines and tables for people, or one JSON document for machines.
 
-A command passes its reports to one of the two outputs. A report makes only the form that the output prints.
+A command passes its reports to one of the two outputs, which asks for the form that it prints.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from cleantail.errors import CleantailError, printable
@@ -36,6 +37,21 @@ class Report(Protocol):
 
     def print_on(self, page: ConsoleOutput) -> None:
         """Write the answer for people."""
+
+
+@dataclass(frozen=True)
+class Lines:
+    """A report that is only lines for people. `json`: the answer for machines."""
+
+    json: Any
+    lines: Iterable[str]
+
+    def document(self) -> Any:
+        return self.json
+
+    def print_on(self, page: ConsoleOutput) -> None:
+        for line in self.lines:
+            page.line(line)
 
 
 class Output:

@@ -150,6 +150,9 @@ key_encoding = click.option(
     "--encoding", type=click.Choice(["text", "base64"]), default="text", help="Encoding of --key (default: text)."
 )
 dry_run = click.option("--dry-run", is_flag=True, help="Print what would be done, and change nothing.")
+command_config = click.option(
+    "--command-config", type=FILE, metavar="F", help="File of client properties, with librdkafka's names."
+)
 
 
 def key_bytes(key: str | None, encoding: str) -> bytes | None:

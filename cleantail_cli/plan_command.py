@@ -19,12 +19,12 @@ from cleantail.human import AsWritten, counted, duration, instant, interval, rea
 from cleantail.lake.evaluate import evaluate_topic
 from cleantail.log.due_work import NO_DELETE, NO_SOURCE
 from cleantail.log.task_shares import task_plan
-from cleantail.rounds.run_plan import EvaluatedTopic, PlannedLog
+from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.whatif import policy_comparison
 from cleantail.whatif.replay import Basis
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command, directories
-from cleantail_cli.output import ConsoleOutput
+from cleantail_cli.output import ConsoleOutput, Lines
 from cleantail_cli.parameters import FILE, clock, config_names
 from cleantail_cli.status_command import print_holds
 
@@ -107,7 +107,12 @@ class ShownPlan:
         planned, by_log = self.planned, self.planned.by_log
         page.paragraph(f"{planned.topic}: {planned.reason}")
         if planned.logs:
-            page.table(("partition", "action", "first dirty", "end", "dirty ratio", "reason"), map(_decision, by_log))
+            decided = [(of_log.decision, of_log.action) for of_log in by_log]
+            rows = [
+                (d.partition, action, d.first_dirty_offset, d.end_offset, f"{d.dirty_ratio:.3f}", d.reason)
+                for d, action in decided
+            ]
+            page.table(("partition", "action", "first dirty", "end", "dirty ratio", "reason"), rows)
         for tasks in self.unit_tasks:
             page.paragraph(tasks)
         for of_log in by_log:
@@ -123,12 +128,6 @@ class ShownPlan:
         print_holds(planned.holds, page)
         print_warnings(planned, page)
         print_held_back(planned, page)
-
-
-def _decision(of_log: PlannedLog) -> tuple[object, ...]:
-    made = of_log.decision
-    ratio = f"{made.dirty_ratio:.3f}"
-    return made.partition, of_log.action, made.first_dirty_offset, made.end_offset, ratio, made.reason
 
 
 def print_warnings(planned: EvaluatedTopic, page: ConsoleOutput) -> None:
@@ -173,22 +172,19 @@ def compare_topics(call: Invocation, base_dir: Path, now_ms: int) -> int:
     with call.output.progress() as progress:
         progress("replaying histories")
         compared = policy_comparison.differences(base_dir, call.config, call.platform, now_ms, progress.counting)
-    call.output.show(AllPolicies(compared))
+    document = {
+        "changed": [as_json(c) for c in compared.changed],
+        "added": [t.topic for t in compared.added],
+        "removed": [t.topic for t in compared.removed],
+        "broken_in_base": list(compared.broken_in_base),
+        "broken": list(compared.broken),
+    }
+    call.output.show(Lines(document, [markdown(compared).removesuffix("\n")]))
     for text in compared.broken:
         call.output.error(text)
     return ConfigError.exit_code if compared.broken else 0
 
 
-ROWS = (
-    "rounds",
-    "runs",
-    "rows dropped",
-    "… past retention",
-    "bytes freed",
-    "bytes that rounds read",
-    "due now",
-    "next expiry",
-)
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~-])")
 _BASES = "measured: known from real rounds or metadata; estimated: from the share that real rounds dropped"
 
@@ -214,26 +210,6 @@ class OnePolicy:
         page.paragraph(headline(compared))
 
 
-@dataclass(frozen=True)
-class AllPolicies:
-    """Answer of `plan --diff`: all topics whose policy differs, as Markdown for a pull request."""
-
-    difference: ConfigurationDifference
-
-    def document(self) -> dict[str, Any]:
-        difference = self.difference
-        return {
-            "changed": [as_json(c) for c in difference.changed],
-            "added": [t.topic for t in difference.added],
-            "removed": [t.topic for t in difference.removed],
-            "broken_in_base": list(difference.broken_in_base),
-            "broken": list(difference.broken),
-        }
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        page.line(markdown(self.difference).removesuffix("\n"))
-
-
 def as_json(compared: PolicyComparison) -> dict[str, Any]:
     """Return both sides with all numbers. Rates are per whole day of the history, null if it has none."""
     document = asdict(compared)
@@ -251,24 +227,24 @@ def rows(compared: PolicyComparison) -> list[tuple[str, str, str, str]]:
     before, after = compared.before, compared.after
     if before is None or after is None:
         return []
-    cells = zip(ROWS, _cells(before, compared), _cells(after, compared), strict=True)
-    return [(what, b, a, _basis(what, before, after)) for what, b, a in cells]
+    others = _cells(after, compared)
+    return [(what, text, others[what], _basis(what, before, after)) for what, text in _cells(before, compared).items()]
 
 
-def _cells(side: Policy, compared: PolicyComparison) -> list[str]:
+def _cells(side: Policy, compared: PolicyComparison) -> dict[str, str]:
     outcome = side.outcome
     span = duration(round(compared.days * 86_400_000))
     expiry = "-" if side.next_expiry_ms is None else f"{instant(side.next_expiry_ms)} UTC"
-    return [
-        _count_text(_rate(outcome.whole_days_rounds, compared.whole_days), outcome.rounds, span),
-        _count_text(_rate(outcome.whole_days_runs, compared.whole_days), outcome.runs, span),
-        "?" if outcome.dropped is None else str(outcome.dropped),
-        str(outcome.past_retention),
-        "?" if outcome.bytes_freed is None else size(outcome.bytes_freed),
-        size(outcome.read_bytes),
-        f"{'yes' if side.due else 'no'}: {readable_reason(side.reason)}",
-        expiry,
-    ]
+    return {
+        "rounds": _count_text(_rate(outcome.whole_days_rounds, compared.whole_days), outcome.rounds, span),
+        "runs": _count_text(_rate(outcome.whole_days_runs, compared.whole_days), outcome.runs, span),
+        "rows dropped": "?" if outcome.dropped is None else str(outcome.dropped),
+        "… past retention": str(outcome.past_retention),
+        "bytes freed": "?" if outcome.bytes_freed is None else size(outcome.bytes_freed),
+        "bytes that rounds read": size(outcome.read_bytes),
+        "due now": f"{'yes' if side.due else 'no'}: {readable_reason(side.reason)}",
+        "next expiry": expiry,
+    }
 
 
 def _basis(what: str, before: Policy, after: Policy) -> str:

@@ -17,7 +17,7 @@ from cleantail.errors import CleantailError
 from cleantail.human import counted, instant
 from cleantail.lake import reader_positions
 from cleantail.lake.catalogs import load_table, open_catalog
-from cleantail.lake.records.latest_state import Latest, load_latest, log_ends, log_starts
+from cleantail.lake.records.latest_state import load_latest, log_ends, log_starts
 from cleantail.lake.records.shown_records import read_records, records_of
 from cleantail.lake.table_metadata import live_files, require_partition, snapshot_id_of
 from cleantail.log.horizons import Reader
@@ -25,7 +25,7 @@ from cleantail.log.segments import DataFile
 from cleantail.sources.kcat import Record, format_record
 from cleantail_cli import parameters
 from cleantail_cli.command import Group, Invocation, command
-from cleantail_cli.output import ConsoleOutput, Output
+from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import FILE, NATURAL, OFFSET, clock, key_bytes
 
 if TYPE_CHECKING:
@@ -144,7 +144,15 @@ def latest(
         for record in progress.counting(records, "record"):
             sys.stdout.write(format_record(configured.topic, record) + "\n")
         sys.stdout.flush()
-    print_positions(configured, state, positions, call.output)
+    offsets = dict(sorted(state.positions.items()))
+    if positions is not None:
+        by_name = {str(p): offset for p, offset in offsets.items()}
+        document = {"topic": configured.topic, "snapshot_id": state.snapshot_id, "positions": by_name}
+        positions.write_text(json.dumps(document) + "\n", encoding="utf-8")
+    where = "the start of every partition (the table has no records yet)"
+    if offsets:
+        where = f"partition {', '.join(f'{p} at {offset}' for p, offset in offsets.items())}"
+    call.output.note(f"snapshot {state.snapshot_id}; continue from: {where}")
     return 0
 
 
@@ -235,16 +243,3 @@ class Readers:
         title = f"readers of {self.topic.topic}"
         rows = [(r.name, r.partition, r.offset, instant(r.at_ms)) for r in self.readers]
         page.table(("reader", "partition", "next offset", "reported at (UTC)"), rows, title)
-
-
-def print_positions(topic: Topic, state: Latest, file: Path | None, output: Output) -> None:
-    """Write the snapshot and the next offset of every log to the file, and print them on stderr."""
-    if file is not None:
-        offsets = {str(p): offset for p, offset in sorted(state.positions.items())}
-        document = {"topic": topic.topic, "snapshot_id": state.snapshot_id, "positions": offsets}
-        file.write_text(json.dumps(document) + "\n", encoding="utf-8")
-    offsets_text = ", ".join(f"{p} at {offset}" for p, offset in sorted(state.positions.items()))
-    where = (
-        f"partition {offsets_text}" if offsets_text else "the start of every partition (the table has no records yet)"
-    )
-    output.note(f"snapshot {state.snapshot_id}; continue from: {where}")

@@ -26,7 +26,7 @@ from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, spark_session
 from cleantail_cli.output import ConsoleOutput
-from cleantail_cli.parameters import FILE, NATURAL
+from cleantail_cli.parameters import NATURAL
 
 
 @command(
@@ -37,9 +37,7 @@ from cleantail_cli.parameters import FILE, NATURAL
         "--bootstrap-server", metavar="HOST:PORT", help="Brokers (default: CLEANTAIL_KAFKA_BOOTSTRAP_SERVERS)."
     ),
     click.option("--connection", metavar="NAME", help="Airflow connection of type kafka, from AIRFLOW_CONN_…."),
-    click.option(
-        "--command-config", type=FILE, metavar="F", help="File of client properties, with librdkafka's names."
-    ),
+    parameters.command_config,
     click.option("--log", "log", is_flag=True, help="Every record of the archive, tombstones too (the default)."),
     click.option("--latest", "latest", is_flag=True, help="The latest record of every key, without tombstones."),
     parameters.as_of,

@@ -26,7 +26,7 @@ from cleantail.sources.source_files import content_digest
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import Progress, table_in_spark
-from cleantail_cli.output import ConsoleOutput, Report
+from cleantail_cli.output import ConsoleOutput, Lines, Report
 from cleantail_cli.parameters import LAST, TARGET
 
 
@@ -105,7 +105,7 @@ def take_back(topic: Topic, text: str, dry_run: bool, progress: Progress) -> Rep
     """Undo the ingestion and report it. An ingestion that was undone before is only reported."""
     preview = preview_ingestion(topic, parse_ingestion(text, topic.platform.limits.of_input))
     if isinstance(preview, UndoneIngestion):
-        return DoneBefore(topic, preview)
+        return _done_before(topic, preview)
     planned, logs = preview
     snapshot_id = None
     if not dry_run:
@@ -233,33 +233,25 @@ def _listed(planned: IngestionUndo) -> list[str]:
     """Return lines for `--dry-run`: the other ingestions, newest first."""
     lines = []
     for other in planned.others:
-        count = f"{other.records} record{'' if other.records == 1 else 's'}"
+        count = counted(other.records, "record")
         head = f"  --ingestion {other.snapshot_id}: {instant(other.at_ms)} UTC, {count}, {other.names}"
         lines.append(head + (f"; not now: {other.refusal}" if other.refusal else ""))
     return [*lines, "nothing was changed: --dry-run"]
 
 
-@dataclass(frozen=True)
-class DoneBefore:
-    """Answer of `rollback --ingestion` if the ingestion was undone before."""
-
-    topic: Topic
-    undone: UndoneIngestion
-
-    def document(self) -> dict[str, Any]:
-        undone, ingestion = self.undone, self.undone.ingestion
-        files = [asdict(file) for file in ingestion.files]
-        taken = {
-            "ingestion": {"snapshot_id": ingestion.snapshot_id, "files": files},
-            "at_ms": undone.at_ms,
-            "by": undone.by,
-        }
-        head = {"ok": True, "topic": self.topic.topic, "done_before": True, "snapshot_id": undone.snapshot_id}
-        return head | taken
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        undone, ingestion = self.undone, self.undone.ingestion
-        page.line(
-            f"{self.topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was already undone on "
-            f"{instant(undone.at_ms)} UTC by {undone.by}, in snapshot {undone.snapshot_id}; nothing was changed"
-        )
+def _done_before(topic: Topic, undone: UndoneIngestion) -> Lines:
+    ingestion = undone.ingestion
+    document = {
+        "ok": True,
+        "topic": topic.topic,
+        "done_before": True,
+        "snapshot_id": undone.snapshot_id,
+        "ingestion": {"snapshot_id": ingestion.snapshot_id, "files": [asdict(file) for file in ingestion.files]},
+        "at_ms": undone.at_ms,
+        "by": undone.by,
+    }
+    text = (
+        f"{topic.topic}: ingestion {ingestion.snapshot_id} ({ingestion.names}) was already undone on "
+        f"{instant(undone.at_ms)} UTC by {undone.by}, in snapshot {undone.snapshot_id}; nothing was changed"
+    )
+    return Lines(document, [text])

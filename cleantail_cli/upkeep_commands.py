@@ -18,8 +18,7 @@ from cleantail.lake import releases
 from cleantail.lake.catalogs import load_named, require_usable, side_due
 from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.lake.reclaim_plan import resolve_reclaim
-from cleantail.lake.repairable_deletes import DamagedVectors, damaged_vectors
-from cleantail.log.partition_state import Quarantine
+from cleantail.lake.repairable_deletes import damaged_vectors
 from cleantail.rounds.check_results import Proof
 from cleantail.rounds.station_results import (
     RECLAIM_RESULT_JSON,
@@ -28,7 +27,7 @@ from cleantail.rounds.station_results import (
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
 from cleantail_cli.long_work import spark_session, table_in_spark
-from cleantail_cli.output import ConsoleOutput
+from cleantail_cli.output import ConsoleOutput, Lines
 from cleantail_cli.parameters import NATURAL, clock
 
 if TYPE_CHECKING:
@@ -59,7 +58,7 @@ def check(call: Invocation, topic: str) -> int:
     from spark_jobs.round.check import prove_topic
 
     about = f"{counted(len(logs), 'partition')}, {counted(records, 'record')}"
-    proof = _by_spark(call, configured, "check", "proving", about, lambda table: prove_topic(table))
+    proof = _by_spark(call, configured, "check", "proving", about, prove_topic)
     call.output.show(Proven(configured, proof))
     return 0 if proof.ok else 1
 
@@ -101,8 +100,12 @@ def release(call: Invocation, topic: str, partition: int) -> int:
     """Unblock a partition: the next run retries it."""
     configured = call.topic(topic)
     now_ms = int(time.time() * 1000)
-    quarantine = releases.release(configured, partition, getpass.getuser(), now_ms)
-    call.output.show(Released(configured, partition, quarantine))
+    was = releases.release(configured, partition, getpass.getuser(), now_ms)
+    lines = [
+        f"{configured.topic}: partition {partition} is no longer blocked; the next run retries it",
+        f"  it was blocked since {instant(was.since_ms)} UTC, {counted(was.attempts, 'attempt')}: {was.reason}",
+    ]
+    call.output.show(Lines({"topic": configured.topic, "partition": partition, "released": asdict(was)}, lines))
     return 0
 
 
@@ -125,7 +128,16 @@ def mend(call: Invocation, table: str, dry_run: bool) -> int:
         with call.output.progress() as progress, spark_session(call.platform, f"cleantail mend {table}", progress) as s:
             progress("mending")
             mend_table(s, quoted(f"{call.platform.catalog.name}.{table}"), damaged)
-    call.output.show(Mended(table, damaged, dry_run))
+    lines = list(damaged.unreadable.values())
+    lines += [f"{path} no longer exists, but still has a deletion vector" for path in damaged.gone]
+    files, gone = counted(len(damaged.unreadable), "data file"), counted(len(damaged.gone), "file")
+    verb = "would be" if dry_run else "were"
+    if damaged.any:
+        lines.append(f"{table}: the deletion vectors of {files} {verb} rewritten, those of {gone} dropped")
+    else:
+        lines.append(f"{table}: all deletion vectors are valid; nothing was changed")
+    found = {"unreadable": dict(damaged.unreadable), "gone": list(damaged.gone)}
+    call.output.show(Lines({"table": table, "mended": bool(damaged.any and not dry_run), **found}, lines))
     return 0
 
 
@@ -167,51 +179,3 @@ class Reclaimed:
         page.line(f"{self.topic.topic}: {'; '.join(self.result.reasons)}")
         for name, count in self.result.counts.items():
             page.line(f"  {name.replace('_', ' ')}: {count}")
-
-
-@dataclass(frozen=True)
-class Released:
-    """Answer of `release`: why the log was blocked."""
-
-    topic: Topic
-    partition: int
-    was: Quarantine
-
-    def document(self) -> dict[str, Any]:
-        return {"topic": self.topic.topic, "partition": self.partition, "released": asdict(self.was)}
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        was = self.was
-        page.line(f"{self.topic.topic}: partition {self.partition} is no longer blocked; the next run retries it")
-        since, attempts = instant(was.since_ms), counted(was.attempts, "attempt")
-        page.line(f"  it was blocked since {since} UTC, {attempts}: {was.reason}")
-
-
-@dataclass(frozen=True)
-class Mended:
-    """Answer of `mend`: the data files whose deletion vectors were damaged."""
-
-    table: str
-    damaged: DamagedVectors
-    dry_run: bool
-
-    def document(self) -> dict[str, Any]:
-        return {
-            "table": self.table,
-            "mended": bool(self.damaged.any and not self.dry_run),
-            "unreadable": dict(self.damaged.unreadable),
-            "gone": list(self.damaged.gone),
-        }
-
-    def print_on(self, page: ConsoleOutput) -> None:
-        for text in self.damaged.unreadable.values():
-            page.line(text)
-        for path in self.damaged.gone:
-            page.line(f"{path} no longer exists, but still has a deletion vector")
-        if not self.damaged.any:
-            page.line(f"{self.table}: all deletion vectors are valid; nothing was changed")
-            return
-        verb = "would be" if self.dry_run else "were"
-        files = counted(len(self.damaged.unreadable), "data file")
-        gone = counted(len(self.damaged.gone), "file")
-        page.line(f"{self.table}: the deletion vectors of {files} {verb} rewritten, those of {gone} dropped")
