@@ -190,8 +190,8 @@ def show_certificate(call: Invocation, request: str, html: bool) -> int:
 def verify_certificate(call: Invocation, files: tuple[Path, ...], public_key: Path) -> int:
     """Verify certificates with the public key alone, without a configuration or a network.
 
-    The exit code is 1 if a byte of a certificate was changed, if it was signed with another key, or if it does not
-    follow the certificate before it.
+    The exit code is 1 if a byte of a certificate was changed, or if another key signed it. It is also 1 if a
+    certificate does not follow the one before it.
     """
     from cleantail.erasure.certificate import require_chain, verified
 

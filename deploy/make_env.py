@@ -4,7 +4,7 @@
     python3 deploy/make_env.py --again AIRFLOW_JWT_SECRET CLEANTAIL_SPARK_SECRET
 
 Without --again an existing .env is not changed, because the databases keep their passwords. --again gives the named
-secrets new values; docs/operations.md says what to do next. Needs nothing but Python.
+secrets new values; docs/operations.md describes the next steps. Needs only Python.
 """
 
 from __future__ import annotations

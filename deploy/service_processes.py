@@ -155,7 +155,7 @@ def _private_file(file: Path, text: str, own: Mapping[str, Any]) -> Iterator[Pat
 
 
 def start_s3(processes: Processes, directory: Path, port: int, secrets: Mapping[str, str]) -> None:
-    """Start versitygw. Objects are plain files under `directory`, their older versions beside it. It refuses wrong
+    """Start versitygw. Objects are plain files under `directory`, their older versions next to it. It refuses wrong
     credentials."""
     access_key, secret_key = secrets["CLEANTAIL_S3_ACCESS_KEY_ID"], secrets["CLEANTAIL_S3_SECRET_ACCESS_KEY"]
     env = {"PATH": os.defpath, "ROOT_ACCESS_KEY_ID": access_key, "ROOT_SECRET_ACCESS_KEY": secret_key}

@@ -179,7 +179,7 @@ class Relay(BaseHTTPRequestHandler):
             return error.code, error.read()
 
     def answer(self, status: int, text: bytes, length: int | None = None) -> None:
-        """`length`: which the header says, if it is not that of the text."""
+        """Send a response. `length`: the value of Content-Length, if it differs from the text's."""
         try:
             self.send_response(status)
             self.send_header("Content-Type", "application/json")

@@ -39,11 +39,11 @@ class Truth:
 
     retention: int
     twice: bool = False  # a data file is registered twice, until the next round
-    revived: bool = False  # such a file may have brought deleted keys back, after their tombstones had gone
+    revived: bool = False  # such a file may have brought deleted keys back, after their tombstones were removed
     acked: dict[Place, Record] = field(default_factory=dict)  # acknowledged
     sent: dict[Place, Record] = field(default_factory=dict)  # in the table or not
     kept: dict[Place, int] = field(default_factory=dict)  # the earliest time at which a run may have kept a tombstone
-    last_run: dict[Place, int] = field(default_factory=dict)  # the latest time of a run since
+    last_run: dict[Place, int] = field(default_factory=dict)  # the latest time of a run after that
     files: dict[Place, set[int]] = field(default_factory=dict)  # the files that have the record
     gone: set[Place] = field(default_factory=set)  # removed by the broker before they were read
     held: int | None = None  # the next offset that the reader of partition 0 will read
@@ -239,4 +239,5 @@ def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table,
     counts = Counter(tuple(row[column] for column in columns) for row in rows)
     lacks += [f"the evidence has a row {n} times: {row}" for row, n in counts.items() if n > 1]
     done = {r["round"] for r in rows if r["outcome"] == "published" and r["kind"] == "compact"} if is_whole else set()
-    return lacks + [f"round {name} was never published, but the evidence says so" for name in sorted(done - published)]
+    unpublished = sorted(done - published)
+    return lacks + [f"the evidence has a publication of round {name}, which has none" for name in unpublished]

@@ -54,7 +54,7 @@ def _history(*acts: Act, source: str = FILES, **configs: object) -> History:
 
 
 def s1() -> History:
-    """S1: a data file is registered in two snapshots; after its vector a round says that `mend` heals."""
+    """S1: a data file is registered in two snapshots. Once it has a vector, a round fails and names `mend`."""
     twice = Act("file registered twice")
     return _history(
         ingest(1, "a=1 b=1 a=2"), twice, compact(1000), ingest(2, "b c=1", 3), compact(2000), twice, compact(3000)

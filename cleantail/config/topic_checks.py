@@ -427,7 +427,7 @@ def _column_misfit(expectation: str, column: str) -> str | None:
 
 
 def _fitting_columns(expectation: str) -> str:
-    """Return the columns that an expectation works on."""
+    """Return the end of an error: the columns whose type fits the expectation."""
     columns = [c for c in COLUMNS if _column_misfit(expectation, c) is None]
     return f"{expectation} takes {', '.join(columns)}"
 

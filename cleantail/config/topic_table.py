@@ -99,7 +99,7 @@ def require_known_format(table: str, properties: Mapping[str, str | None]) -> No
 
 
 def table_properties(topic: str, configs: KafkaConfigs) -> dict[str, str]:
-    """Return the properties of a new topic table."""
+    """Return the properties with which a topic table is created. Rounds and ingestions add their own."""
     return {
         PROPERTY_TOPIC: topic,
         PROPERTY_FORMAT: str(FORMAT),

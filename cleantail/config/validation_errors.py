@@ -199,7 +199,7 @@ def _resolve(node: Schema, root: Schema) -> Schema:
 
 
 def allowed_text(node: Schema) -> str:
-    """Return the allowed values of a schema as text."""
+    """Return the allowed values for an error message: the choices, else the type and the range."""
     if "x-allowed" in node:
         return str(node["x-allowed"])
     choices = [str(choice) for choice in node.get("enum", [node["const"]] if "const" in node else [])]

@@ -318,7 +318,7 @@ class _Store:
         return next((len(c) + 1 for c in candidates if c and all(p.startswith(c + "/") for p in paths)), 0)
 
     def name_of(self, path: str) -> str:
-        """Return the name of a path in the metadata."""
+        """Return the path relative to the table's location; unchanged if it is outside."""
         inner = _without_scheme(path).removeprefix(_without_scheme(self.location) + "/")
         return inner if inner != _without_scheme(path) else path
 

@@ -40,7 +40,7 @@ NEEDED = {
 
 
 class RequestFile(Model):
-    """The content of a request file."""
+    """The JSON object in a request file. `encoding`: of the keys."""
 
     keys: Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
     encoding: Literal["text", "base64"] = "text"

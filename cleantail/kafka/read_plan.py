@@ -248,7 +248,7 @@ class LogOffsets:
     end: int
 
     def end_for(self, isolation: str) -> int:
-        """Return the end of reads with this isolation."""
+        """Return the offset at which a read ends: the last stable offset, unless it reads uncommitted records."""
         return self.end if isolation == UNCOMMITTED else self.last_stable
 
 

@@ -99,9 +99,9 @@ def open_catalog(platform: Platform) -> Catalog:
 
 
 LOGIN_LIVES_S = 60.0
-"""How long a REST catalog is kept open. Some of its clients do not notice that a token has expired."""
+"""Seconds that a REST catalog is kept open. Some of its clients do not notice that a token has expired."""
 MOST_KEPT = 8
-"""How many catalogs a process keeps open: its own, and the catalogs of tables that topics read."""
+"""Maximum number of catalogs that a process keeps open: its own, and those of tables that topics read."""
 _opened: dict[tuple[object, ...], tuple[float, Catalog]] = {}
 _opening = threading.Lock()
 

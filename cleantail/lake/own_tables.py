@@ -197,7 +197,7 @@ def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
 def _transaction(table: Table) -> Transaction:
     """Return a transaction that makes its metadata once for each staged change.
 
-    PyIceberg's own copies all metadata whenever it looks at them, 16 times an append."""
+    PyIceberg's own transaction copies all metadata at each access, 16 times for one append."""
     from pyiceberg.table import Transaction
 
     class StagedOnce(Transaction):

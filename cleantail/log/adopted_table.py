@@ -190,7 +190,7 @@ def _marked(deleted: Deleted) -> str:
 
 
 def _bytes(column: str, kind: str) -> str:
-    """Return SQL of bytes, or of the bytes of a text."""
+    """Return SQL that renders a column of bytes or of any other type as bytes. Text is encoded as UTF-8."""
     return column if kind == "binary" else f"CAST(CAST({column} AS STRING) AS BINARY)"
 
 
