@@ -1,6 +1,6 @@
-"""Prints a command's answer: lines and tables for people, or one JSON document for machines.
+"""Print the result of a command: lines and tables for people, or one JSON document for machines.
 
-A command passes its reports to one of the two outputs, which asks for the form that it prints.
+A command passes its reports to one of the two outputs. The output calls the method of its form on each report.
 """
 
 from __future__ import annotations

@@ -15,28 +15,28 @@ import pytest
 
 TESTS = Path(__file__).parent
 DURATIONS = TESTS / "durations.json"
-"""File below tests/ -> seconds that it took; `pytest --record-durations` writes it anew."""
+"""File below tests/ -> its duration in seconds. `pytest --record-durations` writes this file."""
 UNKNOWN_S = 30.0
-"""Of a file that starts Spark or Airflow and was never timed; any other is fast."""
+"""Estimate for a file that may start Spark or Airflow and was never timed. Other files without a time count as 0 s."""
 HEAVY = ("jobs", "dags", "plugins", "browser")
 DEEP = int(os.environ.get("CLEANTAIL_HISTORIES", "1")) > 1
-"""As `make test-deep` sets it."""
+"""Whether this is `make test-deep`, which sets the variable."""
 
 
 def pytest_sessionstart() -> None:
     from tests.quick_sqlite import wait_for_no_disk
 
     wait_for_no_disk()
-    gc.disable()  # hardly anything of what is imported and collected is garbage
+    gc.disable()  # imports and collection make almost no garbage
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name} anew")
+    parser.addoption("--record-durations", action="store_true", help=f"write {DURATIONS.name} again")
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Of `--dist loadfile` only; without pytest-xdist nobody asks."""
+    """Return the scheduler for `--dist loadfile`. pytest calls this hook only if pytest-xdist is active."""
     from tests.order.whole_files import WholeFiles
 
     if config.getoption("dist") != "loadfile":
@@ -46,7 +46,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Longest files first. What is marked `deep` repeats a rule for more cases: it is left to `make test-deep`."""
+    """Sort the files, longest first. Deselect tests marked `deep` unless this is `make test-deep`: they repeat a rule for
+    more cases."""
     known = _known_seconds()
     if not DEEP:
         config.hook.pytest_deselected(items=[item for item in items if item.get_closest_marker("deep")])
@@ -55,8 +56,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def pytest_collection_finish() -> None:
-    """What is there when the first test begins stays to the end: it is no garbage, and is not looked through for any.
-    Nor is what tests import later, Airflow for one, each time that 70,000 objects are new."""
+    """Exempt the objects that exist now from garbage collection: they stay to the end.
+
+    Raise the thresholds, because later imports, such as Airflow's, also allocate many objects that stay."""
     gc.freeze()
     gc.set_threshold(20_000, 20, 50)
     gc.enable()
@@ -76,11 +78,11 @@ def _seconds(name: str, known: dict[str, float]) -> float:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """Whole runs only: what was not run keeps no time."""
+    """Write the durations of all files that ran. Files that did not run lose their time, so record whole runs only."""
     if not config.getoption("--record-durations"):
         return
     seconds: Counter[str] = Counter()
     for report in (r for reports in terminalreporter.stats.values() for r in reports if hasattr(r, "duration")):
         seconds[report.nodeid.partition("::")[0].removeprefix("tests/")] += report.duration
-    timed = {name: round(spent) for name, spent in seconds.most_common()}  # 0 as well: it is known to be fast
+    timed = {name: round(spent) for name, spent in seconds.most_common()}  # also 0, which marks a fast file
     DURATIONS.write_text(json.dumps(timed, indent=1) + "\n")
