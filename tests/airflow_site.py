@@ -1,4 +1,4 @@
-"""What the Airflow tests have in common: a configuration of their own, and jobs that end as a test wants."""
+"""Fixtures of the Airflow tests: a separate configuration, and jobs that end as a test sets."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ NO_EXPECTATION: dict[str, Any] = {"passed": True, "failures": [], "warnings": []
 
 @dataclass(frozen=True)
 class StubbedJobs:
-    """spark-submit as a script that does what `answer` says; `calls` is how the operators called it."""
+    """A script in place of spark-submit that ends as `answer` sets. `calls`: the arguments of each call."""
 
     place: Path
 
@@ -40,7 +40,7 @@ class StubbedJobs:
         return [call["job"] for call in self.calls]
 
     def argument(self, job: str, name: str) -> str:
-        """The value after `name` in the last call of `job`."""
+        """Return the value after `name` in the last call of `job`."""
         arguments: list[str] = next(call["arguments"] for call in reversed(self.calls) if call["job"] == job)
         return arguments[arguments.index(name) + 1]
 
@@ -59,14 +59,14 @@ class Site:
         return file
 
     def without_pauses(self) -> None:
-        """Tasks are tried again at once."""
+        """Let tasks be tried again at once."""
         (self.config / "defaults.yaml").write_text("platform: {cleaner: {log.cleaner.backoff.ms: 0}}\n")
 
     def broken_topic(self, name: str = "broken") -> Path:
         return self.topic(name, config={"segment.sm": 1})
 
     def bag(self) -> Any:
-        """All DAG files, parsed as the dag-processor does it."""
+        """Parse all DAG files as the dag-processor does."""
         from airflow.dag_processing.dagbag import BundleDagBag
 
         dags = ROOT / "dags"
@@ -80,7 +80,7 @@ class Site:
 
 @dataclass(frozen=True)
 class FixedPlan:
-    """A RunPlan with the JSON that a test wants."""
+    """A RunPlan whose JSON a test sets."""
 
     data: dict[str, Any]
     logs: tuple[Any, ...] = ()
@@ -111,7 +111,7 @@ def staged(unit: dict[str, Any], head: int = 41) -> dict[str, Any]:
 
 
 def plan(units: int = 0, sweep: bool = False, reclaim: bool = False) -> dict[str, Any]:
-    """The JSON of a RunPlan in which so much is due; the units have one partition each."""
+    """Return the JSON of a RunPlan with this due work. Each unit has one partition."""
     return {
         "topic": "orders",
         "round": "r1",
@@ -141,7 +141,7 @@ def failure(**more: Any) -> dict[str, Any]:
 
 
 class Recorder:
-    """In the place of a `log`: keeps the finished lines."""
+    """Stands in for a logger. Stores the formatted lines."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
@@ -170,7 +170,7 @@ def free_port() -> int:
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
-    """An empty configuration; the environment names it."""
+    """An empty configuration, which the environment names."""
     made = Site(tmp_path / "config", tmp_path / "home")
     (made.config / "topics").mkdir(parents=True)
     made.home.mkdir()
@@ -181,7 +181,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
 
 @pytest.fixture
 def jobs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StubbedJobs:
-    """Puts the stub in the place of spark-submit."""
+    """Replace spark-submit by the stub."""
     from cleantail_airflow.tasks import spark_job as operators
 
     place, bin_folder = tmp_path / "stub", tmp_path / "stub-bin"

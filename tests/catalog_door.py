@@ -1,4 +1,4 @@
-"""A door with OAuth2 before a REST catalog: a client gets a token for its credential, and comes in by that for a while."""
+"""A proxy with OAuth2 in front of a REST catalog: a client gets a token for its credential, which is valid for a while."""
 
 from __future__ import annotations
 
@@ -16,16 +16,16 @@ from http.server import ThreadingHTTPServer
 from soak.gateway import Relay
 
 COMMIT = re.compile(r"^/v1/(namespaces|namespaces/[^/]+/(tables|views|properties)(/[^/]+)?)$")
-"""A POST here changes something."""
+"""Paths where a POST changes data."""
 SILENCE_S = 200.0
-"""Longer than the tests wait."""
+"""Seconds of silence, longer than the tests wait."""
 TABLE = re.compile(r"^/v1/namespaces/[^/]+/tables/[^/]+$")
 
 
 @dataclass
 class Fault:
-    """What happens to each commit, until a try of it gets through. `deliveries`: how often the catalog gets it;
-    `status`: the answer in place of the catalog's own (0: the connection is closed; None: the last delivery's own)."""
+    """The fault of each commit until one of its tries gets through. `deliveries`: how often the catalog gets the commit.
+    `status`: the answer in place of the catalog's own (0: a closed connection; None: the last delivery's answer)."""
 
     deliveries: int
     status: int | None
@@ -59,7 +59,7 @@ EXCHANGE = "urn:ietf:params:oauth:grant-type:token-exchange"
 
 
 class Door:
-    """Who came, and by which token."""
+    """The requests, with their tokens."""
 
     def __init__(self, behind: str, credential: str, lives_s: float) -> None:
         self.behind = behind
@@ -151,7 +151,7 @@ class _Handler(Relay):
 
 @contextmanager
 def door(behind: str, credential: str, lives_s: float = 3600):
-    """Yields a door before the REST catalog at `behind`."""
+    """Yield a proxy in front of the REST catalog at `behind`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), _Handler) as server:
         server.daemon_threads = True
         server.door = made = Door(behind, credential, lives_s)  # type: ignore[attr-defined]

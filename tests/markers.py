@@ -21,11 +21,11 @@ import fastavro
 import pyarrow.parquet as pq
 
 CUT = 14
-"""Bounds in manifests are cut to 16 characters, so that these of a marker must be told from every other text."""
+"""Bounds in manifests are cut to 16 characters. So the first 16 characters of a marker must be unique."""
 
 
 def decoded(file: Path) -> list[bytes]:
-    """Return everything that a file has: its bytes, and what a reader makes of them."""
+    """Return the content of a file: its bytes, and the values that a reader decodes from them."""
     content = file.read_bytes()
     texts = [content]
     if file.suffix == ".parquet":
@@ -41,7 +41,7 @@ def decoded(file: Path) -> list[bytes]:
 
 
 PACKED = re.compile(rb"eN[A-Za-z0-9+/]{8,}={0,2}")
-"""Base64 of what zlib has made: summaries of snapshots have such entries (cleantail.codec)."""
+"""Base64 of zlib's output: summaries of snapshots have such entries (cleantail.codec)."""
 
 
 def packed_in(text: bytes) -> Iterator[bytes]:
@@ -51,7 +51,7 @@ def packed_in(text: bytes) -> Iterator[bytes]:
 
 
 def rows_of(database: Path) -> Iterator[bytes]:
-    """Yield every value of every table of an SQLite database; those that zlib has made, decoded."""
+    """Yield every value of every table of an SQLite database. Values that zlib compressed are decompressed."""
     connection = sqlite3.connect(f"file:{database}?mode=ro", uri=True)
     connection.text_factory = bytes
     names = [name.decode() for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
@@ -66,10 +66,10 @@ def rows_of(database: Path) -> Iterator[bytes]:
 
 
 def encodings(marker: str) -> set[bytes]:
-    """Return what of a marker is found wherever its first CUT characters stand, in any of the usual encodings."""
+    """Return the byte strings to search for: the first CUT characters of a marker in every usual encoding."""
     start = marker[:CUT].encode()
     whole = {json.dumps(marker)[1:-1], quote(marker), html.escape(marker), repr(marker)[1:-1], repr(start)[2:-1]}
-    # of Base64 the digits that do not depend on what is before and after
+    # only the digits of Base64 that do not depend on the neighbouring bytes
     shifted = {base64.b64encode(b"\0" * at + start)[-(-at * 4 // 3) : -4] for at in range(3)}
     shifted |= {digits.replace(b"+", b"-").replace(b"/", b"_") for digits in shifted}
     wide = {marker[:CUT].encode(encoding) for encoding in ("utf-16-le", "utf-16-be")}
@@ -85,7 +85,7 @@ def traces(files: Iterable[Path], *markers: str, forms: Forms = encodings) -> di
     sought = tuple((marker, frozenset(forms(marker))) for marker in markers)
     found = dict[str, list[str]]()
     for file in files:
-        # tests look through the same files many times; these never change
+        # tests search the same files many times, and these never change
         look = _kept_traces if file.suffix in (".parquet", ".avro") else _traces
         if there := look(file, file.stat().st_mtime_ns, sought):
             found[str(file)] = there

@@ -1,4 +1,4 @@
-"""The rules once more, as plainly as they can be said, over lists: what a topic must look like after its rounds.
+"""The rules a second time, as simply as possible, over lists: the content of a topic after its rounds.
 
 Shares no code with the kernel. A record is a dict in kcat's envelope. Everything that was ingested is one segment
 per file, old enough not to be active, unless a test says otherwise.
@@ -15,7 +15,7 @@ Rec = dict[str, Any]
 
 
 def version_of(record: Rec, strategy: str, header: str = "") -> tuple[int, float, int]:
-    """What records of one key are compared by; the highest wins."""
+    """Return the rank of a record among those of its key. The highest wins."""
     if strategy == "timestamp":
         return (1, record["ts"], record["offset"])
     if strategy == "header":
@@ -28,7 +28,7 @@ def version_of(record: Rec, strategy: str, header: str = "") -> tuple[int, float
 
 
 def compacted(records: Iterable[Rec], strategy: str = "offset", header: str = "") -> list[Rec]:
-    """One record a key of each partition: the winner, tombstone or not, in offset order."""
+    """Return the winner of each key of each partition, in offset order. Tombstones are included."""
     best: dict[tuple[int, str], Rec] = {}
     for record in records:
         where = (record["partition"], record["key"])
@@ -53,7 +53,7 @@ def changelog(
     seed: int,
     headers: Callable[[random.Random], list[Any]] | None = None,
 ) -> list[Rec]:
-    """A made changelog: `count` records over `partitions` logs, of which about `tombstones` are deletes."""
+    """Return a generated changelog: `count` records over `partitions` logs, about `tombstones` of them deletes."""
     rng = random.Random(seed)
     offsets = [0] * partitions
     records: list[Rec] = []
@@ -80,5 +80,5 @@ def changelog(
 
 
 def hash_of(text: str) -> int:
-    """The same in every process, which Python's own hash is not."""
+    """Return a hash that is equal in every process, unlike Python's own."""
     return sum((i + 1) * b for i, b in enumerate(text.encode()))

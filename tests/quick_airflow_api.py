@@ -1,5 +1,6 @@
-"""The API that the tasks of `dag.test` ask, which Airflow builds inside of this process: without what is done again at
-each request, and without routes that no task asks for. What it answers is the same."""
+"""Speed up the API that `dag.test` calls, which Airflow builds inside this process.
+
+It omits work that Airflow repeats at each request, and routes that no task calls. The responses are the same."""
 
 from __future__ import annotations
 
@@ -11,16 +12,15 @@ from typing import Any
 
 @cache
 def build_what_is_asked_for() -> None:
-    """To be called before Airflow's first task runs. Else building the API takes five seconds of each process, and a
-    third of each run of a DAG goes into looking at signatures."""
+    """Call this before Airflow's first task. Otherwise building the API takes five seconds of each process, and a third
+    of each DAG run inspects signatures."""
     _newest_version_only()
     _look_at_each_dependency_once()
     _build_each_adapter_once()
 
 
 def _newest_version_only() -> None:
-    """Airflow builds all routes anew for each version that its API ever had. Tasks ask for the newest; older ones have no
-    routes here."""
+    """Build only the routes of the newest version of the API, which tasks call. Airflow builds those of all versions."""
     from cadwyn import HeadVersion, Version, VersionBundle, applications
 
     generate, only_in_older_versions = applications.generate_versioned_routers, "_CADWYN_DELETED_ROUTE"
@@ -36,28 +36,28 @@ def _newest_version_only() -> None:
 
 
 def _look_at_each_dependency_once() -> None:
-    """Where an app overrides a dependency, as this one does that asks who may, FastAPI looks at the signatures of all
-    dependencies of a route at each of its requests."""
+    """If an app overrides a dependency, as this one overrides the check of rights, FastAPI inspects the signatures of all
+    dependencies of a route at each request. Cache them."""
     from fastapi.dependencies import utils
 
     look, seen = utils.get_dependant, dict[Any, tuple[Any, Any]]()
-    if "own_oauth_scopes" not in signature(look).parameters:  # another version, in which nothing tells the two apart
+    if "own_oauth_scopes" not in signature(look).parameters:  # another version, in which the two cases do not differ
         return
 
     def look_once(*, call: Any, **named: Any) -> Any:
-        if "own_oauth_scopes" in named:  # while routes are built, which change what they get
+        if "own_oauth_scopes" in named:  # while routes are built: they change the result
             return look(call=call, **named)
-        # By identity: Cadwyn's wrapper of a function is equal to the function, whose signature may be another.
+        # By identity: Cadwyn's wrapper equals its function, which may have another signature.
         key = (id(call), *((name, str(value)) for name, value in sorted(named.items())))
         if key not in seen:
-            seen[key] = (call, look(call=call, **named))  # who is kept gives its id to no other
+            seen[key] = (call, look(call=call, **named))  # the reference to the call keeps its id unique
         return seen[key][1]
 
     utils.get_dependant = look_once
 
 
 def _build_each_adapter_once() -> None:
-    """A task builds pydantic's adapter of the same type for each of its template fields."""
+    """Cache pydantic's adapters. A task builds an adapter of the same type for each of its template fields."""
     from airflow.sdk.execution_time import task_runner
 
     task_runner.TypeAdapter = cache(task_runner.TypeAdapter)  # type: ignore[misc, assignment]

@@ -8,8 +8,8 @@ from typing import Any
 
 @cache
 def wait_for_no_disk() -> None:
-    """Has no commit wait until the disk has it: what a test commits need not outlive a power cut, and a run of a DAG
-    commits more than a hundred times."""
+    """Let commits return before the disk has them. Data of a test need not survive a power cut, and a DAG run makes more
+    than a hundred commits."""
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Stands in for spark-submit: notes how it was called, and ends as $STUB/<station>.json says, which is read anew each time.
+"""Stands in for spark-submit: records its arguments, and ends as $STUB/<station>.json sets. Each call reads that file.
 
 {"exit": 0, "result": {...}, "output": "..."}; without the file, exit 0 and {"ok": true}.
 """
@@ -39,7 +39,7 @@ def main() -> int:
 
 
 def argument_of(text: str) -> str:
-    """An argument, read as argparse (@FILE) and a job (@ADDRESS of a numbered document) do."""
+    """Return an argument as argparse (@FILE) and a job (@ADDRESS of a numbered document) read it."""
     if not text.startswith("@"):
         return text
     read = place_of(text[1:]).read_text()
@@ -47,12 +47,12 @@ def argument_of(text: str) -> str:
 
 
 def place_of(text: str) -> Path:
-    """A file, or one in a store that is a folder."""
+    """Return the path of a file, or of an object in a store that is a folder."""
     return Path(text.removeprefix("file://"))
 
 
 def private_file(arguments: list[str]) -> dict[str, object]:
-    """What stands in the file that a job's secrets come in, and who may read it, while the job can see it."""
+    """Return content and mode of the file with a job's secrets, while the job can read it."""
     if "--client-settings" not in arguments:
         return {}
     file = Path(arguments[arguments.index("--client-settings") + 1])

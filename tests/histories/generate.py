@@ -1,4 +1,4 @@
-"""Histories drawn with Hypothesis: every partition has a life of its own, so one run tries many of them."""
+"""Draw histories with Hypothesis. Each partition has an independent history, so one run tries many."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ KEYS = [b"a", b"b", b"c", b"", b"\xff\x00"]
 AGES = [0, 1, 999, 1000, HOUR - 1, HOUR, HOUR + 1, 2 * HOUR, 5 * HOUR, 20 * HOUR]
 VERSION = "version"
 DISPUTED = ["new", "new", "late", "copy", "copy"]
-OFTEN = st.sampled_from  # flat choices: a few examples must meet much
+OFTEN = st.sampled_from  # equal chances, so that few examples cover many cases
 
 
 @dataclass
 class World:
-    """What the drawing must remember: the clock, the configs, and what every log was sent."""
+    """State of the drawing: the clock, the configs, and the records of every log."""
 
     clock: int = NOW
     config: dict[str, Any] = field(default_factory=dict)
@@ -77,7 +77,7 @@ def histories(draw: st.DrawFn, family: str, partitions: int = 6, runs: int = 3) 
             steps.append(append(draw, world, family, partitions))
         steps += between(draw, world, family, partitions, runs)
         steps.append(run(draw, world))
-        if steps[-1].crash:  # what was left half done is done by the next run
+        if steps[-1].crash:  # the next run completes the interrupted work
             steps.append(Compact(steps[-1].now, force=steps[-1].force, partition=steps[-1].partition))
     steps.append(append(draw, world, family, partitions))
     world.clock += draw(OFTEN([0, 1000, HOUR]))
@@ -89,7 +89,7 @@ def configs(draw: st.DrawFn, family: str) -> dict[str, Any]:
     drawn = {name: draw(OFTEN(values)) for name, values in FAMILIES[family].items()}
     if drawn.get("retention.ms", -1) >= 0 and not features.BOTH_RETENTIONS:
         drawn["retention.bytes"] = -1
-    drawn.setdefault("min.cleanable.dirty.ratio", 0.0)  # what copies and overlapping files weigh is not specified
+    drawn.setdefault("min.cleanable.dirty.ratio", 0.0)  # the weight of copies and overlapping files is not specified
     drawn["cleantail.keyless.policy"] = draw(OFTEN(["drop", "quarantine", "fail"]))
     if features.LATENESS and family in ("offset", "timestamp", "header"):
         drawn["cleantail.tombstone.lateness.ms"] = draw(OFTEN([0, 1000, HOUR]))
@@ -112,7 +112,7 @@ def cleaner(draw: st.DrawFn, runs: int) -> dict[str, Any]:
 
 
 def between(draw: st.DrawFn, world: World, family: str, partitions: int, runs: int) -> list[Step]:
-    """What may happen between an ingestion and a run."""
+    """Draw the events between an ingestion and a run."""
     steps: list[Step] = []
     if draw(OFTEN([0, 0, 1])):
         changed = configs(draw, family)
@@ -180,7 +180,7 @@ def disputed_histories(draw: st.DrawFn, family: str, partitions: int = 6, runs: 
 
 
 def disputes(steps: list[Step]) -> dict[int, set[int]]:
-    """Of every log the offsets at which there are two different records."""
+    """Return, by log, the offsets with two different records."""
     seen: dict[tuple[int, int], set[Record]] = {}
     for step in steps:
         if isinstance(step, Append):
@@ -197,11 +197,11 @@ def disputes(steps: list[Step]) -> dict[int, set[int]]:
 def batch(
     draw: st.DrawFn, world: World, p: int, family: str, kinds_of_records: list[str] | None = None
 ) -> tuple[Record, ...]:
-    """A file's records of one log. Its age is drawn once, so that whole files are old or young."""
+    """Draw a file's records of one log. The age is drawn once, so a whole file is old or young."""
     sent = world.logs.setdefault(p, [])
     base_age = draw(OFTEN(AGES)) if family in ("bounds", "retention") else 20 * HOUR
     made: list[Record] = []
-    kinds = {"retention": ["new"], "bounds": ["new", "new", "new", "late"]}  # what copies weigh is not specified
+    kinds = {"retention": ["new"], "bounds": ["new", "new", "new", "late"]}  # the weight of copies is not specified
     for _ in range(draw(OFTEN([1, 2, 3, 4, 6]))):
         usual = kinds_of_records or kinds.get(family, ["new", "new", "new", "new", "late", "copy"])
         kind = draw(OFTEN(usual)) if sent else "new"
@@ -225,7 +225,7 @@ def next_offset(draw: st.DrawFn, sent: list[Record]) -> int:
 
 
 def late_offset(draw: st.DrawFn, sent: list[Record]) -> int:
-    """A gap below the end where there is one, else the next."""
+    """Draw an unused offset below the highest one. If all are used, return the next offset."""
     used = {r.offset for r in sent}
     free = [o for o in range(max(used)) if o not in used]
     return draw(OFTEN(free)) if free else max(used) + 1

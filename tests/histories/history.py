@@ -1,4 +1,4 @@
-"""What can happen to a topic, and how it prints: as a script that a shell can run."""
+"""Events of a topic. A history of events prints as a script for a shell."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from tests.histories.rules import Record
 
 @dataclass(frozen=True)
 class Append:
-    """A file, ingested."""
+    """The ingestion of a file. `records`: partition -> records."""
 
     records: dict[int, tuple[Record, ...]]
 
@@ -26,7 +26,7 @@ class Append:
 
 @dataclass(frozen=True)
 class Compact:
-    """A run at a moment; `crash` is (what raises, before or after it, at which call)."""
+    """A run at this time (Unix ms). `crash`: (function that raises, before or after its work, at which call)."""
 
     now: int
     force: bool = False
@@ -48,7 +48,7 @@ class Compact:
 
 @dataclass(frozen=True)
 class Configure:
-    """The topic's YAML from now on, and the cleaner's part of defaults.yaml."""
+    """New configs of the topic, and of the cleaner in defaults.yaml."""
 
     config: dict[str, Any]
     cleaner: dict[str, Any] = field(default_factory=dict)
@@ -61,7 +61,7 @@ class Configure:
 
 @dataclass(frozen=True)
 class Misplace:
-    """Someone sets a checkpoint outside the log; how far below its start or above its end."""
+    """Another writer sets a checkpoint outside the log. `by`: distance above its end, or, negative, below its start."""
 
     partition: int
     by: int
@@ -72,7 +72,7 @@ class Misplace:
 
 @dataclass(frozen=True)
 class Reclaim:
-    """Files are rewritten and merged."""
+    """A reclaim, which rewrites and merges files."""
 
     now: int
 
@@ -82,7 +82,7 @@ class Reclaim:
 
 @dataclass(frozen=True)
 class Reader:
-    """A reader says where it is."""
+    """A reader registers its position."""
 
     name: str
     partition: int
@@ -100,7 +100,7 @@ def describe(by: int) -> str:
 
 
 def script(steps: Iterable[Step], partitions: set[int]) -> str:
-    """The steps as commands, with the records of the given partitions only: logs do not know of each other."""
+    """Return the steps as commands, with the records of these partitions only: logs do not depend on each other."""
     return "\n".join(step.script(n, partitions) for n, step in enumerate(steps))
 
 
@@ -110,7 +110,7 @@ def kcat_lines(records: dict[int, tuple[Record, ...]], partitions: set[int] | No
 
 
 def kcat_line(partition: int, record: Record) -> dict[str, Any]:
-    """A record as `kcat -J` writes it; base64 where the bytes are no text."""
+    """Return a record as `kcat -J` writes it. Bytes that are not UTF-8 are in base64."""
     headers = [text for name, value in record.headers for text in (name, in_base64(value))]
     more = {"headers": headers, "headers_encoding": "base64"} if headers else {}
     return (

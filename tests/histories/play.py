@@ -1,4 +1,4 @@
-"""Runs a history through the command line and through the rules, and compares after every step."""
+"""Run a history through the command line and through the rules, and compare the results after every step."""
 
 from __future__ import annotations
 
@@ -45,19 +45,19 @@ CRASHES: dict[str, list[tuple[Any, str]]] = {
     "append_answer": [(publish, "append_answer")],
     "drop_branches": [(TopicTable, "drop_branches")],
 }
-"""What can die: the commits of a round, in their order."""
+"""The commits of a round, in their order. A crash is possible at each."""
 
 
 class Died(BaseException):
-    """The process was killed; nothing of ours may catch it."""
+    """Stands for a killed process. No code of Cleantail may catch it."""
 
 
 class Disagreement(AssertionError):
-    """The engine and the rules differ, after the steps that the message prints."""
+    """The engine and the rules differ. The message prints the steps."""
 
 
 class Player:
-    """A topic, its model, and what was done so far."""
+    """A topic, its model, and the steps so far."""
 
     def __init__(self, config: Path, topic: str, capture: pytest.CaptureFixture[str]) -> None:
         self.place, self.topic, self.capture = config, topic, capture
@@ -105,7 +105,7 @@ class Player:
         (self.place / "defaults.yaml").write_text(json.dumps({"platform": {"cleaner": step.cleaner}}))
 
     def append(self, step: Append) -> None:
-        """Records below a log start that retention has moved are outside the log: they are left out."""
+        """Ingest a file, without records below a log start that retention has moved: they are outside the log."""
         inside = {
             p: tuple(
                 r
@@ -128,7 +128,7 @@ class Player:
     def compact(self, step: Compact) -> None:
         if not self.logs:
             return
-        if step.partition not in self.logs:  # a partition that has not appeared yet is an error, and not of interest
+        if step.partition not in self.logs:  # an unknown partition is an error, which other tests cover
             step = replace(step, partition=None)
         step = self.in_its_own_millisecond(step)
         self.done[-1] = step
@@ -151,15 +151,15 @@ class Player:
         self.compare_states(step.now)
 
     def in_its_own_millisecond(self, step: Compact) -> Compact:
-        """Where tombstones are due at once, the engine tells a horizon that this run has set by its time. One of an
-        earlier run in the same millisecond it leaves for one more run, which no rule speaks of."""
+        """If tombstones are due at once, the engine recognizes a horizon of this run by its time. It leaves a horizon of an
+        earlier run in the same millisecond to the next run. No rule covers this case."""
         while self.config["delete.retention.ms"] == 0 and step.now in self.times:
             step = replace(step, now=step.now + 1)
         self.times.add(step.now)
         return step
 
     def crash(self, step: Compact, expected: list[dict[int, Log]]) -> None:
-        """The process dies once. Whatever it leaves is the state between two commits, and the next run goes on from it."""
+        """The process dies once, between two commits. The next run continues from the state that it left."""
         assert step.crash is not None
         what, when, call = step.crash
         try:
@@ -199,7 +199,7 @@ class Player:
     def reader(self, step: Reader) -> None:
         if step.partition in self.logs:
             log = self.logs[step.partition]
-            offset = min(max(step.offset, log.start or 0), log.end)  # elsewhere no reader can be
+            offset = min(max(step.offset, log.start or 0), log.end)  # a reader cannot be outside the log
             where = ("--partition", step.partition, "--offset", offset, "--back")
             self.ok("reader", "set", self.topic, step.name, *where)
             log.readers[step.name] = offset
@@ -211,7 +211,7 @@ class Player:
         return load_platform(self.place)
 
     def layout(self) -> dict[int, list[File]]:
-        """The data files of every log, from Iceberg's manifests and the files themselves."""
+        """Return the data files of every log, from Iceberg's manifests and from the files."""
         table = load_table(open_catalog(self.platform), find_topic(self.topic, self.place))
         assert table is not None
         snapshot = table.current_snapshot()
@@ -337,7 +337,7 @@ def records_of(logs: dict[int, Log]) -> dict[int, list[Record]]:
 
 
 def horizon_of(ledger: list[dict[str, Any]], offset: int) -> int | None:
-    """3.3: that of the first round whose end offset is above it."""
+    """3.3: the horizon that the first round with a higher end offset has set."""
     for entry in sorted(ledger, key=lambda e: e["end_offset"]):
         if entry["end_offset"] > offset:
             return int(entry["horizon_ms"])
@@ -355,7 +355,7 @@ COLUMNS: dict[str, tuple[tuple[int, ...], tuple[int, ...]]] = {}
 
 
 def columns_of(path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Offsets and timestamps of a data file, whatever was deleted since; data files never change."""
+    """Return offsets and timestamps of a data file, including deleted records. Data files never change."""
     if path not in COLUMNS:
         table = pq.read_table(path.removeprefix("file:"), columns=["offset", "timestamp"], partitioning=None)
         stamps = [int(t.timestamp() * 1000) if t else -1 for t in table["timestamp"].to_pylist()]
@@ -364,7 +364,7 @@ def columns_of(path: str) -> tuple[tuple[int, ...], tuple[int, ...]]:
 
 
 class dying:  # noqa: N801  a context manager that reads as a verb
-    """One call of a function raises, before or after it has done its work."""
+    """Let one call of a function raise, before or after its work."""
 
     def __init__(self, what: str, when: str, call: int) -> None:
         self.what, self.when, self.call = what, when, call

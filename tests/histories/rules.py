@@ -1,7 +1,7 @@
-"""The rules of semantics.md once more, as plainly as they can be said, over lists. Shares no code with the kernel.
+"""The rules of semantics.md a second time, as simply as possible, over lists. Shares no code with the kernel.
 
-What it is given besides the history is the layout of the data files: which offsets and timestamps lie in which file,
-its size, and how many of its records are left. Where a rule leaves a choice, the comment says what is taken.
+Input is the history, and the layout of the data files: the offsets and timestamps in each file, its size, and the
+number of its live records. If a rule leaves a choice, a comment names the chosen one.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ DEFAULTS: dict[str, Any] = {
     "log.cleaner.threads": 1,
     "log.cleaner.io.buffer.load.factor": 0.9,
 }
-"""Of the topic and of the cleaner."""
+"""Configs of the topic and of the cleaner."""
 Rank = tuple[int, int, int]
 
 
 @dataclass(frozen=True)
 class Record:
-    """A record of one log. No value is a tombstone."""
+    """A record of one log. If `value` is None, it is a tombstone."""
 
     offset: int
     ts: int
@@ -51,7 +51,7 @@ class Record:
 
 @dataclass(frozen=True)
 class File:
-    """A data file of one log as its metadata describes it, records that were deleted included."""
+    """A data file of one log as its metadata describes it, including deleted records. `live`: its live records."""
 
     offsets: tuple[int, ...]
     timestamps: tuple[int, ...]
@@ -65,8 +65,8 @@ class File:
 
 @dataclass
 class Copy:
-    """A record as it lies in the table; `covered` once a round has passed over it, `known` once a round of its log was
-    published while it was there, wherever that round ended."""
+    """A record in the table. `covered`: a round ended above it. `known`: a round of its log was published while the
+    record was in the table, regardless of where the round ended."""
 
     record: Record
     covered: bool = False
@@ -77,7 +77,7 @@ class Copy:
 
 @dataclass
 class Segment:
-    """Files in offset order; as in Kafka a segment ends where the next one begins, also where files overlap."""
+    """Files in offset order. As in Kafka a segment ends where the next one begins, even if files overlap."""
 
     files: list[File]
     next_base: int = FOREVER
@@ -96,7 +96,7 @@ class Segment:
 
     @property
     def first_ts(self) -> int:
-        return min(self.files[0].timestamps)  # of a file, the lowest (docs/limits.md)
+        return min(self.files[0].timestamps)  # the lowest of the first file (docs/limits.md)
 
     @property
     def largest_ts(self) -> int:
@@ -117,7 +117,7 @@ class Log:
     readers: dict[str, int] = field(default_factory=dict)
     quarantined: list[Record] = field(default_factory=list)
     held_back: bool = False
-    """Whether the last run has left it alone for a record without a key."""
+    """Whether the last run changed nothing in the log because of a record without a key."""
 
     @property
     def records(self) -> list[Record]:
@@ -131,7 +131,7 @@ class Log:
 
     @property
     def late(self) -> int | None:
-        """3.5: the lowest record below the first dirty offset that no round has passed over."""
+        """3.5: the lowest offset below the checkpoint whose record no round has covered. None if there is none."""
         if self.checkpoint is None:
             return None
         below = [c.record.offset for c in self.copies if not c.covered and c.record.offset < self.checkpoint]
@@ -139,7 +139,7 @@ class Log:
 
     @property
     def needs_repair(self) -> bool:
-        """1.2: checkpoint < logStart or > LEO."""
+        """1.2: whether the checkpoint is below the log start or above the log end."""
         return self.checkpoint is not None and not (self.start or 0) <= self.checkpoint <= self.end
 
     @property
@@ -154,14 +154,14 @@ class Log:
 
 
 def segments_of(files: Iterable[File], config: dict[str, Any]) -> list[Segment]:
-    """3.1: data files in offset order; a file that would pass segment.bytes or the segment's span starts a new one. A
-    file of which no record is left is in none."""
+    """3.1: data files in offset order. A file that would exceed segment.bytes or the segment's span starts a new segment.
+    A file without live records is in no segment."""
     segments: list[Segment] = []
     for file in sorted((f for f in files if f.live), key=lambda f: (min(f.offsets), max(f.offsets))):
         last = segments[-1] if segments else None
         too_big = last and last.bytes + file.bytes > config["segment.bytes"]
         too_old = last and max(file.timestamps) - last.first_ts > segment_ms(config)
-        same_base = last and min(file.offsets) == last.base  # Kafka names a segment by its base: there cannot be two
+        same_base = last and min(file.offsets) == last.base  # Kafka names a segment by its base, so a base is unique
         if last is None or ((too_big or too_old) and not same_base):
             segments.append(Segment([file]))
         else:
@@ -176,7 +176,7 @@ def segment_ms(config: dict[str, Any]) -> int:
 
 
 def active_of(segments: list[Segment], config: dict[str, Any], now: int) -> Segment | None:
-    """3.1: the newest one, unless it is as old as segment.ms."""
+    """3.1: the newest segment, unless it is as old as segment.ms. Then None."""
     if not segments or now - segments[-1].first_ts >= segment_ms(config):
         return None
     return segments[-1]
@@ -204,7 +204,7 @@ def sections_of(log: Log, files: Iterable[File], config: dict[str, Any], now: in
     segments = segments_of(files, config)
     active = active_of(segments, config, now)
     settled = [s for s in segments if s is not active]
-    # ours: where no record is left, nothing is dirty
+    # chosen: a log without live records from first dirty on has no dirty part
     first_dirty = log.first_dirty if any(f.live and f.offsets[-1] >= log.first_dirty for f in files) else log.end
     dirty = [s for s in settled if s.end > first_dirty]
     limits = [log.end]
@@ -215,7 +215,7 @@ def sections_of(log: Log, files: Iterable[File], config: dict[str, Any], now: in
         limits += young[:1]
     first_uncleanable = max(first_dirty, min(limits))
     clean = sum(s.bytes for s in segments if s.base < first_dirty)
-    # of the segment that holds firstDirty Kafka counts the bytes in both (logSegments takes the floor)
+    # Kafka counts the segment with firstDirty as clean and as cleanable (logSegments takes the floor)
     cleanable = sum(s.bytes for s in dirty if s.base < first_uncleanable) if first_dirty < first_uncleanable else 0
     ratio = cleanable / (clean + cleanable) if clean + cleanable else 0.0
     earliest = min((s.first_ts for s in dirty if s.first_ts > 0), default=None)
@@ -224,9 +224,9 @@ def sections_of(log: Log, files: Iterable[File], config: dict[str, Any], now: in
 
 
 def retained_from(log: Log, files: Iterable[File], config: dict[str, Any], now: int) -> int:
-    """1.1: the log start that retention.ms and retention.bytes leave; whole segments, the oldest first.
+    """1.1: the log start after retention.ms and retention.bytes, which delete whole segments, oldest first.
 
-    As in Kafka (UnifiedLog.deleteOldSegments) what retention.bytes left is then looked at for its age.
+    As in Kafka (UnifiedLog.deleteOldSegments) retention.ms also applies to the segments that retention.bytes left.
     """
     start = log.start or 0
     if "delete" not in config["cleanup.policy"]:
@@ -271,7 +271,7 @@ def retain(log: Log, start: int) -> None:
 
 
 def slots(config: dict[str, Any]) -> float:
-    """3.8: keys that the offset map of a log holds; no limit where over the budget the join spills."""
+    """3.8: maximum number of keys in the offset map of a log. No limit if the join spills over the budget."""
     if config["cleantail.over.budget"] == "spill":
         return float("inf")
     entry = 24 if config["compaction.strategy"] == "offset" else 32
@@ -280,13 +280,13 @@ def slots(config: dict[str, Any]) -> float:
 
 
 def round_end(log: Log, bound: int, config: dict[str, Any]) -> int:
-    """1.4.1: before each put, where the map is full, the round ends after the last offset seen."""
+    """1.4.1: if the map is full before a put, the round ends after the last offset that it has read."""
     keys: set[bytes] = set()
     seen = log.first_dirty
     for record in log.records:
         if record.key is None or not log.first_dirty <= record.offset < bound:
             continue
-        if len(keys) >= slots(config) and record.offset >= seen:  # the second copy of an offset ends nothing
+        if len(keys) >= slots(config) and record.offset >= seen:  # a second copy of an offset does not end the round
             return seen
         keys.add(record.key)
         seen = record.offset + 1
@@ -294,7 +294,7 @@ def round_end(log: Log, bound: int, config: dict[str, Any]) -> int:
 
 
 def clean(log: Log, sections: Sections, config: dict[str, Any], now: int) -> None:
-    """1.4 with hazard 1 of part 2: the winner is found over all records below the end."""
+    """1.4 with hazard 1 of part 2: all records below the end compete, not only the dirty ones."""
     first, end = sections.first_dirty, sections.first_uncleanable
     log.rounds += 1
     below = [c for c in log.copies if c.record.offset < end]
@@ -314,7 +314,7 @@ def clean(log: Log, sections: Sections, config: dict[str, Any], now: int) -> Non
         if c.record.key in touched:
             if rank(c.record, config, now) != best[c.record.key]:
                 continue
-            if any(k.record.offset == c.record.offset for k in kept):  # 3.5: one copy survives, the first that came
+            if any(k.record.offset == c.record.offset for k in kept):  # 3.5: the copy that arrived first survives
                 continue
         kept.append(c)
     for c in kept:
@@ -328,14 +328,14 @@ def clean(log: Log, sections: Sections, config: dict[str, Any], now: int) -> Non
 
 
 def is_swept(log: Log, copy: Copy, config: dict[str, Any], now: int, rounds_before: int) -> bool:
-    """1.5, 3.4: due, below what is clean, and not in the run that kept it first, in however many rounds (3.8)."""
+    """1.5, 3.4: whether the tombstone is due, in the clean part, and was first kept by an earlier run (3.8)."""
     if copy.horizon is None or now < copy.horizon or copy.record.offset >= log.first_dirty:
         return False
     if copy.horizon_round > rounds_before:
         return False
     mine = rank(copy.record, config, now)
     waiting = [c.record for c in log.copies if c.record.offset >= log.first_dirty and c.record.key == copy.record.key]
-    if any(rank(r, config, now) < mine for r in waiting):  # 2: what it beats is in the log, and would come back
+    if any(rank(r, config, now) < mine for r in waiting):  # 2: a record that it beats is in the log, and would return
         return False
     held = log.readers and copy.record.offset >= min(log.readers.values())  # 3.9
     return not held or now >= copy.horizon + config["cleantail.readers.hold.cap.ms"]
@@ -353,7 +353,7 @@ def sweep(log: Log, config: dict[str, Any], now: int, rounds_before: int) -> Non
 
 
 def latest(log: Log, config: dict[str, Any], now: int) -> list[Record]:
-    """Hazard 3: the winner of every key over tail and head, those that are deleted absent."""
+    """Hazard 3: the winner of every key over tail and head, without deleted keys."""
     best: dict[bytes, tuple[Rank, Record | None]] = {}
     for key, deleted, until in log.remembered:
         if now < until and (key not in best or deleted > best[key][0]):
@@ -376,7 +376,7 @@ def stages(
     force: bool = False,
     partition: int | None = None,
 ) -> Iterator[str]:
-    """One run of a topic, in place. Yields after each commit that may change the table: there a crash may stop it."""
+    """Run a topic, in place. Yields after each commit that may change the table, where a crash may stop the run."""
     chosen = [p for p in sorted(logs) if partition is None or p == partition]
     for log in logs.values():
         log.held_back = False
@@ -395,7 +395,7 @@ def stages(
             keyless = [c for c in trial.copies if c.record.key is None and c.record.offset < sections.first_uncleanable]
             logs[p].held_back = bool(keyless) and config["cleantail.keyless.policy"] == "fail"
     held = [p for p in chosen if logs[p].held_back]
-    for p in held:  # nothing of it changes, but for retention
+    for p in held:  # only retention changes a blocked log
         logs[p].checkpoint = misplaced[p]
         del due[p]
     yield "repair"

@@ -1,4 +1,4 @@
-"""One Spark session, one CLEANTAIL_HOME and one catalog for all job tests; every test has a topic of its own."""
+"""One Spark session, one CLEANTAIL_HOME and one catalog for all job tests. Each test has its own topics."""
 
 from __future__ import annotations
 
@@ -53,13 +53,13 @@ SINK = [
 
 @dataclass
 class Workshop:
-    """A configuration directory on the shared home, and the command line as a person would use it."""
+    """A configuration directory on the shared home, and functions that run the command line."""
 
     config: Path
     capture: pytest.CaptureFixture[str]
 
     def topic(self, name: str, config: dict[str, Any] | None = None, **more: Any) -> str:
-        """Writes the YAML (JSON is YAML) of a topic whose segments are never active, and returns its name."""
+        """Write the YAML (JSON is YAML) of a topic whose segments are never active. Return its name."""
         _claim(name)
         settings = {"segment.ms": 1, "delete.retention.ms": 1000} | (config or {})
         folder = self.config / "topics"
@@ -93,7 +93,7 @@ class Workshop:
         return load_platform(self.config)
 
     def evidence(self, topic: str) -> list[dict[str, Any]]:
-        """The topic's rows in the evidence table, oldest first; none before the first row of any topic."""
+        """Return the topic's rows of the evidence, oldest first. Empty if the table does not exist yet."""
         platform = self.platform()
         catalog, name = open_catalog(platform), f"{platform.catalog.namespace}.{EVIDENCE}"
         if not catalog.table_exists(name):
@@ -107,19 +107,19 @@ class Workshop:
 
 
 def _claim(topic: str) -> None:
-    """Two test files with one topic would share its table wherever one process happens to run both: that is red."""
+    """Fail if two test files use one topic: they would share its table if one process runs both."""
     here, home = os.environ["PYTEST_CURRENT_TEST"].split("::")[0], Path(os.environ["CLEANTAIL_HOME"])
     run = home.parent.parent if "PYTEST_XDIST_WORKER" in os.environ else home.parent
     claim = run / "topics" / topic
     claim.parent.mkdir(exist_ok=True)
     with contextlib.suppress(FileExistsError):
-        claim.symlink_to(here)  # who has the name is there as soon as the name is
+        claim.symlink_to(here)  # the link and its target appear at once
     owner = os.readlink(claim)
-    assert owner == here, f"{here}: {owner} has a topic {topic!r} as well"
+    assert owner == here, f"{here}: {owner} also has a topic {topic!r}"
 
 
 class QuietWorkshop(Workshop):
-    """A workshop that lives as long as a module, where pytest has no capsys."""
+    """A workshop for a whole module, for which pytest has no capsys."""
 
     def __init__(self, config: Path) -> None:
         self.config = config
@@ -133,7 +133,7 @@ class QuietWorkshop(Workshop):
 
 @pytest.fixture(scope="session")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """CLEANTAIL_HOME of the whole session; the jars are the checkout's."""
+    """CLEANTAIL_HOME of the whole session, with the jars of the checkout."""
     place = tmp_path_factory.mktemp("home")
     jars = os.environ.get("CLEANTAIL_JARS") or str(REPOSITORY / ".cleantail" / "jars")
     with pytest.MonkeyPatch.context() as patch:
@@ -146,18 +146,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session. Later start_session calls get it, since they name the same catalog."""
     config = tmp_path_factory.mktemp("platform")
-    # small tables: code that is made for a query, and compiled at length, never pays off here; the tests of other
-    # processes and of whole DAG runs have the settings as they are shipped
+    # Generated and compiled code does not pay off for small tables. Tests of other processes and of whole DAG runs use
+    # the shipped settings.
     conf = {
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.codegen.wholeStage": "false",
         "spark.sql.codegen.factoryMode": "NO_CODEGEN",
         "spark.sql.shuffle.partitions": 1,
-        "spark.sql.ui.explainMode": "simple",  # of every query, for pages that nobody looks at here
-        # compiled code of a whole test session does not fit into what C1 alone is given, and is made again and again;
-        # nor what a command leaves behind into the young generation that a heap begins with; at 256 MiB of classes
-        # rather than at 21 the JVM first collects all of the heap to be rid of some;
-        # planning runs through much code a few times each, which is compiled five times as early as else
+        "spark.sql.ui.explainMode": "simple",  # the plans are only for pages, which these tests do not open
+        # 1. The compiled code of a test session does not fit into C1's default cache, and would be compiled repeatedly.
+        # 2. The garbage of one command does not fit into the default young generation.
+        # 3. The JVM first collects the whole heap to unload classes at 256 MiB of classes, not at 21.
+        # 4. Planning runs much code a few times each, so code is compiled five times as early as by default.
         "spark.driver.extraJavaOptions": (
             "-XX:TieredStopAtLevel=1 -XX:CompileThresholdScaling=0.2 -XX:+UseSerialGC "
             "-XX:ReservedCodeCacheSize=256m -XX:MetaspaceSize=256m -Xms1g -Xmn512m"
@@ -173,7 +173,7 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
 
 
 def keep_names_of_the_jvm(patch: pytest.MonkeyPatch) -> None:
-    """Look each name of the JVM up once.
+    """Resolve each name of the JVM once.
 
     py4j asks the JVM at each use of `jvm.org.apache…` what each part of it is, and the JVM then searches all jars, some
     300, for a class of that name: a quarter of what a warm JVM does for a round of a few records.
@@ -183,7 +183,7 @@ def keep_names_of_the_jvm(patch: pytest.MonkeyPatch) -> None:
 
 
 def _that_keeps(look_up: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]:
-    """An attribute that is there is not looked up: packages, classes and methods become attributes, values do not."""
+    """Python calls this only for missing attributes. Packages, classes and methods become attributes, values do not."""
 
     def kept(self: Any, name: str) -> Any:
         found = look_up(self, name)
@@ -196,20 +196,20 @@ def _that_keeps(look_up: Callable[[Any, str], Any]) -> Callable[[Any, str], Any]
 
 @pytest.fixture(scope="session")
 def kafka(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaSite]:
-    """One real broker for all tests of a Kafka source. Who logs in as `reader` has the rights that a test gives."""
+    """One real broker for all tests of a Kafka source. The user `reader` has the rights that a test grants."""
     with kafka_site(tmp_path_factory.mktemp("broker")) as site:
         yield site
 
 
 @pytest.fixture
 def landed(table_of):  # type: ignore[no-untyped-def]
-    """A table's records, in the order of the log."""
+    """Return a function that reads a table's records, in the order of the log."""
     return lambda topic: in_log_order(table_of(topic))
 
 
 @pytest.fixture
 def position(table_of):  # type: ignore[no-untyped-def]
-    """How far a table was read in Kafka."""
+    """Return a function that reads a table's position in Kafka."""
     return lambda topic: position_of(texts(table_of(topic).load().properties()), topic)
 
 
@@ -226,7 +226,7 @@ def table_of(workshop: Workshop, spark: SparkSession):  # type: ignore[no-untype
 
 @pytest.fixture
 def lake(spark, workshop):  # type: ignore[no-untyped-def]
-    """Makes tables as sinks do: lake(sql of columns, rows, partitioned by, properties), one append a group of rows."""
+    """Make tables as sinks do: lake(SQL of columns, rows, partitioned by, properties). Each group of rows is one append."""
 
     def make(name, columns, groups, select, by="", properties="'format-version'='2'"):
         workshop.platform()
@@ -262,7 +262,7 @@ def redpanda(lake):  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def adopted(workshop, redpanda):  # type: ignore[no-untyped-def]
-    """A table of version 2 as Redpanda writes it, taken over as it is; gives (topic, table)."""
+    """Adopt a table of format version 2 as Redpanda writes it. Returns (topic, table)."""
 
     def make(topic, records, **config):
         table = redpanda(topic, records, 2)
@@ -275,7 +275,7 @@ def adopted(workshop, redpanda):  # type: ignore[no-untyped-def]
 
 @pytest.fixture
 def sink(spark, workshop):
-    """Makes a table as a sink does, which topics may read."""
+    """Make a table as a sink does, which topics may read."""
 
     def make(name, columns=FLAT, properties="'format-version'='2'", catalog="cleantail"):
         allow(workshop)
@@ -305,7 +305,7 @@ def records(table_of):
 
 
 def _wrapped(mutate: Any, work: Any, store: Any, task: Any) -> Any:
-    """What a task does while its reader of files is another one."""
+    """Run a task with another reader of files."""
     from spark_jobs.engine import task_records
 
     real = task_records.column_batches
@@ -323,7 +323,7 @@ def _mutated(mutate: Any, real: Any, io: Any, file: Any, layout: Any, columns: A
 
 @pytest.fixture
 def misreading(monkeypatch):  # type: ignore[no-untyped-def]
-    """Lets tasks read as `mutate(file, arrays)` says, until the test ends or undo() is called."""
+    """Let tasks read the arrays that `mutate(file, arrays)` returns, until the test ends or undo() is called."""
     real = tasks.stored_work
 
     def begin(mutate):
@@ -339,12 +339,12 @@ def misreading(monkeypatch):  # type: ignore[no-untyped-def]
 
 
 def in_log_order(table: TopicTable) -> list[Record]:
-    """Sorted here: a few records are no work for a shuffle."""
+    """Sort in this process: a shuffle is not worth it for a few records."""
     return sorted(map(landed_record, table.current().collect()), key=lambda r: (r.partition, r.offset))
 
 
 def places(spark: SparkSession, table: str, offset: str, partition: str) -> dict[tuple[int, int], list[str]]:
-    """By (partition, offset) the data files that have a record there: by its file one copy is told from another."""
+    """Return (partition, offset) -> the data files with a record there. Copies of a record differ by their file."""
     rows = spark.sql(f"SELECT {partition} AS p, {offset} AS o, _file FROM {table}").collect()
     found: dict[tuple[int, int], list[str]] = {}
     for row in rows:
@@ -353,6 +353,6 @@ def places(spark: SparkSession, table: str, offset: str, partition: str) -> dict
 
 
 def settings(workshop: Workshop, topic: str, **config: Any) -> None:
-    """The topic's YAML as a person goes on to write it."""
+    """Write the topic's YAML again, with these configs."""
     file = workshop.config / "topics" / f"{topic}.yaml"
     file.write_text(file.read_text() + "config: " + json.dumps({"segment.ms": 1, "delete.retention.ms": 1000} | config))
