@@ -1,4 +1,4 @@
-"""docker-compose.yaml, run for real: `make test-compose`. About 30 minutes on 2 cores; leaves nothing behind.
+"""Run docker-compose.yaml on a real engine: `make test-compose`. Takes about 30 minutes on 2 cores. Leaves nothing behind.
 
 The working tree is copied, and the copy differs in this: the topic sensor-readings is in a group, both topics that are
 run are due at once, no DAG has a schedule, and the images that are made here have names of their own (engine.py). The
@@ -38,7 +38,7 @@ DUE = {"segment.ms": 1, "min.cleanable.dirty.ratio": 0.01}
 KEYS = 40
 UP_S, HEAL_S, RUN_S = 600, 420, 900
 OUTAGE, WATCHED_S = "outage", 30
-"""WATCHED_SECONDS in this test: how long Postgres must be away until the watch ends the scheduler."""
+"""WATCHED_SECONDS in this test: seconds without Postgres after which the watch ends the scheduler."""
 GUIDE, FILE = ((ROOT / name).read_text() for name in ("docs/operations.md", "docker-compose.yaml"))
 BLOCKS = dict(re.findall(r"<!-- compose: ([a-z-]+) -->\n *```sh\n(.*?)```", GUIDE, re.DOTALL))
 HEADER = re.findall(r"^#     (\S.*?)(?: +# .*)?$", FILE.replace("\\\n#", ""), re.MULTILINE)
@@ -55,7 +55,7 @@ def say(text: str) -> None:
 
 
 class Platform:
-    """Is the platform in containers, as an operator sees it: by `docker compose`, and by Airflow's API."""
+    """The platform in containers, through the tools of an operator: `docker compose` and Airflow's API."""
 
     def __init__(self, engine: Engine, checkout: Path) -> None:
         self.engine, self.checkout = engine, checkout
@@ -69,7 +69,7 @@ class Platform:
         return run(["bash", "-euc", script], cwd=self.checkout, env=env, stdin=stdin, timeout=timeout)
 
     def documented(self, name: str, before_last: Callable[[], object] | None = None) -> None:
-        """Runs a block of docs/operations.md, and something else before the last of its lines."""
+        """Run a block of docs/operations.md, and another function before its last line."""
         block = BLOCKS.pop(name).replace(BUILT, IMAGE).rstrip()
         first, _, last = block.rpartition("\n")
         began = time.monotonic()
@@ -94,7 +94,7 @@ class Platform:
     # --- records and tables
 
     def produce(self, topic: str, records: int = KEYS) -> None:
-        """Puts the next value of each key into the topic, by the header's command."""
+        """Write the next value of each key into the topic, by the header's command."""
         self.round += 1
         command = next(c for c in HEADER if "kafka-console-producer" in c).replace(TOPIC, topic)
         lines = {f"key-{n}": f"{topic} {self.round}" for n in range(records)}
@@ -102,7 +102,7 @@ class Platform:
         self.expected[topic] |= lines
 
     def compare(self) -> None:
-        """Compares what the tables say is the latest value of each key with what was put in."""
+        """Compare the latest value of each key in the tables with the written values."""
         with ThreadPoolExecutor() as pool:
             for topic, found in zip(self.expected, pool.map(self.latest, self.expected), strict=True):
                 if found != self.expected[topic]:
@@ -129,7 +129,7 @@ class Platform:
         return True
 
     def answers(self, ask: Callable[[], Any]) -> Any:
-        """Returns an answer of the API, or None while it is away."""
+        """Return an answer of the API, or None while it cannot be reached."""
         try:
             return ask()
         except (OSError, urllib.error.HTTPError, KeyError):
@@ -140,7 +140,7 @@ class Platform:
         return {task["task_id"]: f"{task['state']}" for task in found}
 
     def ended(self, dag: str, run_id: str) -> None:
-        """Waits for the end of the run, and raises Failed unless it published."""
+        """Wait for the end of the run. Raises Failed unless it published."""
         state = ""
 
         def is_over() -> bool:
@@ -166,7 +166,7 @@ class Platform:
         self.ended(dag, self.trigger(dag))
 
     def reaches(self, dag: str, run_id: str, station: str) -> bool:
-        """Waits until the station runs. Returns false where it has ended."""
+        """Wait until the station runs. Returns False if it has ended."""
         state = ""
 
         def has_begun() -> bool:
@@ -183,14 +183,14 @@ class Platform:
     # --- faults
 
     def container(self, service: str) -> dict[str, Any]:
-        """Returns the engine's description of the service's container. Of several workers it is one with an executor."""
+        """Return the engine's description of the service's container. Of several workers, that of one with an executor."""
         ids = self.shell(f"docker compose ps --all --quiet {service}").split()
         found: list[dict[str, Any]] = json.loads(self.engine.docker("inspect", *ids))
         busy = self.executors() if len(ids) > 1 else {}
         return next((one for one in found if addresses(one) & set(busy)), found[0])
 
     def executors(self) -> dict[str, int]:
-        """Returns the cores of executors of a running application by their worker's address, as Spark's master says."""
+        """Return worker address -> cores of executors of a running application, as reported by Spark's master."""
         try:
             with urllib.request.urlopen("http://127.0.0.1:8081/json/", timeout=10) as page:
                 state = json.load(page)
@@ -201,7 +201,7 @@ class Platform:
         return {w["host"]: w["coresused"] for w in state["workers"] if w["state"] == "ALIVE" and w["coresused"]}
 
     def kill(self, service: str) -> None:
-        """Kills a container's first process, as a crash does, and waits until the engine has healed it."""
+        """Kill a container's first process, as a crash does. Wait until the engine has started it again."""
         seen = ""
         if service.startswith("spark-"):
             until(RUN_S, lambda: bool(self.executors()), f"an executor, so that {service} can be killed", every=0.5)
@@ -218,7 +218,7 @@ class Platform:
         return bool(self.container(service)["State"]["Health"]["Status"] == "healthy")
 
     def is_back(self, before: dict[str, Any]) -> float:
-        """Waits until the container has started again and is healthy."""
+        """Wait until the container has started again and is healthy."""
 
         def is_healed() -> bool:
             now = json.loads(self.engine.docker("inspect", before["Id"]))[0]["State"]
@@ -228,7 +228,7 @@ class Platform:
         return until(HEAL_S, is_healed, f"{before['Name']} is healthy again")
 
     def outage(self) -> None:
-        """Freezes Postgres until the watch ends the scheduler, whose page no longer says that it is healthy."""
+        """Freeze Postgres until the watch ends the scheduler, whose page no longer reports it as healthy."""
         scheduler, postgres = self.container("airflow-scheduler"), self.container("postgres")
         line = f"docker logs --since 10m {scheduler['Id']} 2>&1 | grep 'deploy/watched.py: .* is ended' || true"
         self.engine.docker("pause", postgres["Id"])
@@ -242,13 +242,13 @@ class Platform:
         say(f"  postgres goes on: all of Airflow is healthy after {seconds:.0f} s")
 
     def heals(self, dag: str, topic: str, kills: dict[str, list[str]]) -> None:
-        """Runs a DAG, and kills containers one after the other while its tasks run. Compares the result. OUTAGE among
-        the services is the time without Postgres."""
+        """Run a DAG, and kill containers one after the other while its tasks run. Compare the result. OUTAGE among the
+        services is the time without Postgres."""
         self.produce(topic)
         run_id = self.trigger(dag)
         for station, services in kills.items():
             for service in services:
-                while not self.reaches(dag, run_id, station):  # the kill before took longer than the task
+                while not self.reaches(dag, run_id, station):  # the last kill took longer than the task
                     self.ended(dag, run_id)
                     self.produce(topic)
                     run_id = self.trigger(dag)
@@ -265,7 +265,7 @@ def addresses(container: dict[str, Any]) -> set[str]:
 
 
 def checkout_of(work: Path) -> Path:
-    """Copies what git has, and what it would add, and changes the copy as the module's text says."""
+    """Copy the files that git has or would add, and change the copy as the module's docstring describes."""
     checkout = work / "checkout"
     listed = run(["git", "ls-files", "--cached", "--others", "--exclude-standard"], cwd=ROOT).splitlines()
     for name in listed:
@@ -286,7 +286,7 @@ def checkout_of(work: Path) -> Path:
 
 
 def use(names: dict[str, str], file: Path) -> None:
-    """Writes the images that are used into a file of the copy, and into a Dockerfile the label of what is made here."""
+    """Write the used images into a file of the copy, and a label for images of this test into the Dockerfile."""
     text = file.read_text()
     for image, used in names.items():
         text = text.replace(image, used)
@@ -309,7 +309,7 @@ def check(engine: Engine, platform: Platform, parts: list[str]) -> None:
 
 
 def faults(_: Engine, platform: Platform) -> None:
-    """Kills each container in turn while a task runs, and at last all of them in good order."""
+    """Kill each container in turn while a task runs. At the end stop all of them cleanly."""
     platform.heals(TOPIC, TOPIC, {"ingest": ["kafka"], "compact": ["spark-worker"], "check_quality": ["rustfs"]})
     platform.heals(GROUP, GROUPED, {"run_pack": [OUTAGE, "postgres", "spark-master", *AIRFLOW]})
     began = time.monotonic()
@@ -320,11 +320,11 @@ def faults(_: Engine, platform: Platform) -> None:
 
 
 def operations(_: Engine, platform: Platform) -> None:
-    """Runs the commands of docs/operations.md, each in its situation."""
+    """Run the commands of docs/operations.md, each in its situation."""
     platform.documented("look")
     platform.documented("clean")
     upgrade(platform)
-    # what is done after the backup is not there after the restore
+    # changes after the backup are missing after the restore
     platform.documented("backup")
     kept = {topic: dict(values) for topic, values in platform.expected.items()}
     platform.produce(TOPIC)
@@ -354,7 +354,7 @@ def operations(_: Engine, platform: Platform) -> None:
 
 
 def upgrade(platform: Platform) -> None:
-    """Changes the code, builds it, and replaces the containers while a task runs."""
+    """Change the code, build it, and replace the containers while a task runs."""
     code = platform.checkout / "cleantail/__init__.py"
     code.write_text(code.read_text() + '\nBUILD = "another"\n')
     run_id = ""
@@ -387,7 +387,7 @@ def memory(engine: Engine) -> str:
 
 
 def secrets_in_image(engine: Engine, platform: Platform) -> None:
-    """Searches all layers of the image, and its history, for each secret of .env, and for a text that must be there."""
+    """Search all layers of the image, and its history, for each secret of .env, and for a text that must exist."""
     patterns, known = platform.checkout / ".patterns", "cleantail.executors.lost.ms"
     patterns.write_text("".join(f"{text}\n" for text in (known, *platform.secrets().values())))
     search = (

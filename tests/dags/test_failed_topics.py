@@ -1,4 +1,4 @@
-"""What a run of a group tells where a topic failed: which task is red, and what the channels of the topic hear."""
+"""A failed topic in a run of a group: the failed task, and the messages to the topic's channels."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.airflow
 
 
 def red(station_result: str, partition: int = 3) -> dict[str, Any]:
-    """The part of an outcome that says that a check held a log back."""
+    """The part of an outcome that reports a log blocked by its check."""
     verdict = {"partition": partition, "passed": False, "failures": [{"partition": partition, **failure()}]}
     held = {"round": "r1", "kind": "expire", "ok": False, "held_back": [partition], "verdicts": [verdict]}
     return {"ok": False, station_result: held}
@@ -30,7 +30,7 @@ def alerts_of(site: Site) -> list[dict[str, Any]]:
 
 
 def told(site: Site) -> list[tuple[str, str, str, str]]:
-    """Topic, event, state and subject of what was told, in the order of telling."""
+    """Topic, event, state and subject of each message, in the order of sending."""
     alerts = alerts_of(site)
     return [(each["topic"], each["event"], each["state"], each["reason"].partition(" failed")[0]) for each in alerts]
 
@@ -55,7 +55,7 @@ def test_what_fails_where_evaluate_had_found_nothing_to_do_turns_the_run_red(
     failed: dict[str, Any],
     named: str,
 ) -> None:
-    """A file that lands after it, or deletions that only the read has found to be forgotten."""
+    """A file that arrives later, or forgotten deletions that only the read has found."""
     due(group, monkeypatch, "left", "right")
     topics = [{"topic": "left", **failed}, outcome("right")]
     jobs.answer("run_pack", {"ok": False, "reason": "x", "topics": topics}, code=1)
@@ -73,7 +73,7 @@ def test_each_failure_is_red_at_its_station_and_told_to_its_topic_and_hides_no_o
     airflow_db: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Bad input is not tried again. The YAML of the topic `left`, whose check was red, is broken before that is told."""
+    """Bad input is not tried again. The YAML of the topic `left`, whose check failed, breaks before the notification."""
     names = ("left", "right", "sweeping", "swept", "merging", "well")
     for name in names[2:]:
         forget_incidents(name)
@@ -124,7 +124,7 @@ def test_a_failure_is_told_once_and_is_over_when_its_station_was_well_and_not_wh
     airflow_db: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A broken YAML is told to the channels of the defaults, and is over when it is right."""
+    """A broken YAML is notified to the channels of the defaults. The incident is over when the YAML is valid."""
     forget_incidents(book_of_broken("pairs"))
     defaults = json.loads((group.config / "defaults.yaml").read_text()) | {"topic": {"alerts": ALERTS}}
     (group.config / "defaults.yaml").write_text(json.dumps(defaults))

@@ -1,4 +1,4 @@
-"""The DAG of a group: its shape, its versions, and what its tasks make of what an application reports."""
+"""The DAG of a group: its shape, its versions, and how its tasks handle the report of an application."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ALERTS = [{"type": "file", "path": "alerts/all.jsonl"}]
 
 @pytest.fixture
 def group(site: Site, airflow_db: Path) -> Site:
-    """A group `pairs` of two topics, and a second one; no task waits before it is tried again."""
+    """A group `pairs` of two topics, and a second group. Tasks are tried again without a pause."""
     from airflow.models.variable import Variable
 
     (site.config / "defaults.yaml").write_text(
@@ -41,7 +41,7 @@ def group(site: Site, airflow_db: Path) -> Site:
 
 
 def left_over() -> dict[str, int]:
-    """What the variable of the group says: topic -> since when."""
+    """Return the group's variable: topic -> time since which it is left over."""
     from airflow.models.variable import Variable
 
     since: dict[str, int] = json.loads(Variable.get(variable_name("pairs"), "{}"))
@@ -49,7 +49,7 @@ def left_over() -> dict[str, int]:
 
 
 def due(site: Site, monkeypatch: pytest.MonkeyPatch, *topics: str, **limits: Any) -> None:
-    """Lets evaluate find these topics due; `limits`: of the group."""
+    """Let `evaluate` find these topics due. `limits`: of the group."""
     from cleantail.log.topic_packs import DueTopic
 
     text = {"group": "pairs", "limits": {name.replace("_", "."): value for name, value in limits.items()}}
@@ -76,7 +76,7 @@ def states(finished: Any) -> dict[str, list[str]]:
 
 
 def note_of(finished: Any, task_id: str) -> str:
-    """Why a task of the run failed."""
+    """Return the reason of a task's failure."""
     from airflow.models.xcom import XComModel
     from airflow.utils.session import create_session
 
@@ -111,7 +111,7 @@ def test_the_same_yaml_keeps_one_version_and_a_changed_topic_changes_that_of_its
     from airflow.utils.session import create_session
 
     def parse() -> dict[str, int]:
-        """Parses all DAG files and writes what they made, as the DAG processor does; gives the versions."""
+        """Parse all DAG files and store the DAGs, as the DAG processor does. Returns the versions."""
         with create_session() as session:
             for dag in group.bag().dags.values():
                 SerializedDagModel.write_dag(
@@ -163,7 +163,7 @@ def test_a_topic_that_may_be_tried_again_has_its_pack_tried_again(
 def test_what_is_over_the_limits_is_left_and_first_in_the_next_run(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The first pack only gives back space, so every other station is skipped."""
+    """The first pack only reclaims space, so every other station is skipped."""
     from airflow.models.variable import Variable
 
     Variable.set(variable_name("pairs"), json.dumps({"right": NOW_MS}))
@@ -217,7 +217,7 @@ def test_a_run_that_was_triggered_wrongly_does_nothing(
 
 
 def alerts_of(site: Site) -> list[tuple[str, str, str]]:
-    """Topic, event and reason of what was told so far."""
+    """Topic, event and reason of each message so far."""
     file = site.home / "alerts" / "all.jsonl"
     told = [json.loads(each) for each in file.read_text().splitlines()] if file.exists() else []
     return [(alert["topic"], alert["event"], alert["reason"]) for alert in told]
@@ -226,8 +226,8 @@ def alerts_of(site: Site) -> list[tuple[str, str, str]]:
 def test_what_an_application_did_before_it_crashed_is_shown_and_only_the_rest_is_told_of(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A pack that was begun in time is tried again after it: skipped, the crash would look like work that was not
-    needed, and the run would be green."""
+    """A pack that began before the time limit is tried again after it. If it were skipped, the crash would look like
+    unneeded work, and the run would succeed."""
     from cleantail_airflow.groups import group_dag
 
     due(group, monkeypatch, "left", "right", run_max_ms=60_000)
@@ -244,7 +244,7 @@ def test_what_an_application_did_before_it_crashed_is_shown_and_only_the_rest_is
 
 
 def test_a_station_logs_what_does_not_fail_it(group: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the task of a topic's own DAG: expectations that only warn, and readers that lost tombstones."""
+    """As in a topic's own DAG: expectations that only warn, and readers that lost tombstones."""
     warned = verdict(2) | {"warnings": [failure(partition=2, severity="warning")]}
     behind = {"topic": "left", "name": "slow", "partition": 0, "offset": 3, "at_ms": 1, "gone_to": 5}
     of_kind = {"round": "r1", "published": [0, 2], "verdicts": [warned], "expired": 1, "left_behind": [behind]}
@@ -272,7 +272,7 @@ def test_a_topic_that_another_group_has_by_now_is_left_out(group: Site) -> None:
 def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_well(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told topic by topic, a catalog that is out of reach would be a thousand messages to one channel."""
+    """Otherwise an unreachable catalog would send a thousand messages to one channel, one for each topic."""
     from cleantail.errors import OutsideError
 
     def unreachable(*_: Any) -> None:
@@ -308,7 +308,7 @@ def test_an_evaluation_for_one_topic_that_failed_is_told_to_that_topic(
 
 
 def events_of(topic: str) -> list[dict[str, Any]]:
-    """What the events of a topic's asset say."""
+    """Return the extras of the events of a topic's asset."""
     from airflow.models.asset import AssetEvent, AssetModel
     from airflow.utils.session import create_session
 
@@ -348,7 +348,7 @@ def test_a_rollback_that_failed_is_told_to_its_topic(group: Site, jobs: StubbedJ
 def test_deadlines_of_a_groups_topics_go_by_the_schedule_of_the_group(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By that of the topic, which has none of its own, a record would be late that no run was there to clean."""
+    """The topic has no schedule of its own. By it, a record would be late although no run could have cleaned it."""
     from cleantail_airflow.alerts import alerting
 
     asked: list[Any] = []

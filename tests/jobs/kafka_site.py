@@ -1,4 +1,4 @@
-"""A real broker for the tests of a Kafka source, and what producers do to it."""
+"""A real broker for the tests of a Kafka source, and its producers."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from differential.broker import LOOPBACK, Broker, free_ports, kafka_jars, runnin
 from differential.kafka_client import KafkaClient
 
 JARS = kafka_jars(os.environ)
-"""Asked when the module is imported: the session's own CLEANTAIL_HOME has no jars."""
+"""Read when the module is imported, because the session's own CLEANTAIL_HOME has no jars."""
 WITHIN_S = 60
 LOGIN = {"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "PLAIN", "sasl.username": "reader"}
 PASSWORD = "reader-secret"
@@ -45,8 +45,8 @@ PASSWORD = "reader-secret"
 
 @contextlib.contextmanager
 def kafka_site(directory: Path) -> Iterator[KafkaSite]:
-    """A broker with three listeners: one without a login, for whom everything is allowed, one with, and one with and
-    encrypted."""
+    """A broker with three listeners: one without a login, which allows everything, one with a login, and one with a login
+    and TLS."""
     port, login_port, tls_port, controller_port = free_ports(4)
     here = ",".join(
         f"{name}://{LOOPBACK}:{each}"
@@ -68,8 +68,8 @@ def kafka_site(directory: Path) -> Iterator[KafkaSite]:
         "listener.name.sasl_ssl.ssl.keystore.location": directory / "server.pem",
         "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
         "super.users": "User:ANONYMOUS",
-        # one that stands still for a while is not put out of its cluster: it would lead no log for some time. So one
-        # that was killed cannot come back on its data; one that was stopped in order can
+        # A broker that pauses for a while stays in its cluster. Otherwise it would lead no log for some time. So a
+        # killed broker cannot restart on its data, but a cleanly stopped one can.
         "broker.session.timeout.ms": 600_000,
         "message.max.bytes": 4 << 20,
     }
@@ -78,7 +78,7 @@ def kafka_site(directory: Path) -> Iterator[KafkaSite]:
 
 
 def write_certificates(directory: Path) -> Path:
-    """Writes a certificate of this machine with its key as `server.pem`, and that of its authority, which it gives."""
+    """Write a certificate of this machine with its key as `server.pem`. Returns the authority's certificate."""
     authority_key, key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     issuer = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "tests of Cleantail")])
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, LOOPBACK)])
@@ -107,7 +107,7 @@ def _certificate(
 
 @dataclass
 class KafkaSite:
-    """One broker with a client of each kind."""
+    """A broker with a client of each kind."""
 
     address: str
     login_address: str
@@ -130,7 +130,7 @@ class KafkaSite:
         self.client.create(topic, partitions, {"message.timestamp.after.max.ms": (1 << 63) - 1} | dotted)
 
     def recreate(self, topic: str, partitions: int = 1) -> None:
-        """Deletes the topic and makes one of its name, once the broker has forgotten the old one."""
+        """Delete the topic. Create one of the same name after the broker has removed the old one."""
         self.client.delete(topic)
         until = time.monotonic() + WITHIN_S
         while True:
@@ -142,14 +142,14 @@ class KafkaSite:
                 time.sleep(0.1)
 
     def send(self, topic: str, records: Iterable[tuple[Any, ...]], partition: int = 0, **settings: Any) -> None:
-        """(key, value, headers, timestamp) each, as many of them as are given."""
+        """Send records (key, value, headers, timestamp). Trailing values may be missing."""
         with_acks = Producer({"bootstrap.servers": self.address, "linger.ms": 5, **settings})
         for record in records:
             _produce(with_acks, topic, partition, *record)
         assert with_acks.flush(WITHIN_S) == 0
 
     def send_batch(self, topic: str, batch: bytes, partition: int = 0) -> None:
-        """Sends a batch as it is (Produce, version 7): what no client would write."""
+        """Send a batch unchanged (Produce, version 7), which no client would write."""
 
         def text(name: str) -> bytes:
             return struct.pack(">h", len(name)) + name.encode()
@@ -180,14 +180,14 @@ class KafkaSite:
             done.result(WITHIN_S)
 
     def consumed(self, topic: str, partitions: int = 1, committed: bool = True) -> list[Record]:
-        """What a plain consumer sees from the beginning."""
+        """Return the records that a plain consumer reads from the beginning."""
         return sorted(
             (r for rs in self.client.read(topic, range(partitions), committed=committed).values() for r in rs),
             key=lambda r: (r.partition, r.offset),
         )
 
     def allow(self, topic: str, *operations: AclOperation) -> None:
-        """Gives the login `reader` these rights on the topic."""
+        """Grant the user `reader` these rights on the topic."""
         rights = [
             AclBinding(
                 ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, "User:reader", "*", o, AclPermissionType.ALLOW
@@ -199,7 +199,7 @@ class KafkaSite:
 
     @contextlib.contextmanager
     def frozen(self) -> Iterator[None]:
-        """The broker answers nobody for the block, and nothing is lost. It leads its logs after it as before."""
+        """Let the broker answer no client during the block. It loses nothing, and leads its logs afterwards."""
         os.kill(self.broker.pid, signal.SIGSTOP)
         try:
             yield
@@ -208,8 +208,8 @@ class KafkaSite:
             self.wait_until_it_leads()
 
     def wait_until_it_leads(self) -> None:
-        """Returns when the broker says that it leads each log: on a slow machine one that stood still takes longer to
-        answer than the client of a test waits."""
+        """Wait until the broker reports that it leads each log. On a slow machine a paused broker takes longer to answer
+        than the client of a test waits."""
         until = time.monotonic() + WITHIN_S
         while True:
             with contextlib.suppress(KafkaException):
@@ -222,7 +222,7 @@ class KafkaSite:
             time.sleep(0.1)
 
     def restart(self) -> subprocess.Popen[bytes]:
-        """Stops the broker in order and starts it again, on the same data and ports. Whoever calls ends the process."""
+        """Stop the broker cleanly and start it again, with the same data and ports. The caller ends the process."""
         command = Path(f"/proc/{self.broker.pid}/cmdline").read_bytes().decode().split("\0")[:-1]
         os.kill(self.broker.pid, signal.SIGTERM)
         until = time.monotonic() + WITHIN_S
@@ -286,7 +286,7 @@ def _delivered(error: Any, _: Any) -> None:
 
 
 def landed_record(row: Any) -> Record:
-    """A row of a topic's table as a consumer would show it."""
+    """Return a row of a topic's table in the form of a consumed record."""
     stamp = None if row.timestamp is None else round(row.timestamp.timestamp() * 1000)
     headers = tuple((h.key, None if h.value is None else bytes(h.value)) for h in row.headers)
     key, value = (None if x is None else bytes(x) for x in (row.key, row.value))
@@ -298,7 +298,7 @@ BASE, LENGTH, MAGIC, CRC, ATTRIBUTES = 0, 8, 16, 17, 21
 
 
 def set_codec(segment: Path, codec: int) -> None:
-    """Writes another codec into the first batch of a segment, with the checksum that goes with it."""
+    """Write another codec into the first batch of a segment, with the matching checksum."""
     data = bytearray(segment.read_bytes())
     end = 12 + struct.unpack_from(">i", data, LENGTH)[0]
     assert data[MAGIC] == 2
@@ -310,7 +310,7 @@ def set_codec(segment: Path, codec: int) -> None:
 
 
 def crc32c(data: bytes) -> int:
-    """Castagnoli's, bit by bit: Kafka's checksum of a batch."""
+    """Return CRC-32C (Castagnoli), Kafka's checksum of a batch, computed bit by bit."""
     crc = 0xFFFFFFFF
     for byte in data:
         crc ^= byte

@@ -1,4 +1,4 @@
-"""The wheel beside a team's own Airflow, outside of the repository: what it brings, DAGs, plugin, jars, a round."""
+"""The wheel next to a team's own Airflow, outside the repository: its content, DAGs, plugin, jars, a round."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ with DAG("their_own"):
 
 
 def in_page(example: str, config: Path) -> str:
-    """A DAG file as the documentation shows it, with another configuration."""
+    """A DAG file from the documentation, with another configuration."""
     [block] = re.findall(rf"<!-- example: {example} -->\n```python\n(.*?)```", PAGE, re.DOTALL)
     assert block.count(CONFIG_IN_PAGE) >= 1
     return str(block).replace(CONFIG_IN_PAGE, str(config))
 
 
 def seen_by_airflow(environment: CleanEnvironment, *dags: Path, **env: str) -> dict[str, Any]:
-    """What Airflow's own discovery sees in a process of the environment."""
+    """Return the result of Airflow's own discovery in a process of the environment."""
     return answer_of(environment.run("python", airflow_probe.__file__, *dags, **env).stdout)
 
 
 def answer_of(output: str) -> dict[str, Any]:
-    """The line that the probe prints among those of Airflow."""
+    """Return the line that the probe prints between lines of Airflow."""
     (line,) = [line for line in output.splitlines() if line.startswith(airflow_probe.MARK)]
     answer: dict[str, Any] = json.loads(line.removeprefix(airflow_probe.MARK))
     return answer
@@ -50,7 +50,7 @@ def answer_of(output: str) -> dict[str, Any]:
 
 @pytest.fixture(scope="module")
 def config(place: Path) -> Path:
-    """A configuration where only an administrator would write; CLEANTAIL_HOME is named by nobody."""
+    """A configuration in a folder for administrators, without CLEANTAIL_HOME."""
     folder = place / "etc" / "cleantail" / "config"
     (folder / "topics").mkdir(parents=True)
     topic = {"topic": TOPIC, "config": {"segment.ms": 1, "min.cleanable.dirty.ratio": 0}}
@@ -70,7 +70,7 @@ def dags(place: Path, config: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def broken_dags(place: Path, config: Path) -> Path:
-    """A DAGs folder over a configuration of which one topic is broken, with the file that says so."""
+    """A DAGs folder with a configuration that has one broken topic, and the file that reports it."""
     broken = shutil.copytree(config, place / "broken" / "config")
     (broken / "topics" / "bad.yaml").write_text('{"topic": "bad", "config": {"segment.sm": 1}}')
     folder = place / "broken" / "dags"
@@ -82,7 +82,7 @@ def broken_dags(place: Path, config: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def seen(everything: CleanEnvironment, place: Path, config: Path, dags: Path, broken_dags: Path) -> dict[str, Any]:
-    """What Airflow sees of both folders, with a plugins folder of the team's own; nothing was written."""
+    """The result of Airflow's discovery of both folders, with a plugins folder of the team. Nothing was written."""
     (place / "plugins").mkdir()
     before = tree(config.parent)
     seen = seen_by_airflow(everything, dags, broken_dags, AIRFLOW__CORE__PLUGINS_FOLDER=str(place / "plugins"))
@@ -159,8 +159,8 @@ def test_airflow_finds_the_plugin_once(seen: dict[str, Any]) -> None:
 
 @pytest.mark.deep
 def test_the_plugins_folder_of_the_embedded_airflow_gives_it_no_second_time(everything: CleanEnvironment) -> None:
-    """With the repository in the path of Python, as the embedded Airflow has it. Both tests of test_plugin_discovery.py
-    that load this folder hold the rule; here once more with the wheel."""
+    """With the repository on Python's path, as in the embedded Airflow. Both tests of test_plugin_discovery.py that load
+    this folder test the rule. This test repeats it with the wheel."""
     folder = {"AIRFLOW__CORE__PLUGINS_FOLDER": str(ROOT / "plugins"), "PYTHONPATH": str(ROOT)}
     seen = seen_by_airflow(everything, **folder)
     assert seen["plugins"].count("cleantail") == 1
@@ -190,7 +190,7 @@ def test_jars_that_are_not_the_listed_ones_are_refused_and_none_is_put_anywhere(
 
 
 def example(page: str, name: str, language: str) -> str:
-    """A block of a page, as it stands there."""
+    """Return a block of a page unchanged."""
     text = (ROOT / "docs" / page).read_text()
     [block] = re.findall(rf"<!-- example: {name} -->\n```{language}\n(.*?)```", text, re.DOTALL)
     return str(block)
@@ -198,7 +198,7 @@ def example(page: str, name: str, language: str) -> str:
 
 @pytest.fixture(scope="module")
 def checkout(with_jars: CleanEnvironment, place: Path) -> Path:
-    """A folder in which the commands of docs/quickstart.md find what they name: the environment, and the examples."""
+    """A folder for the commands of docs/quickstart.md, with the environment and the examples."""
     folder = place / "checkout"
     shutil.copytree(ROOT / "docs" / "examples", folder / "docs" / "examples")
     (folder / ".venv").symlink_to(with_jars.folder)
@@ -208,8 +208,8 @@ def checkout(with_jars: CleanEnvironment, place: Path) -> Path:
 def test_the_first_commands_as_written_compact_on_a_fresh_home_with_the_jars_and_print_nothing_else(
     with_jars: CleanEnvironment, base: CleanEnvironment, checkout: Path, fetched_jars: Path
 ) -> None:
-    """The whole block in one shell. stderr is no terminal, so there is no progress on it, and no line of a library. The
-    jars have the archive of their classes, as `make setup` makes it; it knows where Spark lies, not a link to it."""
+    """Run the whole block in one shell. stderr is not a terminal, so it has no progress and no line of a library. The jars
+    have the class archive of `make setup`, which contains the path of Spark, not of a link to it."""
     before = tree(checkout / "docs")
     spark_home = str(Path(str(distribution("pyspark").locate_file("pyspark"))).resolve())
     env = with_jars.env(CLEANTAIL_JARS=str(fetched_jars), SPARK_HOME=spark_home)
@@ -225,13 +225,13 @@ def test_the_first_commands_as_written_compact_on_a_fresh_home_with_the_jars_and
     ]  # fmt: skip
     assert records[0]["payload"] is None
     assert done.stderr == ""
-    # nothing is written beside the configuration, but where the home of this configuration is
+    # nothing is written next to the configuration, except into its home
     assert tree(checkout / "docs") == before
     (home,) = (with_jars.home / ".local" / "share" / "cleantail").iterdir()
     assert "docs-examples-config" in home.name
     jars = with_jars.home / ".cache" / "cleantail" / "jars"
     assert [folder.name[:6] for folder in jars.iterdir()] == ["spark-"]
-    # reading needs no Spark: the environment without extras reads what the other one has compacted
+    # reading needs no Spark: the environment without extras reads the table that the other one compacted
     config = str(checkout / "docs" / "examples" / "config")
     latest = base.run("cleantail", "latest", "orders", "--config", config, "--json").stdout
     assert sorted(json.loads(line)["key"] for line in latest.splitlines()) == ["order-1", "order-3", "order-4"]
@@ -239,7 +239,7 @@ def test_the_first_commands_as_written_compact_on_a_fresh_home_with_the_jars_and
 
 
 def the_example_in_python(base: CleanEnvironment, beside_the_configuration: Path) -> None:
-    """Run where it says, it has the topic that the first commands have left."""
+    """In the documented folder, the command finds the topic of the first commands."""
     program = f"{example('reading.md', 'python', 'python')}\nprint(sorted(cache), go_on_from)"
     run = [str(base.python), "-c", program]
     done = subprocess.run(run, cwd=beside_the_configuration, env=base.env(), capture_output=True, text=True)
@@ -249,7 +249,7 @@ def the_example_in_python(base: CleanEnvironment, beside_the_configuration: Path
 
 @pytest.mark.deep
 def test_without_jars_a_command_says_how_they_are_had(everything: CleanEnvironment, config: Path, place: Path) -> None:
-    """test_where_none_was_fetched_there_is_none in test_jar_list.py holds the rule; here once more with the wheel."""
+    """test_where_none_was_fetched_there_is_none in test_jar_list.py tests the rule. This test repeats it with the wheel."""
     empty = str(place / "no-cache")
     refused = everything.run(
         "cleantail",

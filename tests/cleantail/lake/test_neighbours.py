@@ -1,4 +1,4 @@
-"""Whether a table's folder is its own alone: against real catalogs, with metadata as its owner may have made it."""
+"""The check that a table shares its folder with no other, on real catalogs, with metadata that an owner may write."""
 
 import os
 import sqlite3
@@ -36,7 +36,7 @@ def platform(project):
 
 @pytest.fixture
 def table(platform):
-    """table(name, location, **properties): a new table, there or where the catalog puts it."""
+    """table(name, location, **properties): create a table at the location, or at the catalog's default."""
     catalog = open_catalog(platform)
 
     def make(name, location=None, **properties):
@@ -78,7 +78,7 @@ def test_a_folder_around_others_and_a_link_to_it_are_refused(platform, table, tm
 
 
 def test_where_a_table_has_its_data_counts_not_where_its_metadata_is(platform, table, tmp_path):
-    """One query tells the places of metadata; a table may have its data elsewhere."""
+    """One query returns the locations of metadata. A table may have its data elsewhere."""
     table("sinks.victim", f"file:{tmp_path}/far/victim", **{"write.metadata.path": f"file:{tmp_path}/meta/victim"})
     for number, location in enumerate((f"file:{tmp_path}/far", f"file:{tmp_path}/meta")):
         with pytest.raises(TableError, match=r"table sinks\.victim at"):
@@ -114,13 +114,13 @@ def test_a_folder_that_has_the_warehouse_or_the_home_in_it_is_refused(platform, 
 
 @pytest.mark.parametrize("where", ["landing", "landing/orders", "airflow", "warehouse/../alerts", "warehouse2"])
 def test_a_table_among_what_else_is_in_the_home_is_refused(platform, table, where):
-    """Whose write.data.path is another topic's landing folder, say: what lies there no snapshot knows."""
+    """For example, its write.data.path is another topic's landing folder. No snapshot references the files there."""
     with pytest.raises(TableError, match=r"table sinks\.attacker lies at .*, in .* and not in the warehouse"):
         check(platform, table("sinks.attacker", f"file:{platform.home}/{where}"))
 
 
 def test_a_table_where_the_platform_has_its_sources_is_refused_and_one_beside_them_is_not(platform, table, tmp_path):
-    """Names of which one begins with the other are no folders of which one lies in the other."""
+    """A name that begins with another name is not a folder inside the other folder."""
     apart = platform.model_copy(update={"sources": (str(tmp_path / "drop"),)})
     with pytest.raises(TableError, match=r"in a folder of sources, .*/drop, and not in the warehouse"):
         check(apart, table("sinks.attacker", f"file:{tmp_path}/drop/deep"))
@@ -153,7 +153,7 @@ def test_gc_enabled_says_whether_files_may_go(value, may):
 
 
 def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders_table, tmp_path):
-    """By write.metadata.delete-after-commit.enabled, which each commit goes by."""
+    """By write.metadata.delete-after-commit.enabled, which each commit applies."""
     table, moved = orders_table.table, f"file:{tmp_path}/moved"
     orders_table.append((0, 0, 1, b"a", b"x"))
     with table.transaction() as transaction:
@@ -161,7 +161,7 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
         transaction._apply((SetLocationUpdate(location=moved),))
     with pytest.raises(TableError, match=r"its metadata log names .* a commit would delete it; nothing was changed"):
         require_safe_commits(table)
-    # an adopted table, whose metadata is its sink's, is looked at before every command and job that commits
+    # an adopted table, whose metadata its sink writes, is checked before every command and job that commits
     columns = Columns(partition="partition", offset="offset", key="key")
     orders_table.set_properties(**{PROPERTY_COLUMNS: property_of_columns(columns)})
     topic = orders_table.topic.model_copy(update={"columns": columns})
@@ -170,7 +170,7 @@ def test_a_table_whose_commits_would_delete_metadata_elsewhere_is_refused(orders
 
 
 class Guarded(RestCatalog):
-    """A REST catalog as a client meets it that is shown one namespace, and of it one table."""
+    """A REST catalog that shows a client only one namespace, with one table."""
 
     def __init__(self):
         self.name = "rest"
@@ -223,7 +223,7 @@ def test_files_that_only_a_branch_names_are_seen(table):
     ],
 )
 def test_a_table_that_cleantail_keeps_for_itself_is_not_adopted(project, table, capsys, name, properties, reason):
-    """It has the columns of a topic table: a round would take its records for those of a topic."""
+    """It has the columns of a topic table, so a round would treat its records as those of a topic."""
     from tests.cleantail.orders_table import SCHEMA as TOPIC_SCHEMA
 
     made = table("cleantail.other")  # makes the namespace

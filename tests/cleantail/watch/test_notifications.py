@@ -1,4 +1,4 @@
-"""What a channel was told last is what is true: by the table of states, and on random walks."""
+"""The last message to a channel is true: by the table of states, and on random walks."""
 
 import random
 from dataclasses import dataclass, field, replace
@@ -48,7 +48,7 @@ def nothing(_):
 
 
 class Play:
-    """Runs one after the other, and what the channels hear: (event, state, open subjects, subjects that are over)."""
+    """Consecutive runs, and the messages to channels: (event, state, open subjects, subjects that are over)."""
 
     def __init__(self, *listeners):
         self.listeners, self.book, self.now_ms = listeners or (MAIL,), Book(), 0
@@ -112,7 +112,7 @@ def test_the_table_of_states_is_what_the_rule_does(state, column, message, after
     play.look(*([COLUMNS[column]] if COLUMNS[column] else []))
     [heard] = [said for _, said, *_ in play.tell()] or ["-"]
     word = last_message(MAIL, play.book)
-    if (Event.CHECK_FAILED, "partition 0") not in play.book.incidents:  # forgotten: everybody knows
+    if (Event.CHECK_FAILED, "partition 0") not in play.book.incidents:  # forgotten: all channels got the end
         word = "over" if heard == "over" else state
     assert (heard, word) == (message, after)
 
@@ -120,7 +120,7 @@ def test_the_table_of_states_is_what_the_rule_does(state, column, message, after
 @pytest.mark.parametrize("state", ["none", "open", "over", "unsure"])
 def test_without_an_answer_every_state_is_unsure(state):
     assert [c[2:] for c in cells() if c[0] == state and c[1] not in COLUMNS] == [("-", "unsure")]
-    occurrence = "since 6" if state == "open" else ""  # so that there is something to tell
+    occurrence = "since 6" if state == "open" else ""  # so that a message is due
     last_messages = {} if state == "none" else {"mail": LastMessage(IncidentState(state), occurrence)}
     play = Play()
     play.book = Book({check(0, 7).key: Incident(check(0, 7), 1, None, last_messages)})
@@ -164,13 +164,13 @@ def test_a_channel_hears_of_the_beginning_and_of_the_end_once(steps, heard):
 
 
 def test_after_a_release_and_another_red_check_nothing_is_told_as_over_until_it_is_green():
-    """The check of the next run is told when it is seen; the first quarantine is no incident of its own any more."""
+    """The failed check of the next run is notified at once. The first quarantine is no longer a separate incident."""
     play = Play(Listener("pager", (Event.CHECK_FAILED,)))
     assert play.look(check(0, 1450), known=nothing, whole=False).tell() == [
         ("check_failed", "open", ["partition 0"], [])
     ]
     assert play.look(check(0, 1450), held(0, 1450)).tell() == []
-    again = play.look(check(0, 1500), known=nothing, whole=False).tell()  # released meanwhile, and nobody has looked
+    again = play.look(check(0, 1500), known=nothing, whole=False).tell()  # released meanwhile, not observed yet
     assert again == [("check_failed", "open", ["partition 0"], [])]
     assert play.look(check(0, 1500), held(0, 1500)).tell() == []
     assert play.look().tell() == [("check_failed", "over", [], ["partition 0"])]
@@ -235,7 +235,7 @@ def test_a_channel_hears_only_of_its_events():
 
 
 def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
-    """Nobody knows whose message came last; also where one of them has forgotten what is over for all meanwhile."""
+    """The order of the two messages is unknown. That holds too if one task has already forgotten an ended incident."""
     book = Play().look(RUN).book
     [notification] = due_notifications(book, MAIL)
     book = before_sending(before_sending(book, MAIL, notification, "me"), MAIL, notification, "other")
@@ -250,7 +250,7 @@ def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
 
 
 def test_a_message_without_an_answer_between_anothers_message_and_its_answer_leaves_nobody_sure():
-    """Two tasks: the second one's message is sent first, the first one's arrives after it, and only the second hears
+    """Of two tasks, the second sends its message first. The first task's message arrives later. Only the second task gets
     an answer."""
     play = Play().look(check(0, 7))
     [notification] = due_notifications(play.book, MAIL)
@@ -264,7 +264,7 @@ def test_a_message_without_an_answer_between_anothers_message_and_its_answer_lea
     assert play.tell() == []
 
 
-# ---- a failed check and its quarantine are told once
+# ---- a failed check and its quarantine send one message
 
 
 def test_who_hears_of_the_check_does_not_hear_of_its_quarantine_too():
@@ -313,20 +313,20 @@ EVENTS = [(Event.CHECK_FAILED,), (Event.QUARANTINED,), tuple(OTHERS), tuple(Even
 
 @dataclass
 class Pager:
-    """A channel as it is: the last message by event, whether it has answered or not."""
+    """The content of a channel: the last message of each event, answered or not."""
 
     listener: Listener
     last: dict = field(default_factory=dict)
 
 
 class Walk:
-    """A topic to which anything happens, and the tasks that look and tell, any of which may die at any point."""
+    """Random events of a topic, and the tasks that observe and notify. Any task may die at any point."""
 
     def __init__(self, seed):
         self.random = random.Random(seed)
         self.book, self.clock, self.messages = Book(), 0, 0
         self.quarantine, self.red, self.seen = {}, {}, set()
-        self.wrong = {}  # not a set: its order must be that of the seed
+        self.wrong = {}  # not a set, because the order must depend on the seed only
         self.pagers = [self.pager(n) for n in range(2)]
 
     def pager(self, n):
@@ -343,7 +343,7 @@ class Walk:
         self.random.choice(
             [
                 lambda: self.check_is_red(subject),
-                lambda: self.quarantine.setdefault(subject, (self.tick(), False)),  # a person says no
+                lambda: self.quarantine.setdefault(subject, (self.tick(), False)),  # a person rejects
                 lambda: (self.quarantine.pop(subject, 0), self.red.pop(subject, 0)),  # green
                 lambda: self.release(subject),
                 lambda: self.wrong.setdefault((event, subject), ""),
@@ -353,17 +353,17 @@ class Walk:
         self.seen &= self.truth.keys()
 
     def check_is_red(self, subject):
-        """A partition that a check holds already is held since its first red one."""
+        """A partition that a check has already blocked keeps the time of its first failed check."""
         held = self.quarantine.get(subject, (0, False))
         self.red.setdefault(subject, held if held[1] else (self.tick(), True))
 
     def release(self, subject):
-        """If its check is red at this time that stays, and nobody has seen it yet as a check of its own."""
+        """Release the partition. A check that fails now stays failed, and no task has observed it as a new check yet."""
         self.quarantine.pop(subject, 0)
         self.seen.discard((Event.CHECK_FAILED, subject))
 
     def publish(self):
-        """The quarantines of red checks come into the table."""
+        """Store the quarantines of failed checks in the table."""
         for subject in list(self.red):
             since, by_check = self.red.pop(subject)
             held_by_check = self.quarantine.get(subject, (0, False))[1]
@@ -377,19 +377,19 @@ class Walk:
 
     @property
     def truth(self):
-        """Key -> occurrence of what is wrong."""
+        """Key -> occurrence of each present problem."""
         red = {(Event.CHECK_FAILED, s): f"since {since}" for s, (since, _) in self.red.items()}
         return self.table | red | self.wrong
 
-    # who looks
+    # observations
 
     def whole_look(self):
-        """The task alert, after publish."""
+        """The task `alert`, after `publish`."""
         self.publish()
         return self.look(self.truth, everything, self.tick(), whole=True)
 
     def early_look(self):
-        """A task in the middle of a run sees something, and can end nothing."""
+        """A task in the middle of a run observes some problems, and cannot end incidents."""
         part = {key: occurrence for key, occurrence in self.truth.items() if self.random.random() < 0.5}
         return self.look(part, nothing, self.tick())
 
@@ -398,7 +398,7 @@ class Walk:
         return self.look(self.wrong, lambda c: c.event in OTHERS, self.tick(), whole=True)
 
     def old_look(self):
-        """The task alert of an earlier run, cleared: it sees the table as it is, and finds its own tasks well."""
+        """The task `alert` of an earlier run, cleared by a user: it reads the present table, and its own tasks succeeded."""
         return self.look(self.table, everything, 0, run_id=f"earlier {self.tick()}")
 
     def look(self, found, known, began_ms, whole=False, run_id=None):
@@ -406,13 +406,13 @@ class Walk:
         conditions = tuple(Condition(event, s, "x", occurrence=o) for (event, s), o in found.items())
         return Observation(conditions, known, began_ms, began_ms, run_id or f"run {began_ms}", whole)
 
-    # who tells
+    # notifications
 
     def change(self, change):
         self.book = change(self.book)
 
     def task(self, look, answers):
-        """The steps of a task; it may die, or another one go on, wherever it yields."""
+        """The steps of a task. At each yield it may die, or another task may continue."""
         self.change(lambda book: observed(book, look))
         listeners = [pager.listener for pager in self.pagers]
         for pager in list(self.pagers):
@@ -431,7 +431,7 @@ class Walk:
         self.change(lambda book: parse_book(book_as_json(without_settled(book, listeners))))
 
     def delivered(self, pager, notification, answers):
-        """A message may arrive though it was not answered."""
+        """Deliver a message. It may arrive even if the channel does not answer."""
         arrives, is_answered = (True, True) if answers else self.random.choice([(1, 1), (1, 0), (0, 0)])
         if arrives:
             self.messages += 1
@@ -443,7 +443,7 @@ class Walk:
         for _ in task:
             pass
 
-    # what has to hold
+    # invariants
 
     def assert_nothing_is_told_as_over_that_was_seen(self):
         for pager in self.pagers:
@@ -453,7 +453,7 @@ class Walk:
                 assert seen <= set(subjects) or not self.is_settled(pager, event)
 
     def is_settled(self, pager, event):
-        """Whether the book says that the channel knows everything about the event."""
+        """Return whether no message about the event is due for the channel."""
         return event not in {notification.event for notification in due_notifications(self.book, pager.listener)}
 
     def is_told_as_check(self, pager, event, subject):
@@ -464,7 +464,7 @@ class Walk:
         )
 
     def stands_as_check(self, pager, event, subject):
-        """The channel hears of this partition as of a failed check, as long as nobody has seen that the check is green."""
+        """Return whether the partition is notified as a failed check: no task has observed yet that the check passes."""
         check = self.book.incidents.get((Event.CHECK_FAILED, subject))
         hears_checks = event is Event.QUARANTINED and Event.CHECK_FAILED in pager.listener.events
         return hears_checks and check is not None and check.is_open
@@ -483,7 +483,7 @@ class Walk:
 
 @pytest.fixture(params=[range(20), pytest.param(range(20, 40), marks=pytest.mark.deep)], ids=["walks", "more walks"])
 def seeds(request):
-    """The first twenty walks notice each small change of the rule that forty do; ten would miss one."""
+    """Twenty walks detect each mutant of the rule that forty detect. Ten would miss one."""
     return request.param
 
 
@@ -522,7 +522,7 @@ def test_on_a_random_walk_nothing_that_was_seen_is_told_as_over(seeds):
 
 
 def test_two_tasks_at_once_and_the_next_one_makes_the_last_word_true(seeds):
-    """Without the lock, as where machines share no disk: each reads and writes the book between the other's steps."""
+    """Without the lock, as on machines that share no disk: each reads and writes the book between the other's steps."""
     for seed in seeds:
         walk = Walk(seed)
         for _ in range(40):

@@ -1,5 +1,5 @@
-"""Commands that commit, each with what it finds, and what is compared after it: whatever a catalog answers, the end is
-the same."""
+"""Commands that commit, each with its initial state, and the state that is compared afterwards. The result must be the
+same for every answer of the catalog."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compacted(shop: Any, topic: str) -> None:
 
 
 def tombstoned(shop: Any, topic: str) -> None:
-    """Has a tombstone past its horizon."""
+    """Make a topic with a tombstone past its horizon."""
     shop.topic(topic, CONFIG)
     lines = [record(0, "a", "x"), record(1, "a", None), record(2, "b", "x")]
     shop.ok("ingest", topic, "--file", shop.file(f"{topic}.jsonl", lines))
@@ -48,7 +48,7 @@ def tombstoned(shop: Any, topic: str) -> None:
 
 
 def red(shop: Any, topic: str) -> None:
-    """Has a log that fails a check."""
+    """Make a topic with a log that fails a check."""
     shop.topic(topic, CONFIG, checks=[SHORT])
     lines = [record(o, k, f"v{o}", p) for p, k in ((0, "k"), (1, LONG)) for o in range(3)]
     shop.ok("ingest", topic, "--file", shop.file(f"{topic}.jsonl", lines))
@@ -66,7 +66,7 @@ def keyless(shop: Any, topic: str) -> None:
 
 
 def remembering(shop: Any, topic: str) -> None:
-    """Has a tombstone past its horizon, whose version is remembered."""
+    """Make a topic with a tombstone past its horizon. Its expiry stores the deleted version."""
     config = CONFIG | {"compaction.strategy": "timestamp", "cleantail.tombstone.lateness.ms": DAY}
     shop.topic(topic, config)
     lines = [record(0, "a", "x"), record(1, "a", None), record(2, "b", "x")]
@@ -75,14 +75,14 @@ def remembering(shop: Any, topic: str) -> None:
 
 
 def waiting(shop: Any, topic: str) -> None:
-    """Has records of which a round waits for a person."""
+    """Make a topic whose round waits for approval."""
     shop.topic(topic, CONFIG, publish="approve")
     lines = [record(o, "k", None if o == 1 else f"v{o}") for o in range(3)]
     shop.ok("ingest", topic, "--file", shop.file(f"{topic}-0.jsonl", lines))
 
 
 def foreign(shop: Any, topic: str) -> UpsertSink:
-    """Makes a table of another writer, with three records, which a topic may read."""
+    """Make a table of another writer, with three records, which a topic may read."""
     file = shop.config / "defaults.yaml"
     platform = (json.loads(file.read_text()) if file.exists() else {}).get("platform", {})
     file.write_text(json.dumps({"platform": platform | {"source_tables": ["cleantail.sinks.*", "faulty.sinks.*"]}}))
@@ -103,25 +103,25 @@ def adopted(shop: Any, topic: str) -> UpsertSink:
 
 
 def upserted(shop: Any, topic: str) -> None:
-    """Has a delete by values, of an adopted table's sink."""
+    """Make an adopted table whose sink has deleted by values."""
     adopted(shop, topic).commit((UPSERT, {"p": 0, "o": 3, "ms": 5, "k": "b", "v": "y"}))
 
 
 def damaged(shop: Any, topic: str) -> None:
-    """Has an adopted table whose one data file has two deletion vectors."""
+    """Make an adopted table whose only data file has two deletion vectors."""
     sink = adopted(shop, topic)
     twice = Twice(sink.spark, sink.full)
     with_two_vectors(twice, twice.files()[0])
 
 
 def fed(shop: Any, topic: str) -> None:
-    """Has a table to read from, and none of its own."""
+    """Make a topic with a source table, and without its own table."""
     foreign(shop, topic)
     shop.topic(topic, CONFIG, source={"table": {"name": f"sinks.{topic}", "columns": PLAIN}})
 
 
 def fed_again(shop: Any, topic: str) -> None:
-    """Has read a table once, to which records have come."""
+    """Make a topic that has read its source table once. The source table has new records."""
     sink = foreign(shop, topic)
     shop.topic(topic, CONFIG, source={"table": {"name": f"sinks.{topic}", "columns": PLAIN}})
     shop.ok("ingest", topic)
@@ -129,7 +129,7 @@ def fed_again(shop: Any, topic: str) -> None:
 
 
 def landed(shop: Any, topic: str) -> None:
-    """Has a file to ingest, and no table."""
+    """Make a topic with a file to ingest, and without a table."""
     shop.topic(topic, CONFIG)
     shop.file(f"{topic}-0.jsonl", [record(o, f"k{o}", "x") for o in range(3)])
 
@@ -141,8 +141,8 @@ def reader(shop: Any, topic: str) -> None:
 
 @dataclass(frozen=True)
 class Station:
-    """A command and what it finds; `{file}` in it is a file of the topic. `of_table`: it gets the table of a sink in
-    place of a topic."""
+    """A command and its initial state. `{file}` in the command is a file of the topic. `of_table`: its argument is the
+    table of a sink, not a topic."""
 
     find: Callable[[Any, str], None]
     argv: tuple[object, ...]
@@ -182,7 +182,7 @@ STATIONS = {
 
 
 def end(shop: Any, table: Any, topic: str, done: tuple[int, str, str]) -> dict[str, Any]:
-    """What there is after a command: what it said, the table, its evidence, and what lies beside it."""
+    """The state after a command: its output, the table, the evidence, and the side tables."""
     iceberg = table.load()
     properties = texts(iceberg.properties())
     platform = shop.platform()
@@ -222,7 +222,7 @@ def _side_rows(table: Any) -> dict[str, int]:
 
 
 def _plain(text: str, topic: str) -> str:
-    """Without the name of the topic, numbers of snapshots, times and sizes."""
+    """Return a text without the topic's name, ids of snapshots, times and sizes."""
     text = text.replace(topic, "T").replace(topic.replace("-", "_"), "T")
     text = re.sub(r" +", " ", text)
     text = re.sub(r"[0-9a-f]{32,64}|[0-9a-f]{8}-[0-9a-f-]{27}", "ID", text)

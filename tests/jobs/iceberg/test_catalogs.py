@@ -1,4 +1,4 @@
-"""The whole main job on each catalog that a team may have: the tables are the same, and so is what lies beside them."""
+"""The main job on each supported catalog: the tables and the side tables are the same."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ def catalog(request):
 
 @pytest.fixture
 def shop(catalog, workshop, spark, monkeypatch):
-    """A workshop on that catalog, which Spark knows by a name of its own: the session is that of all tests."""
+    """A workshop on that catalog, which has a separate name in Spark: the session is shared by all tests."""
     for name, value in catalog.env.items():
         monkeypatch.setenv(name, value)
-    if catalog.kind == "glue":  # the JVM was started before: it has its own way to be told
+    if catalog.kind == "glue":  # the JVM runs already, and takes these settings in another way
         system = spark._jvm.java.lang.System
         system.setProperty("aws.accessKeyId", catalog.env["AWS_ACCESS_KEY_ID"])
         system.setProperty("aws.secretAccessKey", catalog.env["AWS_SECRET_ACCESS_KEY"])
@@ -57,10 +57,10 @@ def keys(shop, topic):
 def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
     topic = shop.topic(f"catalog-{catalog.kind}", checks=[SHORT])
     lines = [record(o, f"k{o % 3}", f"v{o}") for o in range(9)] + [record(o, LONG, "x", partition=1) for o in range(3)]
-    # 1. ingested, and a reader registered beside the table
+    # 1. ingest, and register a reader next to the table
     shop.ok("ingest", topic, "--file", shop.file("a.jsonl", lines))
     shop.ok("reader", "set", topic, "index", "--partition", 0, "--offset", 4)
-    # 2. evaluated, compacted, checked: one log is published, the other held, released and published
+    # 2. evaluate, compact, check: one log is published, the other is blocked, released and published
     assert shop.run("compact", topic, "--now", NOW)[0] == 1
     logs = shop.json("status", topic, "--now", NOW)["topics"][topic]
     assert (logs[0]["checkpoint"], logs[1]["state"]["quarantine"]["attempts"]) == (9, 1)
@@ -70,29 +70,29 @@ def test_the_main_job_from_ingestion_to_reclaim(shop, catalog, spark):
     shop.topic(f"catalog-{catalog.kind}")
     shop.ok("compact", topic, "--now", NOW + 1, "--force")
     assert offsets(shop.read(topic)) == [6, 7, 8, 2]
-    # 3. what people look at
+    # 3. commands that show the state
     cache = MetadataCache(platform)
     seen = cache.with_namespaces([shop.find(topic)], cache.observe([shop.find(topic)], within_s=30))[topic]
     assert seen.error == "" and set(seen.facts.states) == {0, 1}
     assert [r.name for r in seen.facts.readers] == ["index"]
     assert len(cache.rounds(shop.find(topic))) == 2 and cache.totals(within_s=30)
-    # 4. undone, done again, and cleaned up
+    # 4. undo, repeat, and reclaim
     shop.ok("rollback", topic, "--to", "last")
     shop.ok("compact", topic, "--now", NOW + DAY, "--force")
     assert shop.json("reclaim", topic, "--now", int(time.time() * 1000) + 30 * DAY)
     assert offsets(shop.read(topic)) == [6, 7, 8, 2]
-    # 5. the others of the catalog are seen, and none hides
+    # 5. other tables of the catalog are listed
     opened = open_catalog(platform.with_env(catalog.env))
     assert require_separate_folder(opened, platform, opened.load_table(shop.find(topic).table)) == ""
     view = f"{platform.catalog.name}.cleantail.`{shop.find(topic).table.partition('.')[2]}_latest`"
     if catalog.has_views:
         assert spark.sql(f"SELECT count(*) AS n FROM {view}").collect()[0].n == 4
-    if catalog.door:  # both clients came by tokens that were given for the credential, and asked for the store's
+    if catalog.door:  # both clients used tokens for their credential, and requested those of the store
         assert {"PyIceberg"} < catalog.door.agents.keys() and catalog.door.delegations == {"vended-credentials"}
 
 
 def test_first_clients_of_a_new_database_open_it_at_once(tmp_path):
-    """Each of them creates the catalog's tables that it misses."""
+    """Each client creates the missing tables of the catalog."""
     with site("postgres") as started, ThreadPoolExecutor(6) as clients:
         platform = Platform(catalog=Catalog(**started.catalog), home=tmp_path, config_dir=tmp_path)
         platform = platform.with_env(started.env)

@@ -1,7 +1,7 @@
-"""Applications that are killed with -9 in the middle of a pack of many topics, some broken in every way that we know.
+"""Applications are killed with -9 in the middle of a pack of many topics, some of them broken in every known way.
 
-This takes minutes and is of `make test-deep`. CLEANTAIL_KILLS says how often the application of each run is killed. What
-is published is compared, topic by topic, with tests/model.py.
+This takes minutes and is part of `make test-deep`. CLEANTAIL_KILLS is the number of kills of each run's application.
+The published records of each topic are compared with tests/model.py.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BROKEN = {
     "kills-metadata": "metadata",
     "kills-nowhere": "no topic",
 }
-"""Topic -> what its error names. The tenth is red by its rules: `kills-keyless`."""
+"""Topic -> a text of its error. The tenth topic, `kills-keyless`, fails its rules."""
 RED = ("kills-red", "kills-keyless")
 
 
@@ -46,13 +46,13 @@ def strategy_of(name):
 
 
 class Site:
-    """The topics, and what was sent to each so far."""
+    """The topics, and the records that were sent to each so far."""
 
     def __init__(self, workshop, seed):
         self.workshop, self.home, self.rng = workshop, workshop.platform().home, random.Random(seed)
         self.sent, self.number = {}, 0
         self.well = [f"kills-{n:02d}" for n in range(WELL)] + ["kills-overdue", "kills-huge"]
-        # the overdue one first, as evaluate has it, and the broken ones among the others
+        # the overdue topic first, in the order of evaluate, and the broken topics among the others
         self.names = ["kills-overdue", *self.rng.sample([*self.well[:-2], *BROKEN, *RED, "kills-huge"], WELL + 12)]
 
     def topics(self):
@@ -71,7 +71,7 @@ class Site:
                 self.workshop.topic(name, config, source=source, **more)
 
     def land(self):
-        """Lands a file for each topic; offsets go on where the last file ended."""
+        """Write a file into the landing folder of each topic. Its offsets continue those of the last file."""
         self.number += 1
         for name in [*self.well, *RED, *BROKEN]:
             count = HUGE if name == "kills-huge" else 120
@@ -107,7 +107,7 @@ class Site:
         self.sent.setdefault(name, []).extend(line for line in lines if not isinstance(line, str))
 
     def run(self, number):
-        """Runs the pack until a try comes to its end; each try before is killed at some moment. Gives its outcomes."""
+        """Run the pack until a try ends by itself. Earlier tries are killed at random moments. Returns the outcomes."""
         outcomes, config = f"packs/kills-{number}.jsonl", self.workshop.config
         request = PackRequest(tuple(self.names), int(time.time() * 1000), outcomes=outcomes)
         result = config / f"result-{number}.json"
@@ -133,7 +133,7 @@ class Site:
         return {o["topic"]: o for o in json.loads(result.read_text())["topics"]}
 
     def _killed(self, run, file):
-        """Kills the application once it has written some more lines; False where it came to its end before."""
+        """Kill the application after some more lines of output. Returns False if it ended before."""
         until = _lines(file) + self.rng.randrange(5, 90)
         while _lines(file) < until:
             if run.poll() is not None:
@@ -164,7 +164,7 @@ def test_whatever_is_killed_each_topic_comes_to_what_the_model_says(site, worksh
         sent_before = {name: len(site.sent.get(name, ())) for name in RED}
         site.land()
         outcomes = site.run(number)
-        # 1. what went well is what the model says, published once, and told
+        # 1. successful topics equal the model, are published once, and reported
         for name in site.well:
             strategy = strategy_of(name)
             expected = model.compacted(site.sent[name], strategy)
@@ -175,14 +175,14 @@ def test_whatever_is_killed_each_topic_comes_to_what_the_model_says(site, worksh
             rows = [row for row in workshop.evidence(name) if row["outcome"] == "published"]
             commits = [(row["round"], row["partition"]) for row in rows]
             assert len(commits) == len(set(commits)), name
-        # 2. of what is red nothing was removed in the logs that are held back
+        # 2. nothing was removed from the blocked logs of failed topics
         for name in RED:
             held = outcomes[name]["compacted"]["held_back"]
             assert held and not outcomes[name]["ok"]
             kept = [*before[name], *site.sent[name][sent_before[name] :]]  # an earlier round may have published the log
             expected = [r for r in kept if r["partition"] in held]
             assert places(r for r in workshop.read(name) if r["partition"] in held) == places(expected), name
-        # 3. what is broken is told with its reason
+        # 3. broken topics are reported with their reason
         for name, named in BROKEN.items():
             assert named in outcomes[name]["error"], outcomes[name]
         # a log in quarantine is released for the next file, as a person does it

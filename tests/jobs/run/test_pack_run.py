@@ -1,4 +1,4 @@
-"""A pack of topics in one application: a topic's failure is its own, and what was published stays published."""
+"""A pack of topics in one application: a failed topic does not affect the others, and published rounds stay."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ OUTCOMES = "packs/of-this-run.jsonl"
 
 @pytest.fixture
 def made(workshop):
-    """Makes a topic with these records, and returns its name."""
+    """Make a topic with these records. Returns its name."""
 
     def make(name, records=TWICE, **more):
         topic = workshop.topic(name, **more)
@@ -54,7 +54,7 @@ def made(workshop):
 
 @pytest.fixture
 def landed(workshop):
-    """Makes a topic whose records are still in its landing folder, and returns its name."""
+    """Make a topic whose records are still in its landing folder. Returns its name."""
 
     def make(name, records=TWICE, **more):
         folder = workshop.platform().home / "landing" / name
@@ -67,7 +67,7 @@ def landed(workshop):
 
 @pytest.fixture
 def run(workshop):
-    """Runs the job over topics, in this process; gives its exit code, its reason and, by topic, its result."""
+    """Run the job over topics, in this process. Returns its exit code, its reason, and topic -> result."""
 
     def run_topics(*topics, outcomes=OUTCOMES, now_ms=None, **more):
         file = workshop.config / "result.json"
@@ -127,7 +127,7 @@ def test_a_pack_goes_by_no_clock_from_before_its_run(workshop, made, behind_ms, 
 
 
 def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed, run):
-    """A red check, a line that is none, a broken YAML, a topic that is not there: all before the one that is well."""
+    """A failed check, an invalid line, a broken YAML and a missing topic, all before the topic without a problem."""
     red, well = made("pack-red", DIGITS, checks=[LETTERS]), made("pack-well")
     bad = landed("pack-bad-line", [{"no": "record"}])
     broken = workshop.topic("pack-broken", {"segment.ms": -1})
@@ -145,8 +145,8 @@ def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed
 
 
 def test_the_same_run_tried_again_still_knows_the_red_check_of_its_first_try(workshop, made, run):
-    """The second try finds the log in quarantine: without the first one's outcome the run would be green. A log that was
-    released is published, also by the run that has held it back."""
+    """The second try finds the log in quarantine. Without the outcome of the first try the run would succeed. A released
+    log is published, even by the run that blocked it."""
     red, now_ms = made("pack-red-again", DIGITS, checks=[LETTERS]), int(time.time() * 1000)
     run(red, now_ms=now_ms)
     code, _, outcomes = run(red, now_ms=now_ms)
@@ -206,12 +206,12 @@ def test_topics_are_worked_on_side_by_side_and_each_gets_its_part_of_the_cores(w
 
 
 def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(workshop, made, run, monkeypatch):
-    """Each topic would be said to have failed, as if its table or its disk were the matter."""
+    """Otherwise each topic would be reported as failed, as if its table or disk were the cause."""
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"spark": {"master": "local[2]"}}}))
     first, second, met = made("pack-refused"), made("pack-refused-beside"), threading.Barrier(2, timeout=60)
 
     def refused(*_):
-        met.wait()  # both are at their rounds, side by side
+        met.wait()  # both topics make their rounds at the same time
         raise ConnectionRefusedError(111, "Connection refused")
 
     monkeypatch.setattr(topic_run, "compact_round", refused)
@@ -220,7 +220,7 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
     request = PackRequest((first, second), int(time.time() * 1000), outcomes="packs/refused.jsonl")
     arguments = ["--config", str(workshop.config), "--request", PACK_REQUEST_JSON.text(request)]
     assert run_station.main(["run_pack", *arguments, "--result", str(file)]) == OutsideError.exit_code
-    told = json.loads(file.read_text())["error"]  # of topics side by side, by the one that came first
+    told = json.loads(file.read_text())["error"]  # of topics that run at the same time, the first one
     assert re.search("Spark's JVM ended during the work on topic pack-refused(-beside)?", told)
     kept = read_outcomes(workshop.platform().home, "packs/refused.jsonl")
     assert {topic: outcome.error for topic, outcome in kept.items()} == {first: BEGUN, second: BEGUN}
@@ -229,7 +229,7 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
 def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one_and_what_it_appended_is_told(
     workshop, landed, run, monkeypatch
 ):
-    """By its age alone it would be there for a day, and longer where nothing is due."""
+    """By its age alone the branch would stay for a day, and longer if nothing is due."""
     topic, now_ms = landed("pack-staged"), int(time.time() * 1000)
 
     def dies(*_):
@@ -242,7 +242,7 @@ def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one_and_what_it_
     spark = start_session(workshop.platform(), "any")
     table = TopicTable.of(spark, workshop.find(topic))
     assert len(table.load().refs()) == 2
-    time.sleep(1)  # the next try's branch has another second in its name
+    time.sleep(1)  # so that the name of the next try's branch has another second
     monkeypatch.undo()
     code, _, outcomes = run(topic, outcomes="packs/staged.jsonl", now_ms=now_ms)
     assert (code, outcomes[topic]["ingested"]["records"], published(outcomes[topic])) == (0, 3, [0])
@@ -261,7 +261,7 @@ def test_a_jvm_that_answers_is_not_gone_and_one_that_refuses_is(workshop, made):
 def test_what_was_published_right_before_the_application_died_is_told_by_its_next_try(
     workshop, landed, run, monkeypatch
 ):
-    """Nothing is due by then: without it no event of the asset would ever tell of what was published."""
+    """Nothing is due in the next try. Otherwise no event of the asset would report the publication."""
     topic = landed("pack-untold")
     real, request = topic_run.compact_round, PackRequest((topic,), int(time.time() * 1000), outcomes=OUTCOMES)
 
@@ -284,7 +284,7 @@ def test_what_was_published_right_before_the_application_died_is_told_by_its_nex
 
 
 def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(workshop, made, run, monkeypatch):
-    """All rounds of a batch are checked at once: without it each further try would die of the same topic with all."""
+    """All rounds of a batch are checked at once. Otherwise each further try would die of the same topic, with all others."""
     names = [made("pack-checked-0", checks=[LETTERS]), made("pack-checked-1")]
     real = topic_batch.with_verdicts
 
@@ -308,8 +308,8 @@ LATE = {"none": [], "late": [record(2, "k", "late")], "gone": [record(2, "m", No
 
 @pytest.mark.parametrize("late", LATE)
 def test_a_run_of_a_small_topic_makes_few_commits(workshop, table_of, landed, run, late):
-    """Two of its table, for what came in and what was published, and one of the evidence. Spark compares a late record
-    with the table's, and finds a late tombstone, in files that are in no commit yet."""
+    """Two commits of its table, for the ingestion and the publication, and one of the evidence. Spark compares a late
+    record with the table's, and finds a late tombstone, in files that no commit has yet."""
     topic = landed(f"pack-commits-{late}", [record(0, "k", "u"), record(5, "k", "v")], config=UNRECLAIMED)
     run(topic, outcomes=f"packs/commits-{late}-0.jsonl")
     file = workshop.platform().home / "landing" / topic / "b.jsonl"
@@ -324,7 +324,7 @@ def test_a_run_of_a_small_topic_makes_few_commits(workshop, table_of, landed, ru
 
 
 def test_an_expiry_that_remembers_tombstones_makes_one_commit(workshop, table_of, made):
-    """Spark reads what it removes from files that are in no commit yet."""
+    """Spark reads the removed records from files that no commit has yet."""
     config = {**UNRECLAIMED, "delete.retention.ms": 60_000, "cleantail.tombstone.lateness.ms": "7d"}
     topic = made("pack-commits-due", [record(0, "k", "u"), record(1, "k", None), record(2, "a", "x")], config=config)
     workshop.ok("compact", topic, "--now", NOW)
@@ -338,11 +338,11 @@ def test_an_expiry_that_remembers_tombstones_makes_one_commit(workshop, table_of
 
 
 UNRECLAIMED = {"cleantail.reclaim.deleted.ratio": 1.0}
-"""No file is rewritten."""
+"""Configs with which no file is rewritten."""
 
 
 def versions(workshop, table_of, topic):
-    """The numbers of the metadata of the evidence and of the topic's table: each commit adds one."""
+    """Return the numbers of the metadata files of evidence and topic table. Each commit adds one."""
     names = f"{workshop.platform().catalog.namespace}.{EVIDENCE}", table_of(topic).topic.table
     locations = [open_catalog(workshop.platform()).load_table(name).metadata_location for name in names]
     return [int(location.rpartition("/")[2].partition("-")[0]) for location in locations]
@@ -384,8 +384,9 @@ def test_an_ingestion_of_somebody_else_holds_back_its_topic_and_no_other(worksho
 
 
 def first_try(workshop, *names, now_ms):
-    """What the application says on stderr that has one core, and five seconds for the checks of a topic: by then a task
-    matches, also on a slow machine. It is a process of its own: nothing but its end stops the threads that match."""
+    """Return stderr of an application with one core, and five seconds for the checks of a topic. That is enough for a task
+    to begin matching, even on a slow machine. It is a separate process, because only its end stops the matching
+    threads."""
     spark = {"master": "local[1]", "conf": SMALL_RUN}
     settings = {"limits": {"checks.max.ms": 5_000}, "spark": spark, "allow_clock": True}
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": settings}))
@@ -413,8 +414,8 @@ def quarantine(workshop, topic, now_ms):
 @pytest.mark.deep
 @pytest.mark.integration
 def test_a_check_that_is_given_up_lets_the_next_try_go_on_and_its_log_rests(workshop, made, run, spark):
-    """Nothing waits for the core that is lost: not the retention of the log, nor the checks of the next topic, which
-    would be held back for it."""
+    """Neither the retention of the log nor the checks of the next topic wait for the lost core. Otherwise they would be
+    blocked."""
     old, new = (record(n, "k", "a" * 60 + "!", ts=NOW - age) for n, age in enumerate((60_000, 1_000)))
     policy = {"cleanup.policy": "compact,delete", "retention.ms": 5_000}
     names = (

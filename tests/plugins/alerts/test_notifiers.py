@@ -23,7 +23,7 @@ from tests.alert_sinks import Hook, Mailbox
 from tests.cleantail.orders_table import OrdersTable
 
 JUDGED_MS = NOW_MS + 240_000
-"""The check of the run of NOW_MS has failed then."""
+"""Time at which the check of the run of NOW_MS failed."""
 HOSTILE = "{{ 7 * 7 }}<script>alert(1)</script>"
 
 
@@ -33,7 +33,7 @@ class FakeTask:
 
 
 class Channels:
-    """Topic `orders` with these channels in its YAML, and what is wrong with it."""
+    """Topic `orders` with these channels in its YAML, and its present problems."""
 
     def __init__(self, site: Site, *channels: dict[str, Any]) -> None:
         site.topic("orders", alerts=list(channels))
@@ -41,8 +41,7 @@ class Channels:
         self.book, self.runs = Book(), 0
 
     def tell(self, *found: Condition, red: tuple[dict[str, Any], ...] = (), head: int = 0) -> list[str]:
-        """Tells what has changed since the last call; returns the channels that were not reached. `head`: the snapshot
-        that was checked."""
+        """Notify changes since the last call. Returns the channels that were not reached. `head`: the checked snapshot."""
         failures = failures_of("orders", parsed(verdict(4, *red) | {"judged_ms": JUDGED_MS}), {4: head}) if red else []
         conditions = (*found, *red_alarms(failures, (), FakeTask.log_url, NOW_MS, 15_000))
         self.runs += 1
@@ -208,11 +207,11 @@ def test_a_channel_hears_only_of_the_events_of_its_yaml(site: Site) -> None:
 
 
 class Died(BaseException):
-    """The task is killed: nothing catches it."""
+    """Stands for a killed task. No code catches it."""
 
 
 class Mortal(Channels):
-    """A task that may die before or after each time it writes the book."""
+    """A task that may die before or after each write of the book."""
 
     left: int | None = None
 
@@ -224,7 +223,7 @@ class Mortal(Channels):
 
 
 def last_messages(posts: list[tuple[str, Any]]) -> dict[str, set[str]]:
-    """Event -> what is open, by the last message about it; nothing where that says over."""
+    """Return event -> open subjects of its last message. Empty if that message reports the end."""
     last = {posted["event"]: posted for _, posted in posts}
     assert all((posted["state"] == "open") is bool(posted["open"]) for posted in last.values())
     return {event: set(posted["open"]) for event, posted in last.items() if posted["open"]}
@@ -234,8 +233,8 @@ def last_messages(posts: list[tuple[str, Any]]) -> dict[str, set[str]]:
 def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
     site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    """The server has what it refuses with 500 all the same: who told it does not know. More walks, without a server, are
-    in tests/cleantail/watch/test_notifications.py."""
+    """The server stores a message that it answers with 500, which its sender cannot notice. test_notifications.py has more
+    walks, without a server."""
     walk = random.Random(seed)
     connect(monkeypatch, hook.port)
     channels = Mortal(site, {"type": "webhook", "conn_id": "cleantail_ops_hook"})
@@ -300,7 +299,7 @@ MENTIONS = (
 
 
 def mentions(text: str) -> list[str]:
-    """What a chat would take for a mention or a link of somebody else's words."""
+    """Texts of other users that a chat would render as a mention or a link."""
     return re.findall(r"@\w+|<[!@#a-z][^>\s]*>|\]\(|\]\[", text)
 
 
@@ -362,7 +361,7 @@ def test_an_alert_file_is_its_owners_alone_and_no_link_is_followed_to_it(site: S
 
 @pytest.fixture
 def red_at_7(site: Site, tmp_path: Path) -> Any:
-    """Tells that a check failed at offset 7 of partition 4, through two files of which one asks for values."""
+    """Notify a failed check at offset 7 of partition 4 through two files. One of them includes values."""
     files = [
         {"type": "file", "path": "alerts/plain.jsonl"},
         {"type": "file", "path": "alerts/quoting.jsonl", "values": True},
@@ -398,7 +397,7 @@ def test_when_the_branch_has_gone_an_alert_says_the_offsets_alone(red_at_7: Any)
 
 
 def test_values_make_no_other_channel_of_it(site: Site) -> None:
-    """Who has heard of an incident does not hear of it again since the YAML has changed."""
+    """A channel that was notified of an incident gets no second message after a change of the YAML."""
     names = set()
     for asks in (False, True):
         site.topic("orders", alerts=[{"type": "file", "path": "alerts/a.jsonl", "values": asks}])

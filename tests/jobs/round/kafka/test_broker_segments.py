@@ -1,4 +1,4 @@
-"""Segments of a real broker's logs: what lands of them is what a plain consumer saw, and of damaged ones nothing."""
+"""Segments of a real broker's logs: the table gets the records that a plain consumer read, and none of damaged logs."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ SMALL_SEGMENTS = {"segment_bytes": 1_048_576}
 
 @dataclass(frozen=True)
 class StoppedBroker:
-    """A broker's log directory, and what a consumer saw of each topic while the broker ran."""
+    """A broker's log directory, and the records that a consumer read of each topic while the broker ran."""
 
     logs: Path
     seen: dict[str, list[Record]]
@@ -48,7 +48,7 @@ class StoppedBroker:
     last_stable: dict[str, dict[int, int]]
 
     def copy(self, topic: str, to: Path, *, with_checkpoints: bool = False) -> Path:
-        """The topic's folders in a directory of their own."""
+        """Copy the topic's folders into a separate directory."""
         for folder in self.logs.glob(f"{topic}-*"):
             shutil.copytree(folder, to / folder.name)
         for file in self.logs.glob("*-checkpoint") if with_checkpoints else ():
@@ -60,7 +60,7 @@ class StoppedBroker:
 
 
 def batches(file: Path) -> list[tuple[int, int, int]]:
-    """Position, size and base offset of the batches of a segment."""
+    """Return position, size and base offset of the batches of a segment."""
     data, at, found = file.read_bytes(), 0, []
     while at < len(data):
         base, length = struct.unpack_from(">qi", data, at)
@@ -100,7 +100,7 @@ def broker(tmp_path_factory):
 
 
 def _transactions(kafka):
-    """Three producers whose transactions lie across each other, of which 30 % are taken back, beside plain records."""
+    """Write plain records, and overlapping transactions of three producers. 30 % of the transactions are aborted."""
     topic, rng = "seg-transactions", random.Random(17)
     kafka.create(topic, 2, **SMALL_SEGMENTS)
     senders = [kafka.transactions(topic, f"{topic}-{n}") for n in range(3)]
@@ -133,7 +133,7 @@ def _open_transaction(kafka):
 
 
 def _codecs(kafka):
-    """Batches of all codecs in one log, as librdkafka packs them."""
+    """Write batches of all codecs into one log, as librdkafka compresses them."""
     kafka.create("seg-codecs")
     for codec in CODECS:
         kafka.send("seg-codecs", RECORDS, **{"compression.type": codec})
@@ -141,14 +141,14 @@ def _codecs(kafka):
 
 
 def _recompressed(kafka):
-    """The broker itself packs, as Java's clients do: with each codec in turn."""
+    """Let the broker compress, as Java's clients do, with each codec in turn."""
     topic = "seg-recompressed"
     kafka.create(topic)
     sender = kafka.transactions(topic, topic)
     for number, codec in enumerate(CODECS):
         kafka.client.alter(topic, {"compression.type": "uncompressed" if codec == "none" else codec})
         until = time.monotonic() + 60
-        while _last_codec(kafka, topic) != number:  # the broker takes its time to go by it
+        while _last_codec(kafka, topic) != number:  # the broker applies the config after a while
             assert time.monotonic() < until
             kafka.send(topic, [(b"which", b"one")])
         sender.commit(RECORDS)
@@ -164,7 +164,7 @@ def _packed(kafka):
 
 
 def _last_codec(kafka, topic):
-    """That of the last batch, by its number in Kafka's format; CODECS are in that order."""
+    """Return the number of the last batch's codec in Kafka's format. CODECS has the same order."""
     headers = headers_of(sorted((kafka.broker.logs / f"{topic}-0").glob("*.log"))[-1])
     return headers[-1].codec if headers else None
 
@@ -176,7 +176,7 @@ def _append_time(kafka):
 
 
 def _cleaned(kafka):
-    """A log that the broker's cleaner has gone through: gaps, batches with fewer records, tombstones, aborted records."""
+    """Write a log, and let the broker clean it: gaps, batches with fewer records, tombstones, aborted records."""
     topic, rng = "seg-cleaned", random.Random(5)
     kafka.create(topic, cleanup_policy="compact", min_cleanable_dirty_ratio=1.0, **SMALL_SEGMENTS)
     sender = kafka.transactions(topic, topic)
@@ -194,8 +194,8 @@ def _cleaned(kafka):
 
 
 def _cleaned_twice(kafka):
-    """A log of which the cleaner has removed markers, too, and where a batch of a transaction that was taken back is left
-    without records, since its producer still needs it."""
+    """Write a log from which the cleaner has also removed markers. A batch of an aborted transaction stays without records,
+    because its producer still needs it."""
     topic, rng = "seg-cleaned-twice", random.Random(9)
     kafka.create(
         topic, cleanup_policy="compact", min_cleanable_dirty_ratio=0.0, delete_retention_ms=0, **SMALL_SEGMENTS
@@ -221,7 +221,7 @@ def _start_moved(kafka):
 
 @pytest.fixture
 def from_kafka(workshop):
-    """Makes a topic whose source is one of the broker's, under a name of its own."""
+    """Make a topic that reads a topic of the broker with another name."""
 
     def made(name, topic, **more):
         source = {"kafka": {"bootstrap.servers": "127.0.0.1:1", "topic": topic}}
@@ -232,7 +232,7 @@ def from_kafka(workshop):
 
 @pytest.fixture
 def refused(workshop):
-    """An ingestion of segments that must fail and append nothing: gives what is said on stderr."""
+    """Ingest segments, which must fail and append nothing. Returns stderr."""
 
     def ingest(topic, directory):
         code, _, err = workshop.run("ingest", topic, "--segments", directory)
@@ -243,7 +243,7 @@ def refused(workshop):
     return ingest
 
 
-# ---- equal to what a consumer saw
+# ---- equal to the records of a consumer
 
 
 @pytest.mark.parametrize(
@@ -304,7 +304,7 @@ def test_a_cleaned_log_is_known_by_its_own_batches(broker, workshop, from_kafka,
 
 
 def test_copies_of_tiered_storage_may_overlap_and_every_record_lands_once(broker, workshop, landed, tmp_path):
-    """Named and laid out as Kafka's LocalTieredStorage does it, one segment copied twice."""
+    """The names and folders are those of Kafka's LocalTieredStorage. One segment is copied twice."""
     folder = tmp_path / "tiered" / "seg-transactions-0-LWgrMmVrT0a__7a4SasuPA"
     folder.mkdir(parents=True)
     for file in broker.segments("seg-transactions"):
@@ -337,7 +337,7 @@ def test_an_open_transaction_bounds_the_log_and_is_told(broker, workshop, from_k
     ]
 
 
-# ---- damage: told with file and position, and nothing is appended
+# ---- damage: the error names file and position, and nothing is appended
 
 
 @pytest.mark.parametrize(
@@ -441,7 +441,7 @@ def test_segments_of_a_running_broker_are_read_while_it_writes(kafka, workshop, 
 
     def produce():
         rng = random.Random(3)
-        while not over.wait(0.05):  # many a transaction for each read, and no more work for both than that
+        while not over.wait(0.05):  # many transactions for each read, without too much work for both
             records = [(b"%d" % n, rng.randbytes(5000), HEADERS) for n in range(20)]
             (sender.abort if rng.random() < 0.3 else sender.commit)(records, partition=rng.randrange(2))
 
@@ -463,7 +463,7 @@ def test_segments_of_a_running_broker_are_read_while_it_writes(kafka, workshop, 
 
 
 def test_what_is_not_replicated_yet_does_not_land_and_is_told(broker, workshop, landed, tmp_path):
-    """A broker that was killed leaves such a log."""
+    """A killed broker leaves such a log."""
     copy = broker.copy("seg-codecs", tmp_path / "copy", with_checkpoints=True)
     marks, seen = copy / "replication-offset-checkpoint", broker.seen["seg-codecs"]
     known = marks.read_text()
@@ -498,7 +498,7 @@ def test_of_a_broker_that_was_killed_the_replicated_part_lands_and_the_rest_is_t
 
 
 def test_segments_and_brokers_take_turns_from_the_tables_end(kafka, workshop, landed, position, tmp_path):
-    """A copy is taken while the broker runs; its active segment is preallocated."""
+    """The copy is made while the broker runs. Its active segment is preallocated."""
     topic = workshop.topic("seg-turns", source=kafka.source())
     kafka.create(topic, 2, preallocate="true", **SMALL_SEGMENTS)
     sender = kafka.transactions(topic, topic)
@@ -527,7 +527,7 @@ def test_segments_and_brokers_take_turns_from_the_tables_end(kafka, workshop, la
 
 
 def test_brokers_and_segments_spell_the_id_of_a_topic_alike(kafka):
-    """In base64, of which there are two forms: of 16 ids one or another has a sign in which they differ."""
+    """Ids are in base64, which has two alphabets. Among 16 ids some have a character in which the alphabets differ."""
     topics = [f"seg-id-{n}" for n in range(16)]
     for topic in topics:
         kafka.create(topic)

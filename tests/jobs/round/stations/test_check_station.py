@@ -1,5 +1,5 @@
-"""The application of check_quality, called as its task calls it, on real tables: it publishes what passed right after
-its check, unless somebody has to be asked; what it leaves, an application of `publish` does."""
+"""The application of check_quality, called as its task calls it, on real tables. It publishes passed logs right after
+its check, unless a person has to approve. An application of `publish` does the rest."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
 
 @pytest.fixture
 def staged(workshop, table_of, call):  # noqa: F811
-    """Lands records of a new topic and has compact stage them: gives (topic, table, what check_quality is asked)."""
+    """Ingest records of a new topic and let compact stage them. Returns (topic, table, arguments of check_quality)."""
 
     def make(name, lines, config=None, **more):
         topic = workshop.topic(name, config or {}, **more)
@@ -40,13 +40,13 @@ def overtaken(*_):
 
 
 def two_logs():
-    """Log 0 is good; log 1 has a key too many for the topic's own check."""
+    """Log 0 passes. Log 1 has one key too many for the topic's own check."""
     return [record(o, k, "x", partition=p) for p, keys in enumerate(("aa", "bbc")) for o, k in enumerate(keys)]
 
 
 @pytest.fixture
 def told(workshop, monkeypatch):
-    """Says which task of Airflow the jobs run for; gives what its run has published of a round, as `publish` asks."""
+    """Set the Airflow task of the jobs. Returns a function that reads its run's publication of a round, as `publish` does."""
     for name, value in (("DAG_ID", "a-dag"), ("DAG_RUN_ID", "manual__1"), ("TASK_ID", "check_quality")):
         monkeypatch.setenv(f"AIRFLOW_CTX_{name}", value)
 
@@ -63,7 +63,7 @@ def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_applicat
     call,  # noqa: F811
     told,
 ):
-    """Without the argument it only checks. A try after one that died past its commit changes nothing, and finds it."""
+    """Without the argument it only checks. A try after a dead one finds its commit, and changes nothing."""
     topic, table, asked = staged("checked-and-published", two_logs(), checks=[ONE_KEY])
     assert call("check_quality", topic, "--round", asked)[0] == 1
     assert (offsets(workshop.read(topic)), len(branches(table))) == ([0, 1, 0, 1, 2], 1)
@@ -74,12 +74,12 @@ def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_applicat
     assert (states[0]["checkpoint"], states[1]["checkpoint"]) == (2, None)
     assert [name for name in branches(table) if not name.startswith("failed_")] == []
     assert [row["outcome"] for row in workshop.evidence(topic) if row["partition"] == 0][-1] == "published"
-    # what `publish` tells of it is what its own application would have
+    # `publish` reports the same as its own application would
     published = told(table, result)
     assert (published.ok, published.published, published.held_back) == (False, (0,), (1,))
     assert (published.snapshot_id, published.checkpoints) == (table.load().currentSnapshot().snapshotId(), {0: 2})
     assert published.red_before == (1,)
-    assert told(table).red_before == ()  # nobody has told of it where the check came to no end
+    assert told(table).red_before == ()  # not reported yet, because the check did not end
     before = summary_of(table)
     code, again = call("check_quality", topic, "--round", asked, "--publish")
     assert (code, again["ok"], [v["partition"] for v in again["verdicts"] if not v["passed"]]) == (1, False, [1])
@@ -103,19 +103,19 @@ def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop
         patch.setattr(check_and_publish, "publish_unasked", overtaken)
         checked = call("check_quality", topic, "--round", asked, "--publish")[1]
     assert told(table) is None
-    for _ in range(2):  # the application of publish, which is left to do it, and a second try of it
+    for _ in range(2):  # the application of publish does it, and then a second try
         code, result = call("publish", topic, "--round", json.dumps(told_by(checked)))
         assert (code, result["held_back"], attempts()) == (1, [1], 1)
     found = told(table)
     assert (found.published, found.held_back, found.snapshot_id) == ((), (1,), None)
-    # so does a try of the check
+    # a try of the check does the same
     assert (call("check_quality", topic, "--round", asked, "--publish")[0], attempts()) == (1, 1)
 
 
 # test_a_publication_is_known_to_its_own_run_until_it_is_undone holds the rule; here of a round that started over
 @pytest.mark.deep
 def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, call, told, monkeypatch):  # noqa: F811
-    """Another writer changes the table between the check and the publication; what it brings is red."""
+    """Another writer changes the table between the check and the publication. Its records fail the check."""
     topic, table, asked = staged("made-anew-here", two_logs()[:2], checks=[ONE_KEY])
     own = publishing.publish_round
     rounds = []
@@ -167,8 +167,7 @@ def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, 
 
 
 def red_log_with_old_segments(workshop, table_of, call, name):  # noqa: F811
-    """Compacts a log whose check will be red, and whose first two records retention is to remove; returns topic and
-    round."""
+    """Compact a log whose check will fail, and whose first two records are past retention. Returns topic and round."""
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * HOUR, "segment.ms": HOUR, "segment.bytes": 14}
     topic = workshop.topic(name, config, checks=[ONE_KEY])
     for first, keys, age in ((0, ("a", "b"), 20), (2, ("too long", "c"), 3)):
@@ -183,7 +182,7 @@ def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of
     topic, asked = red_log_with_old_segments(workshop, table_of, call, "held-and-retained")
     code, result = call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)
     assert (code, offsets(workshop.read(topic))) == (1, [2, 3])
-    # another check tells the same, and so does the application of publish
+    # another check reports the same, and so does the application of publish
     assert call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)[0] == 1
     found = told(table_of(topic))
     assert (found.published, found.held_back, found.retained, found.snapshot_id) == ((), (0,), (0,), None)
