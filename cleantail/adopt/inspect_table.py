@@ -204,7 +204,9 @@ def _records(table: Table, layout: Layout, columns: Columns) -> dict[str, Any]:
         logs, in_order = _of_file(table, columns, layout.topic_path, task, topics)
         shared += len(parts_of(table, task.file, columns) if columns.has_offsets else logs) > 1
         unordered += not in_order
-        unbounded += not _has_bounds(table, columns, task.file)
+        paths = [path for path in (columns.partition, columns.offset) if path]
+        ids = {table.schema().find_field(path).field_id for path in paths}
+        unbounded += not (ids <= set(task.file.lower_bounds or {}) & set(task.file.upper_bounds or {}))
         for partition, values in logs.items():
             offsets.setdefault(partition, []).append(values)
     return {
@@ -280,12 +282,6 @@ def _log(partition: int, parts: list[Any], has_offsets: bool) -> ForeignLog:
         return ForeignLog(partition, len(offsets), None, None, 0)
     count, distinct = len(offsets), len(np.unique(offsets))
     return ForeignLog(partition, count, int(offsets.min()), int(offsets.max()), count - distinct)
-
-
-def _has_bounds(table: Table, columns: Columns, file: Any) -> bool:
-    paths = [path for path in (columns.partition, columns.offset) if path]
-    ids = {table.schema().find_field(path).field_id for path in paths}
-    return ids <= set(file.lower_bounds or {}) & set(file.upper_bounds or {})
 
 
 def _tombstones(table: Table, columns: Columns, files: Sequence[Any]) -> int | None:

@@ -109,7 +109,11 @@ def issue(
     of_files = dict(facts.get("source") or {}).get("kind") == "files"
     of_files = of_files or (table is not None and bool(ingested_files(table.properties)))
     quotes = any(alert.values for alert in topic.alerts)
-    others = [FILES_EXCLUSION] * of_files + [ALERTS_EXCLUSION] * quotes + _quoting_files(topic)
+    home = topic.platform.home
+    # files of former channels count
+    files = [file for file in sorted((home / ALERTS).rglob("*")) if file.is_file() and _quotes(file, topic.topic)]
+    others = [FILES_EXCLUSION] * of_files + [ALERTS_EXCLUSION] * quotes
+    others += [f"{f.relative_to(home)} in CLEANTAIL_HOME may quote records of the topic: delete it" for f in files]
     before = list[str]()
 
     def certified(events: Sequence[ErasureEvent]) -> ErasureEvent | None:
@@ -125,13 +129,6 @@ def issue(
 
     issued = store.append_after(topic.topic, certified)  # otherwise two certificates could follow the same one
     return before[-1] if issued is None else str(issued.certificate)
-
-
-def _quoting_files(topic: Topic) -> list[str]:
-    """Return an exclusion for each alert file that may quote records of the topic. Files of former channels count."""
-    home = topic.platform.home
-    files = [file for file in sorted((home / ALERTS).rglob("*")) if file.is_file() and _quotes(file, topic.topic)]
-    return [f"{file.relative_to(home)} in CLEANTAIL_HOME may quote records of the topic: delete it" for file in files]
 
 
 def _quotes(file: Path, topic: str) -> bool:
@@ -152,7 +149,7 @@ def _content(request: ErasureRequest, now_ms: int, earlier: str | None, others: 
     return {
         "format": FORMAT,
         "number": number,
-        "previous": None if earlier is None else digest_of_text(earlier),
+        "previous": None if earlier is None else hashlib.sha256(earlier.encode()).hexdigest(),
         "issued_at": _time(now_ms),
         "topic": request.topic,
         "claim": CLAIM.format(exception=EXCEPTION if excluded else ""),
@@ -187,10 +184,6 @@ def _version(name: str) -> str | None:
         return version(name)
     except PackageNotFoundError:
         return None
-
-
-def digest_of_text(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def signed(key: Ed25519PrivateKey, content: Mapping[str, Any]) -> str:

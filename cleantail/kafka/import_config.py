@@ -302,7 +302,12 @@ def import_topics(
     both cases no file was written.
     """
     # 1. find the existing files
-    _require_described(names, described)
+    described_names = [topic.topic for topic in described]
+    missing = sorted(set(names) - set(described_names))
+    if missing:
+        raise CleantailError(
+            f"topic {missing[0]} is not described; described are: {', '.join(described_names) or 'none'}"
+        )
     (config_dir / "topics").mkdir(parents=True, exist_ok=True)
     claims = claims_of(config_dir)
     owners = {claim.topic: claim.file for claim in claims}
@@ -326,15 +331,6 @@ def import_topics(
         except FileExistsError:
             met.add(file.name)
     return [replace(one, status=EXISTS) if one.file in met else one for one in imported]
-
-
-def _require_described(names: Sequence[str], described: Sequence[DescribedTopic]) -> None:
-    described_names = [topic.topic for topic in described]
-    missing = sorted(set(names) - set(described_names))
-    if missing:
-        raise CleantailError(
-            f"topic {missing[0]} is not described; described are: {', '.join(described_names) or 'none'}"
-        )
 
 
 def _status(topic: DescribedTopic, named: bool, file: Path, force: bool) -> str:

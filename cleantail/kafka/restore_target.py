@@ -222,7 +222,12 @@ def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: in
 
     `now_ms`: the real clock.
     """
-    _require_writable(target, facts)
+    for log in facts:
+        if log.zero_stamps:
+            raise TargetError(
+                f"partition {log.partition} has {counted(log.zero_stamps, 'record')} with the timestamp 0 or -1, which "
+                f"librdkafka would write as the present time, or as none; {NOTHING} into {target.topic}"
+            )
     oldest_ms = min((f.oldest_ms for f in facts if f.oldest_ms is not None), default=None)
     newest_ms = max((f.newest_ms for f in facts if f.newest_ms is not None), default=None)
     if oldest_ms is None or newest_ms is None:
@@ -243,15 +248,6 @@ def require_fitting(target: TargetTopic, facts: Collection[LogFacts], now_ms: in
         raise _refused(
             target, "message.timestamp.after.max.ms", f"the broker would refuse the record of {instant(newest_ms)} UTC"
         )
-
-
-def _require_writable(target: TargetTopic, facts: Collection[LogFacts]) -> None:
-    for log in facts:
-        if log.zero_stamps:
-            raise TargetError(
-                f"partition {log.partition} has {counted(log.zero_stamps, 'record')} with the timestamp 0 or -1, which "
-                f"librdkafka would write as the present time, or as none; {NOTHING} into {target.topic}"
-            )
 
 
 def _refused(target: TargetTopic, config: str, why: str) -> TargetError:

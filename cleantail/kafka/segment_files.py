@@ -334,7 +334,12 @@ class OpenSegment:
             header = parse_header(head)
             if problem := header_problem(header, file.size_bytes - at, self._limit_bytes):
                 self.fail(at, problem)
-            self._require_after(at, header, offset, epoch)
+            if header.base_offset < offset:
+                self.fail(at, f"a batch with offset {header.base_offset} instead of {offset} or more: it is damaged")
+            if header.leader_epoch < epoch:
+                self.fail(
+                    at, f"leader epoch {header.leader_epoch} after {epoch}: epochs never decrease, so it is damaged"
+                )
             if end is not None and header.next_offset > end:
                 return
             yield at, header
@@ -354,12 +359,6 @@ class OpenSegment:
     def fail(self, at: int, reason: str) -> NoReturn:
         """Raise SegmentError for an error at a position."""
         raise SegmentError(f"{self._request.file.path}, byte {at}: {reason}; nothing was appended")
-
-    def _require_after(self, at: int, header: BatchHeader, offset: int, epoch: int) -> None:
-        if header.base_offset < offset:
-            self.fail(at, f"a batch with offset {header.base_offset} instead of {offset} or more: it is damaged")
-        if header.leader_epoch < epoch:
-            self.fail(at, f"leader epoch {header.leader_epoch} after {epoch}: epochs never decrease, so it is damaged")
 
     def _only_zeros_from(self, at: int) -> bool:
         while data := os.pread(self._descriptor, ZEROS_BYTES, at):

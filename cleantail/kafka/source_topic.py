@@ -233,7 +233,10 @@ class RangeReader:
                 position, fetched_to, progressed_s = max(position, position_after), now_fetched, time.monotonic()
             elif time.monotonic() - progressed_s > self._stall_s:
                 raise self._stalled(each.partition, max(position, fetched_to))
-            self._require_fit(each.partition, position)
+            # retries would get the same answer
+            if "receive.message.max.bytes" in self._complaint.text:
+                where = f"topic {self._topic}: partition {each.partition}, from offset {position} on"
+                raise SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
 
     def _require_time_left(self, partition: int, position: int) -> None:
         if self._deadline is not None and self._ends_s is not None and time.monotonic() >= self._ends_s:
@@ -298,12 +301,6 @@ class RangeReader:
         if code == Codes._LOG_TRUNCATION:
             return SourceUnreachableError(f"{where}: the log was cut off while it was read; {_NOTHING}")
         return broker_problem(self._settings, self._topic, error)
-
-    def _require_fit(self, partition: int, position: int) -> None:
-        """Raise SourceError if an answer is too long, because retries would get the same answer."""
-        if "receive.message.max.bytes" in self._complaint.text:
-            where = f"topic {self._topic}: partition {partition}, from offset {position} on"
-            raise SourceError(f"{where}: a record beyond the fetch size: {_LARGER}; {_NOTHING}")
 
     def _stalled(self, partition: int, offset: int) -> SourceUnreachableError:
         why = f": {self._complaint.text}" if self._complaint.error else ""

@@ -155,7 +155,8 @@ def spark_catalog(platform: Platform) -> dict[str, str]:
     # with a version, the client upgrades an older database; a catalog that is only read must not change
     version = {} if isinstance(catalog, SourceCatalog) else {"jdbc.schema-version": "V1"}
     if catalog.type == "sqlite":
-        kind = {"type": "jdbc", "uri": _sqlite_jdbc(platform), **version}
+        path = platform.catalog_uri.removeprefix("sqlite:///")
+        kind = {"type": "jdbc", "uri": f"jdbc:sqlite:{path}?busy_timeout={LOCK_WAIT_S * 1000}", **version}
     elif catalog.type in _DATABASES:
         patience = {"jdbc.socketTimeout": _DATABASES[catalog.type][0]}
         kind = {"type": "jdbc", "uri": f"jdbc:{_plain(catalog.uri)}", **patience, **version}
@@ -229,11 +230,6 @@ def secret_variables(platform: Platform) -> dict[str, str]:
 
 def _warehouse(platform: Platform) -> dict[str, str]:
     return {"warehouse": platform.warehouse} if platform.warehouse else {}
-
-
-def _sqlite_jdbc(platform: Platform) -> str:
-    path = platform.catalog_uri.removeprefix("sqlite:///")
-    return f"jdbc:sqlite:{path}?busy_timeout={LOCK_WAIT_S * 1000}"
 
 
 def _plain(uri: str | None) -> str:

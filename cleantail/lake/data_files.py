@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import struct
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import TYPE_CHECKING, Any
@@ -57,7 +57,8 @@ class Statistics:
         in_file = {name: projection.path_in_file(name) for name in self._places}
         chunks: dict[str, list[Any]] = {path: [] for path in in_file.values() if path is not None}
         for group in range(footer.num_row_groups):
-            for column in columns_in(footer.row_group(group)):
+            columns = footer.row_group(group)
+            for column in map(columns.column, range(columns.num_columns)):
                 if column.path_in_schema in chunks:
                     chunks[column.path_in_schema].append(column.statistics)
         self._kinds = {name: p.of_file.type for name, p in self._places.items() if p.of_file is not None}
@@ -102,14 +103,11 @@ class Statistics:
         return _raw_in_ms(min(lows), kind), _raw_in_ms(max(highs), kind)
 
 
-_PER_MILLI = {"us": 1_000, "ns": 1_000_000}
-
-
 def _raw_in_ms(raw: int, kind: Any) -> int:
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
-        return raw * 1000 if kind.unit == "s" else raw // _PER_MILLI.get(kind.unit, 1)
+        return raw * 1000 if kind.unit == "s" else raw // {"us": 1_000, "ns": 1_000_000}.get(kind.unit, 1)
     return raw * DAY_MS if pa.types.is_date(kind) else raw
 
 
@@ -143,12 +141,6 @@ def footer_statistics(table: Table, file: Any, paths: Mapping[str, str]) -> Stat
         return Statistics(parquet.metadata, projection)
 
 
-def columns_in(group: Any) -> Iterator[Any]:
-    """Yield the column chunks of a row group."""
-    for index in range(group.num_columns):
-        yield group.column(index)
-
-
 CACHED_FILES = 100_000
 """Maximum number of cached files."""
 _parts_by_file: dict[tuple[str, str, int, str | None], tuple[FilePart, ...]] = {}
@@ -176,16 +168,11 @@ def parts_of(table: Table, file: Any, columns: Columns, lineages: Lineages = NO_
 
     Raises TableError if records have neither offsets nor row ids.
     """
-    if not columns.has_offsets:
-        return _by_lineage(table, file, columns, lineages)
+    if not columns.has_offsets:  # row lineage gives the offset bounds of the whole file
+        lineage = require_row_ids(lineages.get(file.file_path), file.file_path)
+        low, high = offset_range(file.record_count, lineage, file.file_path, spans_of(table, file))
+        return tuple(replace(part, lower_offset=low, upper_offset=high) for part in _by_offset(table, file, columns))
     return _by_offset(table, file, columns)
-
-
-def _by_lineage(table: Table, file: Any, columns: Columns, lineages: Lineages) -> tuple[FilePart, ...]:
-    """Return the file's logs. Each gets the offset bounds of the whole file, which row lineage gives."""
-    lineage = require_row_ids(lineages.get(file.file_path), file.file_path)
-    low, high = offset_range(file.record_count, lineage, file.file_path, spans_of(table, file))
-    return tuple(replace(part, lower_offset=low, upper_offset=high) for part in _by_offset(table, file, columns))
 
 
 def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[FilePart, ...]:
@@ -199,16 +186,11 @@ def _by_offset(table: Table, file: Any, columns: Columns) -> tuple[FilePart, ...
         parts = (single,) if single else tuple(_from_records(table, file, columns))
         if len(_parts_by_file) >= CACHED_FILES:
             _parts_by_file.clear()
-        _require_times(file, columns, parts)
+        ends = (end for part in parts for end in (part.min_timestamp_ms, part.max_timestamp_ms))
+        if any(abs(end) > MOST_MS for end in ends):
+            raise TableError(f"{file.file_path}: {beyond_ms(str(columns.timestamp))}")
         _parts_by_file[key] = known = _with_marks(table, file, columns, parts) if columns.deleted else parts
     return known
-
-
-def _require_times(file: Any, columns: Columns, parts: Iterable[FilePart]) -> None:
-    """Raise TableError for whole numbers that are mapped to timestamp and cannot be Unix ms."""
-    ends = (end for part in parts for end in (part.min_timestamp_ms, part.max_timestamp_ms))
-    if any(abs(end) > MOST_MS for end in ends):
-        raise TableError(f"{file.file_path}: {beyond_ms(str(columns.timestamp))}")
 
 
 def _with_marks(table: Table, file: Any, columns: Columns, parts: tuple[FilePart, ...]) -> tuple[FilePart, ...]:

@@ -18,7 +18,6 @@ Compact takes only the choice of logs from the unit, and no bound. It plans the 
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from dataclasses import replace
 
 from cleantail.config.config_model import LONG_MAX
@@ -36,7 +35,6 @@ from cleantail.lake.table_metadata import TableFacts, history_of, require_partit
 from cleantail.log.due_work import DueWork, resolve_due_work, resolve_reconcile
 from cleantail.log.log_state import LogState, keyless_note, resolve_log_state
 from cleantail.log.partition_state import PartitionState
-from cleantail.log.segments import DataFile
 from cleantail.log.work_units import UNIT_BYTES, WORK_UNIT_JSON, PartitionWork, WorkUnit, branch_stem, pack, round_name
 from cleantail.rounds.checked_round import ExpiryRequest
 from cleantail.rounds.commit_summaries import Commit
@@ -207,13 +205,9 @@ def plan_run(
         holds=work.holds,
         records=sum(file.live_records for file in facts.files) if facts else 0,
         reconcile=resolve_reconcile(topic, logs, reconcile),
-        shared_files=facts is not None and _share_files(facts.files),
+        # a file with records of several logs is listed once for each log
+        shared_files=facts is not None and len({file.path for file in facts.files}) < len(facts.files),
     )
-
-
-def _share_files(files: Sequence[DataFile]) -> bool:
-    """Return whether a data file has records of several logs. Such a file is listed once for each log."""
-    return len({file.path for file in files}) < len(files)
 
 
 def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) -> list[PartitionWork]:

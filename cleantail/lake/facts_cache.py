@@ -13,12 +13,11 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
 from contextlib import suppress
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cleantail.codec import Codec
 from cleantail.config.platform import Platform
@@ -30,8 +29,7 @@ from cleantail.lake.catalogs import kept_catalog, load_table, metadata_locations
 from cleantail.lake.own_namespace import namespace_properties, readers_in
 from cleantail.lake.releases import releases_in
 from cleantail.lake.table_metadata import TableFacts, table_facts
-from cleantail.log.horizons import Reader
-from cleantail.log.quarantine import NO_RELEASES, Releases
+from cleantail.log.quarantine import NO_RELEASES
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -81,14 +79,15 @@ class FactsCache:
         self._locations = metadata_locations(self._catalog, platform)
         self._texts = TextCache(platform.home, FOLDER, FILE)
         self._texts.drop_old()
-        self._namespaces: dict[str, _Namespace] = {}
+        self._namespaces: dict[str, tuple[Any, dict[str, str], Any]] = {}
+        """Namespace -> topic -> its readers; topic -> the error of a reader; topic -> its releases."""
         self._last: tuple[Topic | None, TableFacts | None] = (None, None)
 
     def of(self, topic: Topic) -> TableFacts | None:
         """Return the facts of the topic's table, like read_facts. None if nothing was ingested yet."""
         if self._last[0] is not topic:
             facts = self._of_table(topic)
-            self._last = (topic, None if facts is None else self._namespace(topic).applied(topic, facts))
+            self._last = (topic, None if facts is None else self._with_namespace(topic, facts))
         return self._last[1]
 
     def _of_table(self, topic: Topic) -> TableFacts | None:
@@ -113,30 +112,15 @@ class FactsCache:
     def _catalog(self) -> Catalog:
         return kept_catalog(self._platform)
 
-    def _namespace(self, topic: Topic) -> _Namespace:
-        name = topic.own_namespace
-        if name not in self._namespaces:
-            self._namespaces[name] = _Namespace(namespace_properties(self._catalog, name))
-        return self._namespaces[name]
-
-
-class _Namespace:
-    """The readers and releases in the properties of one namespace."""
-
-    def __init__(self, properties: Mapping[str, str]) -> None:
-        self._readers: dict[str, tuple[Reader, ...]]
-        self._broken: dict[str, str]
-        self._readers, self._broken = readers_in(properties)
-        self._releases: Mapping[str, Releases] = releases_in(properties)
-
-    def applied(self, topic: Topic, facts: TableFacts) -> TableFacts:
-        """Return the facts with the topic's readers and releases.
-
-        Raises TableError if a reader's property of this topic is not a position.
-        """
-        if topic.topic in self._broken:
-            raise TableError(self._broken[topic.topic])
-        return facts.with_namespace(self._readers.get(topic.topic, ()), self._releases.get(topic.topic, NO_RELEASES))
+    def _with_namespace(self, topic: Topic, facts: TableFacts) -> TableFacts:
+        """Return the facts with the topic's readers and releases. Raises TableError as readers_of does."""
+        if (name := topic.own_namespace) not in self._namespaces:
+            properties = namespace_properties(self._catalog, name)
+            self._namespaces[name] = (*readers_in(properties), releases_in(properties))
+        readers, broken, releases = self._namespaces[name]
+        if topic.topic in broken:
+            raise TableError(broken[topic.topic])
+        return facts.with_namespace(readers.get(topic.topic, ()), releases.get(topic.topic, NO_RELEASES))
 
 
 def _key(topic: Topic, location: str) -> str:

@@ -155,7 +155,8 @@ def explained(error: Exception) -> CleantailError | None:
     """Return the error as a Cleantail error. None for a defect of Cleantail, which needs the stack."""
     if shows_stacks():
         return None
-    if _FULL.search(_whole_text(error)):
+    java = getattr(error, "java_exception", None)
+    if _FULL.search(f"{error} {java.toString() if java is not None else ''}"):
         file = f"{_os_text(error)}: " if isinstance(error, OSError) and error.filename is not None else ""
         return OutsideError(f"{file}{FULL_DISK}")
     if isinstance(error, OSError):
@@ -185,11 +186,6 @@ def stack_of(error: BaseException) -> str:
         f"{f': {one}' if isinstance(one, CleantailError) else ''}"
         for one in reversed(chain)
     )
-
-
-def _whole_text(error: BaseException) -> str:
-    java = getattr(error, "java_exception", None)
-    return f"{error} {java.toString() if java is not None else ''}"
 
 
 def _name(error: BaseException) -> str:

@@ -218,7 +218,9 @@ def _resolved(folder: Path, names: Sequence[str], repositories: Sequence[str], e
         if done.returncode == 0:
             return folder / "jars"
         said = done.stdout
-    raise OutsideError("\n".join(["the jars could not be fetched; output of Spark's resolver:", *_tail(said)]))
+    # without lines of a Java stack
+    lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
+    raise OutsideError("\n".join(["the jars could not be fetched; output of Spark's resolver:", *lines[-TAIL_LINES:]]))
 
 
 def _spark_submit() -> Path:
@@ -228,9 +230,3 @@ def _spark_submit() -> Path:
     if script is None or not script.is_file():
         raise CleantailError("PySpark is not installed: pip install 'cleantail[spark]'")
     return script
-
-
-def _tail(said: str) -> Iterator[str]:
-    """Yield the last lines of the output, without lines of a Java stack."""
-    lines = [line for line in said.splitlines() if line.strip() and not line.lstrip().startswith("at ")]
-    yield from lines[-TAIL_LINES:]

@@ -8,7 +8,7 @@ Manifests never change, and a manifest gets its first row id only once, so a pro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
     from pyiceberg.table.snapshots import Snapshot
-    from pyiceberg.typedef import StructProtocol
 
 
 DATA, DELETES = 0, 1
@@ -126,17 +125,22 @@ def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteF
     PyIceberg 0.12 reads entries with the schema of version 2, which lacks the data file of a deletion vector. Its own
     schema of version 3 has that field. For position deletes (version 2) the bounds contain the name.
     """
-    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntry
-    from pyiceberg.manifest import DataFile as IcebergFile
+    with named_if_damaged(table, manifest.manifest_path):
+        for sequence_number, file in _live_entries(table.io, manifest.manifest_path):
+            inherited = manifest.sequence_number if sequence_number is None else sequence_number
+            yield _delete_file(file, inherited or 0)
+
+
+def _live_entries(io: FileIO, manifest_path: str) -> Iterator[tuple[int | None, dict[str, Any]]]:
+    """Yield (sequence number, fields of the file) of each live entry, with all fields of format version 3."""
+    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
-    types: dict[int, Callable[..., StructProtocol]] = {-1: ManifestEntry, 2: IcebergFile}
-    damage = named_if_damaged(table, manifest.manifest_path)
-    with damage, avro_file()(table.io.new_input(manifest.manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
+    types: Any = {-1: ManifestEntry, 2: DataFile}
+    with avro_file()(io.new_input(manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
         for entry in entries:
             if entry.status != ENTRY_DELETED:
-                inherited = manifest.sequence_number if entry.sequence_number is None else entry.sequence_number
-                yield _delete_file({name: entry.data_file[i] for i, name in enumerate(names)}, inherited or 0)
+                yield entry.sequence_number, {name: entry.data_file[i] for i, name in enumerate(names)}
 
 
 def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile | ForeignDelete:
@@ -218,21 +222,13 @@ def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lin
     A file without a first row id gets the next id after the files before it (Iceberg's specification, First Row ID
     Inheritance).
     """
-    from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
-
-    names = [field.name for field in DATA_FILE_TYPE[3].fields]
-    at = {name: names.index(name) for name in ("file_path", "record_count", "first_row_id")}
-    types: Any = {-1: ManifestEntry, 2: DataFile}
-    next_id, added_in = manifest["first_row_id"], manifest["sequence_number"]
-    with avro_file()(io.new_input(str(manifest["manifest_path"])), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
-        for entry in entries:
-            if entry.status == ENTRY_DELETED:
-                continue
-            file, first = entry.data_file, entry.data_file[at["first_row_id"]]
-            if first is None and next_id is not None:
-                first, next_id = next_id, next_id + int(file[at["record_count"]])
-            sequence_number = entry[3] if entry[3] is not None else added_in
-            yield str(file[at["file_path"]]), Lineage(first, int(sequence_number or 0))
+    next_id = manifest["first_row_id"]
+    for sequence_number, file in _live_entries(io, str(manifest["manifest_path"])):
+        first = file["first_row_id"]
+        if first is None and next_id is not None:
+            first, next_id = next_id, next_id + int(file["record_count"])
+        inherited = manifest["sequence_number"] if sequence_number is None else sequence_number
+        yield str(file["file_path"]), Lineage(first, int(inherited or 0))
 
 
 def spans_of(table: Table, file: Any) -> Spans:
@@ -243,17 +239,15 @@ def spans_of(table: Table, file: Any) -> Spans:
     path = str(file.file_path)
     if (known := _spans_by_file.get(path)) is None:
         metrics = (file.null_value_counts or {}, file.lower_bounds or {}, file.upper_bounds or {})
-        known = spans_of_metrics(*metrics) or _spans_in_file(table.io, path)
+        if (known := spans_of_metrics(*metrics)) is None:
+            with table.io.new_input(path).open() as source:
+                parquet = open_parquet(source, path)
+                names = _lineage_names(parquet.schema_arrow)
+                known = _span(parquet, names.get(ROW_ID)), _span(parquet, names.get(LAST_UPDATED))
         if len(_spans_by_file) >= CACHED_FILES:
             _spans_by_file.clear()
         _spans_by_file[path] = known
     return known
-
-
-def read_spans(table: Table, files: Iterable[Any]) -> None:
-    """Read the results of spans_of for these files in advance, several at a time."""
-    with ThreadPoolExecutor(MANIFEST_READERS) as threads:
-        list(threads.map(lambda file: spans_of(table, file), files))
 
 
 def open_parquet(source: Any, path: str, records: int | None = None, buffer_size: int = 0) -> Any:
@@ -274,14 +268,6 @@ def open_parquet(source: Any, path: str, records: int | None = None, buffer_size
     return file
 
 
-def _spans_in_file(io: FileIO, path: str) -> Spans:
-    """Return the row lineage from the columns of the file."""
-    with io.new_input(path).open() as source:
-        file = open_parquet(source, path)
-        names = _lineage_names(file.schema_arrow)
-        return _span(file, names.get(ROW_ID)), _span(file, names.get(LAST_UPDATED))
-
-
 def _lineage_names(schema: Any) -> dict[str, str]:
     """Return the names of a file's lineage columns, found by their field ids."""
     names = {int((field.metadata or {}).get(b"PARQUET:field_id", -1)): field.name for field in schema}
@@ -299,9 +285,8 @@ def _span(file: Any, name: str | None) -> Span | None:
         nulls += batch.column(0).null_count
         if ends["min"].is_valid:
             found.append((ends["min"].as_py(), ends["max"].as_py()))
-    if not found:  # every record inherits its lineage
-        return None
-    return Span(min(low for low, _ in found), max(high for _, high in found), bool(nulls))
+    # without bounds, every record inherits its lineage
+    return Span(min(low for low, _ in found), max(high for _, high in found), bool(nulls)) if found else None
 
 
 def lineage_columns(io: FileIO, path: str) -> dict[str, Any]:

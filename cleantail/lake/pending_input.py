@@ -57,7 +57,11 @@ def described_source(topic: Topic) -> SourceTable:
     source = table_source_of(topic)
     catalog, name = source.catalog or topic.platform.catalog.name, source.named_in(topic.platform.catalog.name)
     table = _loaded(topic.platform.reading(source.catalog), source, name)
-    _require_of_a_sink(table, name)
+    owner = table.properties.get(PROPERTY_TOPIC) or table.properties.get(PROPERTY_SIDE_OF)
+    if owner:
+        raise SourceError(
+            f"{name} is a table of topic {owner}, from which rounds remove records: read its source instead; {_NOTHING}"
+        )
     require_data_alone(name, table.properties)  # Spark also loads the named code when it only reads a table
     known = set(table.schema().column_names)
     if missing := sorted(set(source.columns.paths.values()) - known):
@@ -97,14 +101,6 @@ def _loaded(reading: Platform, source: TableSource, name: str) -> Table:
         raise TableError(f"the metadata of {name} cannot be read: {type(e).__name__}; {_NOTHING}") from None
     except Exception as e:  # other errors of the driver
         raise unreachable(reading, e) from None
-
-
-def _require_of_a_sink(table: Table, name: str) -> None:
-    owner = table.properties.get(PROPERTY_TOPIC) or table.properties.get(PROPERTY_SIDE_OF)
-    if owner:
-        raise SourceError(
-            f"{name} is a table of topic {owner}, from which rounds remove records: read its source instead; {_NOTHING}"
-        )
 
 
 def _head(table: Table, branch: str, name: str) -> Snapshot | None:
@@ -192,21 +188,16 @@ def new_files(topic: Topic, kept: FactsCache | None = None) -> tuple[list[Path],
     OutsideError if the folder of ingested files is missing, because its disk may not be mounted.
     """
     matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
-    gone = _gone_folder(topic) if topic.source.path and not matching else None
-    ingested = _ingested(topic, kept) if matching or gone else frozenset()
-    if gone and ingested:
+    folder = folder_of(topic.source.path or "", topic.platform.home)
+    is_gone = bool(topic.source.path) and not matching and not folder.is_dir()
+    ingested = _ingested(topic, kept) if matching or is_gone else frozenset()
+    if is_gone and ingested:
         raise OutsideError(
-            f"the folder {gone} of source.path does not exist, but the table of {topic.topic} has files from it: new "
+            f"the folder {folder} of source.path does not exist, but the table of {topic.topic} has files from it: new "
             "files cannot be detected, and nothing was appended. Restore the folder, or change source.path"
         )
     with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
         return matching, [file for file in matching if cache.digest_if_readable(file) not in ingested]
-
-
-def _gone_folder(topic: Topic) -> Path | None:
-    """Return the folder in which the search of source.path starts, if that folder does not exist."""
-    folder = folder_of(topic.source.path or "", topic.platform.home)
-    return None if folder.is_dir() else folder
 
 
 def _ingested(topic: Topic, kept: FactsCache | None) -> frozenset[str]:

@@ -6,7 +6,6 @@ A position is a property of Cleantail's own namespace. An impossible position is
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from cleantail.config.topic import Topic
@@ -46,10 +45,16 @@ def set_position(
     A position beyond the log's end would never block anything. Raises TableError for a partition that the topic does
     not have. If the topic has no records yet, any partition is allowed.
     """
-    _require_name(name)
+    if not (0 < len(name) <= NAME_CHARS and name.isprintable()):
+        raise CleantailError(f"reader name {name!r} is not allowed: 1 to {NAME_CHARS} printable characters")
     _require_in_log(catalog, topic, partition, offset)
     if not back:
-        _require_ahead(registered(catalog, topic), name, partition, offset)
+        position = next((r for r in registered(catalog, topic) if (r.name, r.partition) == (name, partition)), None)
+        if position is not None and offset < position.offset:
+            raise CleantailError(
+                f"reader {name} is at offset {position.offset} of partition {partition}: {offset} would move it back, "
+                "and tombstones in between may be gone; nothing was changed. To move it back, use --back (back=True)"
+            )
     at_ms = int(time.time() * 1000) if now_ms is None else now_ms
     reader = Reader(topic.topic, name, partition, offset, at_ms)
     write_properties(catalog, topic.own_namespace, {property_of(reader): READER_JSON.text(reader)}, set())
@@ -74,20 +79,6 @@ def _require_in_log(catalog: Catalog, topic: Topic, partition: int, offset: int)
             f"offset {offset} is not in partition {partition} of topic {topic.topic}; nothing was changed. A reader's "
             f"next offset is from {log.log_start_offset} (log start) to {log.log_end_offset} (log end: all is read)"
         )
-
-
-def _require_ahead(readers: Iterable[Reader], name: str, partition: int, offset: int) -> None:
-    position = next((r for r in readers if (r.name, r.partition) == (name, partition)), None)
-    if position is not None and offset < position.offset:
-        raise CleantailError(
-            f"reader {name} is at offset {position.offset} of partition {partition}: {offset} would move it back, "
-            "and tombstones in between may be gone; nothing was changed. To move it back, use --back (back=True)"
-        )
-
-
-def _require_name(name: str) -> None:
-    if not (0 < len(name) <= NAME_CHARS and name.isprintable()):
-        raise CleantailError(f"reader name {name!r} is not allowed: 1 to {NAME_CHARS} printable characters")
 
 
 def remove(catalog: Catalog, topic: Topic, name: str, partition: int | None = None) -> list[Reader]:

@@ -39,8 +39,7 @@ def load_evidence(catalog: Catalog, platform: Platform) -> Table | None:
 
     Raises TableError if its metadata is damaged, or if its format is unknown.
     """
-    name = f"{platform.catalog.namespace}.{EVIDENCE}"
-    return load_any(catalog, name, platform)
+    return load_any(catalog, f"{platform.catalog.namespace}.{EVIDENCE}", platform)
 
 
 def evidence_rows(table: Table, condition: BooleanExpression, columns: Sequence[str] = ("*",)) -> list[EvidenceRow]:
@@ -73,9 +72,7 @@ def _evidence(catalog: Catalog, platform: Platform, values: Mapping[str, str]) -
     from pyiceberg.expressions import And, EqualTo
 
     table = load_evidence(catalog, platform)
-    if table is None:
-        return []
-    if not values.keys() <= set(table.schema().column_names):  # the next round adds the missing ones
+    if table is None or not values.keys() <= set(table.schema().column_names):  # the next round adds the missing ones
         return []
     return evidence_rows(table, And(*(EqualTo(name, value) for name, value in values.items())))
 

@@ -34,6 +34,7 @@ from cleantail.lake.records.log_records import require_parquet
 from cleantail.lake.table_metadata import entries_of
 
 if TYPE_CHECKING:
+    from pyiceberg.manifest import ManifestFile
     from pyiceberg.table import Table
 
 
@@ -56,12 +57,10 @@ def damaged_vectors(table: Table) -> DamagedVectors:
 
     Skips deletes that do not belong to a single data file.
     """
-    snapshot = table.current_snapshot()
-    manifests = manifests_of(table, snapshot) if snapshot else []
-    deletes = (delete for m in manifests if content_of(m) == DELETES for delete in entries_of_deletes(table, m))
+    deletes = (delete for m in _manifests(table, DELETES) for delete in entries_of_deletes(table, m))
     vectors = vectors_by_file(delete for delete in deletes if isinstance(delete, DeleteFile))
     newest = dict.fromkeys(vectors, -1)
-    for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]) if vectors else ():
+    for entry in entries_of(table, _manifests(table, DATA)) if vectors else ():
         path = entry.data_file.file_path
         if path in newest:
             newest[path] = max(newest[path], entry.sequence_number or 0)
@@ -72,6 +71,12 @@ def damaged_vectors(table: Table) -> DamagedVectors:
         problems[path] = problems[path] or next((bare[v.path] for v in vectors[path] if v.path in bare), "")
     gone = tuple(sorted(path for path, number in newest.items() if number < 0))
     return DamagedVectors({path: text for path, text in sorted(problems.items()) if text}, gone)
+
+
+def _manifests(table: Table, content: int) -> list[ManifestFile]:
+    """Return the current snapshot's manifests of this content."""
+    snapshot = table.current_snapshot()
+    return [m for m in manifests_of(table, snapshot) if content_of(m) == content] if snapshot else []
 
 
 def _problem(vectors: list[DeleteFile], sequence_number: int) -> str:
@@ -98,9 +103,7 @@ class ForeignDeletes:
 
 def foreign_deletes(table: Table) -> ForeignDeletes:
     """Count the current snapshot's deletes of these kinds, from its manifests alone."""
-    snapshot = table.current_snapshot()
-    manifests = manifests_of(table, snapshot) if snapshot else []
-    entries = (e for m in manifests if content_of(m) == DELETES for e in entries_of_deletes(table, m))
+    entries = (entry for m in _manifests(table, DELETES) for entry in entries_of_deletes(table, m))
     deletes = [entry for entry in entries if isinstance(entry, ForeignDelete)]
     by_value = [entry for entry in deletes if entry.by_value]
     return ForeignDeletes(len(by_value), sum(entry.records for entry in by_value), len(deletes) - len(by_value))
@@ -108,17 +111,13 @@ def foreign_deletes(table: Table) -> ForeignDeletes:
 
 def require_parquet_files(table: Table) -> None:
     """Raise TableError for data files of the current snapshot that are not Parquet."""
-    snapshot = table.current_snapshot()
-    manifests = manifests_of(table, snapshot) if snapshot else []
-    for entry in entries_of(table, [m for m in manifests if content_of(m) == DATA]):
+    for entry in entries_of(table, _manifests(table, DATA)):
         require_parquet(entry.data_file.file_path, entry.data_file.file_format)
 
 
 def require_own_deletes(table: Table) -> None:
     """Raise TableError if the current snapshot has deletes that a round could not replace. The error names the
     remedy."""
-    snapshot = table.current_snapshot()
-    for manifest in manifests_of(table, snapshot) if snapshot else ():
-        if content_of(manifest) == DELETES:
-            for _ in deletes_of(table, manifest):
-                pass
+    for manifest in _manifests(table, DELETES):
+        for _ in deletes_of(table, manifest):
+            pass

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cleantail.codec import Codec
 from cleantail.config.topic import Topic
@@ -112,8 +113,8 @@ def _logs_without(
         without = without_ingestion(state, plan.sources.log_ends.get(p), plan.ingestion.at_ms)
         yield LogWithout(
             partition=p,
-            records=records.get(p, 0),
-            records_after=records_after.get(p, 0),
+            records=records[p],
+            records_after=records_after[p],
             log_end=max(ends.get(p, 0), state.log_end_offset or 0, read.get(p, 0)),
             log_end_after=max(ends_after.get(p, 0), without.log_end_offset or 0, read_before.get(p, 0)),
             readers=tuple(r for r in readers if r.partition == p and r.offset > lowest[p]),
@@ -147,20 +148,19 @@ def _logs(table: Table, plan: RollbackPlan) -> Iterator[LogUndo]:
     now = _records(live_files(table, table.metadata.current_snapshot_id))
     after = _records(live_files(table, plan.to_snapshot_id))
     for snapshot_id in plan.appends:
-        for partition, records in _records(added_files(table, snapshot_id)).items():
-            after[partition] = after.get(partition, 0) + records
+        after.update(_records(added_files(table, snapshot_id)))
     states = states_of_properties(properties_that_count(table), ".".join(table.name()))
     for partition in sorted({*now, *after, *plan.states}):
         state = states.get(partition, PartitionState())
         before = plan.states.get(partition, state)
         checkpoint = before.checkpoint if before else None
-        yield LogUndo(partition, state.checkpoint, checkpoint, now.get(partition, 0), after.get(partition, 0))
+        yield LogUndo(partition, state.checkpoint, checkpoint, now[partition], after[partition])
 
 
-def _records(files: Any) -> dict[int, int]:
-    counts: dict[int, int] = {}
+def _records(files: Iterable[DataFile]) -> Counter[int]:
+    counts = Counter[int]()
     for file in files:
-        counts[file.partition] = counts.get(file.partition, 0) + file.live_records
+        counts[file.partition] += file.live_records
     return counts
 
 

@@ -29,6 +29,7 @@ import os
 import posixpath
 import re
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -81,12 +82,9 @@ def require_safe_commits(table: Table) -> None:
     name, own = ".".join(table.name()[-2:]), str(table.metadata.table_uuid).lower()
     log = [entry.metadata_file for entry in table.metadata.metadata_log]
     require_inner_log(name, table.location(), log)
-
-    def uuid_of(path: str) -> str | None:
-        return _uuid_in(lambda: table.io.new_input(path).open(), path)
-
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        for path, uuid in zip(log, pool.map(uuid_of, log), strict=True):
+        uuids = pool.map(partial(_uuid_in, lambda path: table.io.new_input(path).open()), log)
+        for path, uuid in zip(log, uuids, strict=True):
             if uuid not in (None, own):
                 raise _other_table(name, table.location(), path, str(uuid))
 
@@ -108,9 +106,10 @@ NO_SNAPSHOT = {
 
 def stored_bytes(table: Table) -> tuple[int, int]:
     """Return (bytes in the table's folder `metadata`, bytes of all other files below the table's folder)."""
-    sizes = [(file.size, "/metadata/" in file.path) for file in files_below(table.io, table.location())]
-    metadata, others = (sum(size for size, inside in sizes if inside is of) for of in (True, False))
-    return metadata, others
+    sizes = Counter[bool]()
+    for file in files_below(table.io, table.location()):
+        sizes["/metadata/" in file.path] += file.size
+    return sizes[True], sizes[False]
 
 
 def keep_first_metadata(table: Table) -> None:
@@ -154,13 +153,15 @@ def oldest_own_file_ms(table: Table) -> int | None:
             "changed. Allow the login of the warehouse to list it"
         ) from None
     with ThreadPoolExecutor(READ_THREADS) as pool:
-        for file, uuid in zip(metadata, pool.map(_uuid_of, metadata), strict=True):
+        uuids = pool.map(lambda file: _uuid_in(file.open, file.path), metadata)
+        for file, uuid in zip(metadata, uuids, strict=True):
             if uuid == own:
                 oldest_ms = min(file.written_ms, oldest_ms or file.written_ms)
             elif uuid is not None and not _is_refused_creation(file, table):
                 raise _other_table(name, table.location(), file.path, uuid)
         around = [file for folder in _around(table.location()) for file in _metadata_in(table.io, folder)]
-        for file, uuid in zip(around, pool.map(_uuid_of, around), strict=True):
+        uuids = pool.map(lambda file: _uuid_in(file.open, file.path), around)
+        for file, uuid in zip(around, uuids, strict=True):
             if uuid not in (None, own):
                 raise _other_table(name, table.location(), file.path, str(uuid))
     return oldest_ms
@@ -315,17 +316,13 @@ def _time_ms(facts: dict[str, Any]) -> int:
     return int((value.timestamp() if isinstance(value, datetime) else float(value)) * 1000)
 
 
-def _uuid_of(file: ListedFile) -> str | None:
-    return _uuid_in(lambda: file.open(file.path), file.path)
-
-
-def _uuid_in(opened: Callable[[], Any], path: str) -> str | None:
+def _uuid_in(open_file: Callable[[str], Any], path: str) -> str | None:
     """Return the UUID of a metadata file's table. None if the file has no UUID or was deleted.
 
     A truncated file of a killed writer belongs to no readable table. Raises TableError if the file cannot be read.
     """
     try:
-        with opened() as stream:
+        with open_file(path) as stream:
             head = stream.read(HEAD_BYTES)
     except FileNotFoundError:  # deleted before
         return None
@@ -344,7 +341,7 @@ def uuid_in(head: bytes, path: str) -> str | None:
     """
     text, is_whole = _unpacked(head)
     found = _UUID.search(text)
-    if not found and not is_whole:
+    if found is None and not is_whole:
         raise TableError(f"{path} is compressed and damaged: it may be metadata of another table")
     return found[1].decode(errors="replace").lower() if found else None
 

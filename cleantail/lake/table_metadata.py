@@ -24,7 +24,7 @@ from cleantail.lake.manifest_entries import (
     lineages_where_needed,
     manifests_of,
     named_if_damaged,
-    read_spans,
+    spans_of,
 )
 from cleantail.lake.neighbours import may_delete_files
 from cleantail.lake.position_deletes import DeleteFile
@@ -161,6 +161,7 @@ def table_facts(
     states = lifted(with_source_ends(states_of_properties(properties, name), position), releases, table_uuid)
     files = _live_files(table, snapshot, pass_foreign) if snapshot else ()
     held = {ref.snapshot_id for name, ref in table.metadata.refs.items() if name != MAIN_BRANCH}
+    reclaims = (s for s in table.metadata.snapshots if s.summary and s.summary.get(OPERATION) == RECLAIM)
     return TableFacts(
         table=".".join(table.name()[-2:]),
         snapshot_id=snapshot.snapshot_id if snapshot else None,
@@ -177,14 +178,8 @@ def table_facts(
         may_delete_files=may_delete_files(table.properties),
         table_uuid=table_uuid,
         position=position,
-        rewritten_ms=max(_rewrites(table), default=None),
+        rewritten_ms=max((snapshot.timestamp_ms for snapshot in reclaims), default=None),
     )
-
-
-def _rewrites(table: Table) -> list[int]:
-    """Return the times of all kept commits in which a reclaim rewrote files."""
-    of_reclaims = (s for s in table.metadata.snapshots if s.summary and s.summary.get(OPERATION) == RECLAIM)
-    return [snapshot.timestamp_ms for snapshot in of_reclaims]
 
 
 def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) -> tuple[DataFile, ...]:
@@ -199,7 +194,9 @@ def _live_files(table: Table, snapshot: Snapshot, pass_foreign: bool = False) ->
     lineages, entries = lineages_where_needed(table, snapshot), list(entries_of(table, data))
     require_own_files(table, [entry.data_file.file_path for entry in entries])
     require_own_files(table, [delete.path for of_file in deletes.values() for delete in of_file])
-    read_spans(table, (entry.data_file for entry in entries if lineages))
+    if lineages:  # in advance, several at a time
+        with ThreadPoolExecutor(MANIFEST_READERS) as pool:
+            list(pool.map(lambda entry: spans_of(table, entry.data_file), entries))
 
     # deletes of a data file that is gone stay in the metadata for a while
     of_files = ((entry, deletes.get(entry.data_file.file_path, ())) for entry in entries)

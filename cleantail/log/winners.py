@@ -155,14 +155,6 @@ def _parsed(values: pa.Array, chosen: Longs) -> Versions:
     return Versions(usable, version, named & ~usable)
 
 
-def order_versions(orders: pa.Array) -> Versions:
-    import numpy as np
-    import pyarrow.compute as pc
-
-    has = pc.is_valid(orders).to_numpy(zero_copy_only=False)
-    return Versions(has, pc.fill_null(orders, 0).to_numpy(), np.zeros(len(has), np.bool_))
-
-
 def versions_of(
     timestamps: pa.Array | None,
     headers: pa.Array | None,
@@ -176,7 +168,11 @@ def versions_of(
     If the column that it uses is None, no record has a version, and the highest offset wins.
     """
     if configs.compaction_strategy == "order" and orders is not None:
-        return order_versions(orders)
+        import numpy as np
+        import pyarrow.compute as pc
+
+        has = pc.is_valid(orders).to_numpy(zero_copy_only=False)
+        return Versions(has, pc.fill_null(orders, 0).to_numpy(), np.zeros(len(has), np.bool_))
     if configs.compaction_strategy == "timestamp" and timestamps is not None:
         return timestamp_versions(timestamps, configs, now_ms)
     if configs.compaction_strategy == "header" and headers is not None:

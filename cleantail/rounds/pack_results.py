@@ -91,7 +91,9 @@ class PackOutcomes:
         self._earlier = read_outcomes(home, path)
         self._outcomes = dict(self._earlier)
         if path:
-            _forget_old((home / path).parent)
+            for file in (home / path).parent.glob("*.jsonl"):
+                if file.stat().st_mtime < time.time() - KEPT_S:
+                    file.unlink(missing_ok=True)
         for begun in [outcome for outcome in self._earlier.values() if outcome.error == BEGUN]:
             self._earlier[begun.topic] = suspect = replace(begun, error=SUSPECTED)
             self._write(suspect)
@@ -104,7 +106,7 @@ class PackOutcomes:
 
         Topics that may have caused a crash come last, one at a time.
         """
-        left = [topic for topic in dict.fromkeys(topics) if not self._is_done(topic)]
+        left = [topic for topic in dict.fromkeys(topics) if not (topic in self._earlier and self._earlier[topic].ok)]
         # in the order of their last lines: the topic at which the previous try died is the very last
         alone = [topic for topic in self._earlier if topic in left and self._is_suspect(topic)]
         others = [topic for topic in left if topic not in alone]
@@ -138,10 +140,6 @@ class PackOutcomes:
         written."""
         logger.info("%s", "; ".join(_lines(self._write(outcome))))
 
-    def _is_done(self, topic: str) -> bool:
-        """Return whether an earlier try did all of the topic's work."""
-        return topic in self._earlier and self._earlier[topic].ok
-
     def _is_suspect(self, topic: str) -> bool:
         return topic in self._earlier and self._earlier[topic].error == SUSPECTED
 
@@ -166,12 +164,6 @@ def read_outcomes(home: Path, path: str) -> dict[str, TopicOutcome]:
         outcomes.pop(outcome.topic, None)
         outcomes[outcome.topic] = outcome
     return outcomes
-
-
-def _forget_old(folder: Path) -> None:
-    for file in folder.glob("*.jsonl"):
-        if file.stat().st_mtime < time.time() - KEPT_S:
-            file.unlink(missing_ok=True)
 
 
 def _lines(outcome: TopicOutcome) -> Iterator[str]:

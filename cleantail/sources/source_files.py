@@ -170,19 +170,15 @@ def file_tasks(sizes: Mapping[Path, int], cores: int) -> tuple[tuple[FileRange, 
     filled = 0
     for file, size in sizes.items():
         pieces = 1 if file.name.endswith(".gz") else max(1, round(size / share))
-        for piece in _pieces(file, size, pieces):
+        cuts = [size * number // pieces for number in range(pieces)]
+        for start, end in zip(cuts, [*cuts[1:], None], strict=True):
+            piece = FileRange(file, start, end, BLANK_LINES // pieces)
             if not tasks or filled + size // pieces > share:
                 tasks.append([])
                 filled = 0
             tasks[-1].append(piece)
             filled += size // pieces
     return tuple(map(tuple, tasks))
-
-
-def _pieces(file: Path, size: int, pieces: int) -> list[FileRange]:
-    cuts = [size * number // pieces for number in range(pieces)]
-    ends = [*cuts[1:], None]
-    return [FileRange(file, start, end, BLANK_LINES // pieces) for start, end in zip(cuts, ends, strict=True)]
 
 
 def require_readable(files: Iterable[Path]) -> None:

@@ -58,22 +58,18 @@ def scale(most: float, top: float, height: float, label: Callable[[int], str]) -
 def _step(most: float, label: Callable[[int], str]) -> int:
     """Return the distance of two ticks: 1, 2 or 5 times a power of ten of the unit of `label`. The first distance
     with few ticks is taken."""
-    unit = _unit(most, label)
+    units: tuple[int, ...] = (1,)
+    if label is size:
+        units = (1, 1 << 10, 1 << 20, 1 << 30)
+    elif label is duration:
+        units = (1, _SECOND, _MINUTE, _HOUR, _DAY)
+    unit = max(unit for unit in units if unit == 1 or unit <= most)
     step = 1
     while True:
         for factor in (1, 2, 5):
             if most <= step * factor * unit * MOST_VALUES:
                 return step * factor * unit
         step *= 10
-
-
-def _unit(most: float, label: Callable[[int], str]) -> int:
-    units: tuple[int, ...] = (1,)
-    if label is size:
-        units = (1, 1 << 10, 1 << 20, 1 << 30)
-    elif label is duration:
-        units = (1, _SECOND, _MINUTE, _HOUR, _DAY)
-    return max(unit for unit in units if unit == 1 or unit <= most)
 
 
 def moments(first_ms: int, last_ms: int, left: float, width: float) -> tuple[Tick, ...]:

@@ -186,7 +186,8 @@ class _Replay:
         self._new: list[DataFile] = []
         self._pending: list[tuple[int, float]] = []
         self._partition = partition
-        self._state = PartitionState(checkpoint=_checkpoint_at(curve.rounds, history.start_ms))
+        before = [r for r in curve.rounds if r.at_ms <= history.start_ms]
+        self._state = PartitionState(checkpoint=max(before, key=lambda r: r.at_ms).end_offset if before else None)
         self._removed_records = float(sum(a.file.deleted_records for a in self._arrivals))
         self.basis = Basis.MEASURED
         self.rounds = self.read_bytes = 0
@@ -194,7 +195,11 @@ class _Replay:
 
     def tick(self, now_ms: int) -> bool:
         """Run at `now_ms`. Return whether the run had work."""
-        self._arrive(now_ms)
+        while self._next < len(self._arrivals) and self._arrivals[self._next].at_ms <= now_ms:
+            file = self._arrivals[self._next].file
+            self._files.append(file)
+            self._new.append(file)
+            self._next += 1
         if not self._files:
             return False
         swept = self._sweep(now_ms)
@@ -206,13 +211,6 @@ class _Replay:
             return swept or retained
         self._clean(log, now_ms)
         return True
-
-    def _arrive(self, now_ms: int) -> None:
-        while self._next < len(self._arrivals) and self._arrivals[self._next].at_ms <= now_ms:
-            file = self._arrivals[self._next].file
-            self._files.append(file)
-            self._new.append(file)
-            self._next += 1
 
     def _live_files(self) -> list[DataFile]:
         """Return the files, with removed records spread evenly over the clean files. The real distribution is
@@ -280,12 +278,6 @@ class _Replay:
         self._removed_records += records
         total = sum(f.records for f in among)
         self.bytes_freed += records * sum(f.size_bytes for f in among) / total if total else 0.0
-
-
-def _checkpoint_at(rounds: Sequence[ObservedRound], at_ms: int) -> int | None:
-    """Return the first dirty offset at the start of the history."""
-    before = [r for r in rounds if r.at_ms <= at_ms]
-    return max(before, key=lambda r: r.at_ms).end_offset if before else None
 
 
 def next_expiry(logs: Sequence[LogState], configs: KafkaConfigs, now_ms: int) -> tuple[int, Basis] | None:

@@ -150,13 +150,20 @@ def notify_of_run(topic: Topic, book_store: BookStore, context: Context, run: Ru
     # 2. Find the present problems.
     book, backoff_ms = book_store.load(), topic.platform.cleaner.log_cleaner_backoff_ms
     open_conditions = [incident.condition for incident in book.incidents.values() if incident.is_open]
+    run_ids = {c.subject: c.run_id for c in open_conditions if c.event is Event.APPROVAL}
+    waiting = waiting_subjects(run_ids, context)
+    states = list(logs or ())
     conditions = (
-        *_still_waiting(open_conditions, context),
+        *[condition for condition in open_conditions if condition.subject in waiting],
         *_seen_in_table(open_conditions, topic, logs, readers, run.only_partition, run.now_ms),
         *_behind(run.overrun, logs, readers),
         *_erasures(topic, open_conditions),
         *(replace(c, seen_ms=c.seen_ms or began_ms(context)) for c in run_alarms(run.failed)),
-        *_red_alarms(run.failed, logs or (), run.now_ms, backoff_ms),
+        *[
+            replace(condition, seen_ms=task.at_ms)
+            for task in run.failed
+            for condition in red_alarms(task.red, states, task.link, run.now_ms, backoff_ms)
+        ],
     )
     # 3. End incidents of the book that are over.
     coverage = RunCoverage.of(run.ended, logs, run.only_partition, run.all_tried)
@@ -178,24 +185,6 @@ def run_alarms(failed: Iterable[FailedInstance]) -> list[Condition]:
             )
             conditions.setdefault(task.task_id, condition)
     return list(conditions.values())
-
-
-def _red_alarms(
-    failed: Iterable[FailedInstance], logs: Iterable[LogState], now_ms: int, backoff_ms: int
-) -> list[Condition]:
-    """Return one condition for each log that a failed check of this run has blocked."""
-    states = list(logs)
-    return [
-        replace(condition, seen_ms=task.at_ms)
-        for task in failed
-        for condition in red_alarms(task.red, states, task.link, now_ms, backoff_ms)
-    ]
-
-
-def _still_waiting(open_conditions: Sequence[Condition], context: Context) -> list[Condition]:
-    run_ids = {c.subject: c.run_id for c in open_conditions if c.event is Event.APPROVAL}
-    waiting = waiting_subjects(run_ids, context)
-    return [condition for condition in open_conditions if condition.subject in waiting]
 
 
 def _behind(

@@ -212,7 +212,10 @@ class EvaluateGroupOperator(BaseOperator):
             try:
                 self._evaluate_topic(topic, kept, asked, now_ms, context, evaluation)
             except Exception as error:
-                evaluation.broken[name] = _text_of(error)
+                known = error if isinstance(error, CleantailError) else explained(error)
+                # the message of an unexpected error may contain record data
+                text = f"a defect of Cleantail: {type(error).__name__}" if known is None else str(known)
+                evaluation.broken[name] = text
                 self.log.error("%s %s: %s", name, CANNOT, evaluation.broken[name])
         return evaluation
 
@@ -265,15 +268,6 @@ def _plan(group: TopicGroup, asked: Asked, now_ms: int, evaluation: Evaluation) 
         to_report=tuple(evaluation.to_report),
         skipped=tuple(evaluation.not_due),
     )
-
-
-def _text_of(error: Exception) -> str:
-    """Return the text of an error.
-
-    An unexpected error is named by its class only, because its message may contain record data.
-    """
-    known = error if isinstance(error, CleantailError) else explained(error)
-    return f"a defect of Cleantail: {type(error).__name__}" if known is None else str(known)
 
 
 OUTCOMES = "packs"

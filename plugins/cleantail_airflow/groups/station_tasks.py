@@ -194,21 +194,20 @@ class PublishStationOperator(StationOperator):
         super().__init__(group=group, outlets=[alias], inlets=[alias], **kwargs)
 
     def show_more(self, outcomes: Sequence[TopicOutcome], context: Context) -> None:
-        events, announced = context["outlet_events"][alias_of(self.group)], self._announced_before(context)
+        # 1. the keys of this run's earlier events
+        past: Any = context["inlet_events"][alias_of(self.group)]
+        run: Any = context["dag_run"]
+        if hasattr(past, "after"):  # the oldest supported Airflow returns all events
+            past = past.after(run.run_after.isoformat())
+        announced = {_named_by(event.extra) for event in past if event.source_run_id == run.run_id}
+        # 2. one event for each table that changed since
+        events = context["outlet_events"][alias_of(self.group)]
         for outcome in outcomes:
             asset: Asset = asset_of(outcome.topic)
             for name, result in outcome.rounds.items():
                 extra = extra_of(outcome.topic, BY_NAME[name].kind, result)
                 if result.published and _named_by(extra) not in announced:
                     events.add(asset, extra=extra)
-
-    def _announced_before(self, context: Context) -> set[tuple[str, ...]]:
-        """Return the keys of this run's earlier events."""
-        past: Any = context["inlet_events"][alias_of(self.group)]
-        run: Any = context["dag_run"]
-        if hasattr(past, "after"):  # the oldest supported Airflow returns all events
-            past = past.after(run.run_after.isoformat())
-        return {_named_by(event.extra) for event in past if event.source_run_id == run.run_id}
 
 
 def _named_by(extra: Mapping[str, Any]) -> tuple[str, ...]:

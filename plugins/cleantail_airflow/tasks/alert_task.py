@@ -13,7 +13,6 @@ from typing import Any
 from airflow.sdk import BaseOperator, Context
 
 from cleantail.config.platform import Platform
-from cleantail.rounds.checked_round import LeftBehind
 from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_EXPIRY
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowSkipException
 from cleantail_airflow.alerts.channels import locked_book
@@ -64,12 +63,14 @@ class AlertOperator(BaseOperator):
         Tasks count as tried only at the end of a run, and not in a rollback.
         """
         ended = ended_tasks(context)
+        # if the expiry waited for approval, the task that published it reports the readers that it passed
+        reports = (readable_report_from(context, task) for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY))
         return RunOfTopic(
             now_ms=clock_of(context, platform),
             ended=ended,
             failed=failed_tasks(ended, context),
             only_partition=context["params"]["partition"],
-            overrun=_overrun(context),
+            overrun=[reader for report in reports if report for reader in report.left_behind],
             all_tried=not (self.early or context["params"].get(ROLLBACK_TO)),
             whole=not self.early,
         )
@@ -85,12 +86,3 @@ def clock_of(context: Context, platform: Platform) -> int:
         return plan.now_ms
     param_ms = context["params"]["now_ms"] if platform.allow_clock else None
     return int(time.time() * 1000 if param_ms is None else param_ms)
-
-
-def _overrun(context: Context) -> list[LeftBehind]:
-    """Return the readers that this run's expiry has passed.
-
-    If the expiry waited for approval, the task that published it reports them.
-    """
-    reports = (readable_report_from(context, task) for task in (EXPIRE_TOMBSTONES, PUBLISH_EXPIRY))
-    return [reader for report in reports if report for reader in report.left_behind]

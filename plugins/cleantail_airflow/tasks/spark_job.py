@@ -192,20 +192,6 @@ def handover(platform: Platform, on_cluster: bool, identity: Sequence[object]) -
     yield HandoverInStore(folder_of(platform.spark.exchange, identity), platform=platform)
 
 
-def settings_for_cluster(platform: Platform, conf: dict[str, str]) -> dict[str, str]:
-    """Return the settings without paths and addresses of this machine."""
-    return {k: v for k, v in conf.items() if k not in LOCAL_SETTINGS or k in platform.spark.conf}
-
-
-def task_settings(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the settings that put the task's name into the environment of a driver on a cluster.
-
-    The evidence records it. `env`: the environment of the task.
-    """
-    names = [name for name in VARIABLES.values() if env.get(name)]
-    return {f"{prefix}{name}": env[name] for prefix in DRIVER_ENVIRONMENTS for name in names}
-
-
 NO_PLAN = "evaluate made no plan"
 """The reason for which a task is skipped if its run has no plan."""
 
@@ -297,12 +283,19 @@ class SparkJobOperator(LineageOperator, SparkSubmitOperator):
 
     def _run_on(self, platform: Platform, connection: Any, on_cluster: bool, records: int | None) -> None:
         """Set the job's settings and environment. A driver on a cluster has its own environment."""
-        self.conf = _submit_conf(platform, connection.host or "", records)
+        from cleantail.lake.spark_settings import spark_conf
+
+        spark = platform.spark.model_copy(update={"master": connection.host or ""})
+        self.conf = spark_conf(platform.model_copy(update={"spark": spark}), records)
+        del self.conf["spark.master"]  # the hook adds it
         self.platform = platform
         if not on_cluster:
             self.env_vars = spark_environment(platform.env)
             return
-        self.conf = settings_for_cluster(platform, self.conf) | task_settings(platform.env)
+        # no paths and addresses of this machine, but the task's name, which the evidence records
+        self.conf = {k: v for k, v in self.conf.items() if k not in LOCAL_SETTINGS or k in platform.spark.conf}
+        names = [name for name in VARIABLES.values() if platform.env.get(name)]
+        self.conf |= {f"{prefix}{name}": platform.env[name] for prefix in DRIVER_ENVIRONMENTS for name in names}
         self.application = (
             f"{platform.spark.jobs.rstrip('/')}/{JOB_FILE.name}" if platform.spark.jobs else self.application
         )
@@ -380,15 +373,6 @@ def _began(context: Context) -> list[str]:
     """Return the argument with the start of the run. No task can change this time, unlike the plan's clock."""
     begun = getattr(context.get("dag_run"), "start_date", None)
     return ["--began", str(int(begun.timestamp() * 1000))] if begun else []
-
-
-def _submit_conf(platform: Platform, master: str, records: int | None) -> dict[str, str]:
-    """Return the platform's Spark settings for a job on `master`, without `spark.master`, which the hook adds."""
-    from cleantail.lake.spark_settings import spark_conf
-
-    spark = platform.spark.model_copy(update={"master": master})
-    conf = spark_conf(platform.model_copy(update={"spark": spark}), records)
-    return {key: value for key, value in conf.items() if key != "spark.master"}
 
 
 DONE_BEFORE = "no Spark application was started: an earlier task has done this work"

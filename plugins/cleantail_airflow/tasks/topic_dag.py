@@ -549,6 +549,8 @@ def topic_dag(topic: Topic, group: TopicGroup | None = None) -> DAG:
 
     `group`: the group whose schedule it follows, for a topic of a group that has a DAG of its own.
     """
+    # only a topic that is read from Kafka can be compared with its source
+    described = PARAMS if topic.source.kafka is None else {**PARAMS, RECONCILE: RECONCILE_PARAM}
     with DAG(
         dag_id=dag_id_of(topic.topic, topic.platform.dag_prefix),
         description=one_line(topic.description) or f"Log compaction of {topic.table}",
@@ -558,17 +560,11 @@ def topic_dag(topic: Topic, group: TopicGroup | None = None) -> DAG:
         catchup=False,
         max_active_runs=1,
         tags=_tags(topic),
-        params=_params(topic),
+        params={name: Param(**values) for name, values in described.items()},
         default_args=default_args(group.owner if group else topic.owner, topic.platform),
     ) as dag:
         add_tasks(topic, str(topic.platform.config_dir))
     return dag
-
-
-def _params(topic: Topic) -> dict[str, Param]:
-    """Return the parameters of a topic's runs. Only a topic that is read from Kafka can be compared with its source."""
-    described = PARAMS if topic.source.kafka is None else {**PARAMS, RECONCILE: RECONCILE_PARAM}
-    return {name: Param(**values) for name, values in described.items()}
 
 
 def _tags(topic: Topic) -> list[str]:
