@@ -63,7 +63,7 @@ _SET_ON_TOPIC = "Dynamic configs"
 """Head of a list that has only configs set on the topic, regardless of the synonyms in its lines."""
 _OTHER_ENTITY = re.compile(r"configs for (?:the default )?(\w+)", re.IGNORECASE)
 _NAME = re.compile(r"\s+([^=\s]+)=")
-_SENSITIVE = {" sensitive=true synonyms={": "true", " sensitive=false synonyms={": "false"}
+_SENSITIVE = {" sensitive=true synonyms={": True, " sensitive=false synonyms={": False}
 _INLINE = re.compile(r",(?=[a-z][a-z.]*=)")
 _NOISE = re.compile(r"^(\[\d{4}-|SLF4J|log4j|WARN|OpenJDK|Picked up)|^\s*$")
 
@@ -124,13 +124,10 @@ def _config_of(line: str) -> DescribedConfig | None:
     at, mark = max((text.rfind(mark), mark) for mark in _SENSITIVE)
     if name is None or at < name.end() or not text.endswith("}") or len(text) <= at + len(mark):
         return None
-    return _described(name[1], text[name.end() : at], _SENSITIVE[mark], text[at + len(mark) : -1])
-
-
-def _described(name: str, value: str, sensitive: str, synonyms: str) -> DescribedConfig:
-    """Return one config. Its first synonym is in force. A default without a broker config has no synonyms."""
+    value, synonyms = text[name.end() : at], text[at + len(mark) : -1]
+    # the first synonym is in force; a default without a broker config has none
     source = synonyms.partition(":")[0] or KAFKA_DEFAULT
-    return DescribedConfig(name, None if sensitive == "true" or value == "null" else value, source)
+    return DescribedConfig(name[1], None if _SENSITIVE[mark] or value == "null" else value, source)
 
 
 def _inline(text: str) -> Iterable[DescribedConfig]:
@@ -243,7 +240,14 @@ def describe(bootstrap_server: str, command_config: Path | None, names: Sequence
 def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[str, str]:
     """Return librdkafka's settings: the address, and settings of a file in the format of kafka-configs. Errors show no
     value."""
-    settings = _properties(command_config) if command_config else {}
+    lines: list[str] = []
+    if command_config:
+        try:
+            lines = [line.strip() for line in command_config.read_text(encoding="utf-8").splitlines()]
+        except OSError as e:
+            raise CleantailError(f"{command_config}: {e.strerror}") from None
+    pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
+    settings = {name.strip(): value.strip() for name, _, value in pairs}
     refuse_java_settings(settings, command_config)
     return {
         "log_level": "2",
@@ -251,15 +255,6 @@ def client_settings(bootstrap_server: str, command_config: Path | None) -> dict[
         **settings,
         "bootstrap.servers": bootstrap_server,
     }
-
-
-def _properties(file: Path) -> Mapping[str, str]:
-    try:
-        lines = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    except OSError as e:
-        raise CleantailError(f"{file}: {e.strerror}") from None
-    pairs = [line.partition("=") for line in lines if line and not line.startswith(("#", "!"))]
-    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def _config(entry: Any) -> DescribedConfig:
@@ -413,20 +408,15 @@ def write_file(file: Path, text: str, new: bool = False) -> None:
     part = file.with_name(f".{file.name}.{os.getpid()}")
     try:
         part.write_text(text, encoding="utf-8")
-        if new:
-            _link(part, file)
-        else:
+        if not new:
             part.replace(file)
+            return
+        try:
+            file.hardlink_to(part)
+        except FileExistsError:
+            raise
+        except OSError:  # a file system without hard links
+            with file.open("x", encoding="utf-8") as made:
+                made.write(text)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _link(part: Path, file: Path) -> None:
-    """Give the file its name, unless the name is in use."""
-    try:
-        file.hardlink_to(part)
-    except FileExistsError:
-        raise
-    except OSError:  # a file system without hard links
-        with file.open("x", encoding="utf-8") as made:
-            made.write(part.read_text(encoding="utf-8"))

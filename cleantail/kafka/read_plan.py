@@ -319,15 +319,26 @@ def plan_read(
             f"{known[missing[0]]}; the topic has {counted(len(broker.logs), 'partition')}. {_ANOTHER_TABLE}; nothing "
             "was appended"
         )
+    # a log's end moves back after an unclean leader election, or if a broker was restored from a backup
     for partition, offset in sorted(known.items()):
-        _require_reachable(partition, offset, broker)
+        if offset > (end := broker.logs[partition].end):
+            raise SourceUnreachableError(
+                f"topic {broker.topic}: partition {partition} ends at offset {end}, and the table has offsets up to "
+                f"{offset}: a leader that lags, or lost records (an unclean election, a restored broker); nothing was "
+                "appended"
+            )
     gaps = tuple(
         Gap(p, known.get(p, 0), log.start, now_ms)
         for p, log in sorted(broker.logs.items())
         if log.start > known.get(p, 0) and (p in known or position is not None)
     )
     if gaps and on_gap != "continue":
-        raise SourceError(_gap_text(gaps, broker))
+        more = f" (and in {counted(len(gaps) - 1, 'more partition')})" if len(gaps) > 1 else ""
+        raise SourceError(
+            f"topic {broker.topic}: {gaps[0].text}{more}: the log now starts at {gaps[0].to_offset} (retention, or "
+            "deleted records). With source.kafka.on_gap: continue, the read continues after the gap and reports it; "
+            "nothing was appended"
+        )
     starts = {p: max(known.get(p, 0), log.start) for p, log in broker.logs.items()}
     ends = {p: max(log.end_for(isolation), starts[p]) for p, log in broker.logs.items()}
     return ReadPlan(starts, ends, gaps)
@@ -375,29 +386,6 @@ def changed_while_read(before: BrokerTopic, now: BrokerTopic) -> str:
             "addresses of only one in source.kafka"
         )
     return ""
-
-
-def _require_reachable(partition: int, offset: int, broker: BrokerTopic) -> None:
-    """Raise SourceUnreachableError if a log ends before the table's position.
-
-    A log's end moves back after an unclean leader election, or if a broker was restored from a backup.
-    """
-    end = broker.logs[partition].end
-    if offset > end:
-        raise SourceUnreachableError(
-            f"topic {broker.topic}: partition {partition} ends at offset {end}, and the table has offsets up to "
-            f"{offset}: a leader that lags, or lost records (an unclean election, a restored broker); nothing was "
-            "appended"
-        )
-
-
-def _gap_text(gaps: Sequence[Gap], broker: BrokerTopic) -> str:
-    first, more = gaps[0], f" (and in {counted(len(gaps) - 1, 'more partition')})" if len(gaps) > 1 else ""
-    return (
-        f"topic {broker.topic}: {first.text}{more}: the log now starts at {first.to_offset} (retention, or deleted "
-        "records). With source.kafka.on_gap: continue, the read continues after the gap and reports it; nothing was "
-        "appended"
-    )
 
 
 def portion_ranges(plan: ReadPlan, budget_offsets: int, cores: int) -> tuple[Range, ...]:

@@ -86,18 +86,16 @@ class Brokers:
         return BrokerPolicy(policy, int(configs["delete.retention.ms"]))
 
     def _ask(self, topic: str) -> BrokerTopic:
+        from confluent_kafka.admin import AclOperation
+
         cluster_id = self._admin.cluster_id()
         self._answered_once = True
         described = self._admin.described(topic)
-        self._require_read(topic, described.authorized_operations)
-        logs = self._log_offsets(topic, [partition.id for partition in described.partitions])
-        return BrokerTopic(cluster_id, topic, str(described.topic_id).translate(_AS_KAFKA_SPELLS), logs)
-
-    def _require_read(self, topic: str, rights: Iterable[Any] | None) -> None:
-        from confluent_kafka.admin import AclOperation
-
+        rights = described.authorized_operations
         if rights and not {AclOperation.READ, AclOperation.ALL} & set(rights):
             raise SourceError(f"{self._address}: this login may describe topic {topic} but not read it; {_NOTHING}")
+        logs = self._log_offsets(topic, [partition.id for partition in described.partitions])
+        return BrokerTopic(cluster_id, topic, str(described.topic_id).translate(_AS_KAFKA_SPELLS), logs)
 
     def _log_offsets(self, topic: str, partitions: Iterable[int]) -> dict[int, LogOffsets]:
         from confluent_kafka import IsolationLevel
@@ -232,7 +230,12 @@ class RangeReader:
             if position_after > position or now_fetched != fetched_to:
                 position, fetched_to, progressed_s = max(position, position_after), now_fetched, time.monotonic()
             elif time.monotonic() - progressed_s > self._stall_s:
-                raise self._stalled(each.partition, max(position, fetched_to))
+                why = f": {self._complaint.text}" if self._complaint.error else ""
+                raise SourceUnreachableError(
+                    f"topic {self._topic}: no record of partition {each.partition} arrived from offset "
+                    f"{max(position, fetched_to)} on within {self._stall_s:g} s (source.kafka.stall.timeout.ms){why}; "
+                    f"{_NOTHING}"
+                )
             # retries would get the same answer
             if "receive.message.max.bytes" in self._complaint.text:
                 where = f"topic {self._topic}: partition {each.partition}, from offset {position} on"
@@ -301,13 +304,6 @@ class RangeReader:
         if code == Codes._LOG_TRUNCATION:
             return SourceUnreachableError(f"{where}: the log was cut off while it was read; {_NOTHING}")
         return broker_problem(self._settings, self._topic, error)
-
-    def _stalled(self, partition: int, offset: int) -> SourceUnreachableError:
-        why = f": {self._complaint.text}" if self._complaint.error else ""
-        return SourceUnreachableError(
-            f"topic {self._topic}: no record of partition {partition} arrived from offset {offset} on within "
-            f"{self._stall_s:g} s (source.kafka.stall.timeout.ms){why}; {_NOTHING}"
-        )
 
     def _fit(self, records: Sequence[Message]) -> None:
         """Adapt the number of records of a batch so that it has about BATCH_BYTES.

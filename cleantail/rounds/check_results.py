@@ -104,24 +104,17 @@ def kept_result(expectation: str, kwargs: Mapping[str, Any], result: Mapping[str
     `hidden` marks that an observed value was left out.
     """
     kept = {name: result[name] for name in COUNTS if result.get(name) is not None}
-    if offsets := offsets_in(result):
-        kept[OFFSETS] = offsets
+    # Great Expectations returns a list of rows, or one of columns
+    examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
+    offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
+    if known := sorted({*result.get(OFFSETS, ()), *offsets})[:EXAMPLES]:
+        kept[OFFSETS] = known
     if result.get(HIDDEN):
         kept[HIDDEN] = True
     if result.get(_OBSERVED) is not None:
         shown = expectation in OBSERVES_NO_VALUE or kwargs.get("column") in LOCATING_COLUMNS
         kept |= {_OBSERVED: result[_OBSERVED]} if shown else {HIDDEN: True}
     return kept
-
-
-def offsets_in(result: Mapping[str, Any]) -> list[int]:
-    """Return offsets of records that failed, at most EXAMPLES.
-
-    Great Expectations returns a list of rows, or one of columns.
-    """
-    examples = [example[OFFSET] for example in result.get(_EXAMPLES_IN) or () if OFFSET in example]
-    offsets = [offset for example in examples for offset in (example if isinstance(example, list) else [example])]
-    return sorted({*result.get(OFFSETS, ()), *offsets})[:EXAMPLES]
 
 
 def observed_text(kept: Mapping[str, Any]) -> str:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from cleantail.codec import Codec
 from cleantail.errors import CleantailError, TableError
@@ -67,30 +67,21 @@ class KafkaRead:
     The position is the stored text (cleantail.log.source_position), or None.
     """
 
+    position_property: ClassVar[str] = PROPERTY_POSITION
+    origin: ClassVar[str] = "Kafka"
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
-
-    @property
-    def position_property(self) -> str:
-        return PROPERTY_POSITION
-
-    @property
-    def origin(self) -> str:
-        return "Kafka"
 
 
 @dataclass(frozen=True, slots=True)
 class TableRead:
     """What was read of a source table up to a snapshot. A partition's offsets may include some that came before."""
 
+    position_property: ClassVar[str] = PROPERTY_SNAPSHOT_POSITION
     offsets: Mapping[int, tuple[int, int]]
     position_before: str | None
     table: str
     snapshot_id: int
-
-    @property
-    def position_property(self) -> str:
-        return PROPERTY_SNAPSHOT_POSITION
 
     @property
     def origin(self) -> str:

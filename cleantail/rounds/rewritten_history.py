@@ -150,10 +150,10 @@ def after_rewriting(
     """
     left = dict(properties)
     marks = marks_of(properties, table, history.table_uuid)
-    published, ingested = (
-        mark if history.table_uuid == marks.table_uuid else None for mark in (marks.published, marks.ingested)
-    )
-    sources = _ingestions(gone, table) if lost.ingested else []
+    if marks.table_uuid != history.table_uuid:
+        marks = Marks(history.table_uuid)
+    texts = (s.get(SOURCES) for s in gone.summaries if lost.ingested and s.get(OPERATION) == INGEST)
+    sources = [unpacked_sources(text, f"{table}: {SOURCES}") for text in texts if text]  # newest first
     # 1. the states of the logs
     states, mark = states_of_properties(properties, table), lost.published or lost.ingested
     note = Rewritten(mark.snapshot_id, at_ms) if mark else None
@@ -167,20 +167,9 @@ def after_rewriting(
             left.pop(f"{PROPERTY_INGESTED}{file.sha256}", None)
         _put_back(left, sources, gone.is_whole)
     # 3. the marks from here on
-    left |= property_of_marks(
-        Marks(
-            history.table_uuid,
-            None if lost.published else published,
-            history.current if lost.ingested else ingested,
-        )
-    )
-    return left
-
-
-def _ingestions(gone: GoneCommits, table: str) -> list[Sources]:
-    """Return the sources that the ingestions among the commits recorded, newest first."""
-    texts = (s.get(SOURCES) for s in gone.summaries if s.get(OPERATION) == INGEST)
-    return [unpacked_sources(text, f"{table}: {SOURCES}") for text in texts if text]
+    published = None if lost.published else marks.published
+    ingested = history.current if lost.ingested else marks.ingested
+    return left | property_of_marks(Marks(history.table_uuid, published, ingested))
 
 
 def _put_back(left: dict[str, str], sources: Sequence[Sources], is_whole: bool) -> None:

@@ -94,13 +94,18 @@ def plan_rollback(
     for commit in since:
         if reason := _refusal(commit):
             raise TableError(f"{table}: {reason}")
+    # 3. the earliest round of a log decides; the state before a round is the state after the log's earlier round
+    before: dict[int, PartitionState | None] = {}
+    for commit in rounds:
+        where = f"{table}: {BEFORE} of snapshot {commit.snapshot_id}"
+        before |= unpacked(commit.summary[BEFORE], {**states, **before}, where)
     return RollbackPlan(
         to_snapshot_id=target.snapshot_id,
         to_at_ms=target.at_ms,
         undone=tuple(_undone(c) for c in rounds),
         appends=kept_appends(since),
         rewrites=sum(c.operation == "replace" for c in since),
-        states=_states_before(rounds, table, states),
+        states=before,
         freed_bytes=freed_by_reclaims(since),
         earlier=published_rounds(history[history.index(target) :]),
     )
@@ -177,18 +182,6 @@ def _is_record(commit: Commit) -> bool:
 def _undone(commit: Commit) -> UndoneRound:
     name, kind = commit.summary.get(ROUND, "?"), commit.summary[OPERATION]
     return UndoneRound(name, kind, commit.snapshot_id, commit.at_ms, commit.parent_id)
-
-
-def _states_before(
-    rounds: Sequence[Commit], table: str, now: Mapping[int, PartitionState]
-) -> dict[int, PartitionState | None]:
-    """Return the states of the logs before `rounds`, newest first. The earliest round of a log decides. The state
-    before a round is the state after the log's earlier round."""
-    states: dict[int, PartitionState | None] = {}
-    for commit in rounds:
-        where = f"{table}: {BEFORE} of snapshot {commit.snapshot_id}"
-        states |= unpacked(commit.summary[BEFORE], {**now, **states}, where)
-    return states
 
 
 def answer_to(history: Sequence[Commit], request: str) -> Commit | None:

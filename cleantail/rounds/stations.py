@@ -198,21 +198,16 @@ def _compacted(outcome: TopicOutcome) -> str:
 
 def _checked(outcome: TopicOutcome) -> str:
     result = outcome.compacted
-    if not result:
-        return ""
-    return f"{result.checks_text}{_held_back(result)}"
+    return f"{result.checks_text}{_held_back(result)}" if result else ""
 
 
 def _published(outcome: TopicOutcome) -> str:
-    parts = [f"{name}: {_named(result.published)}" for name, result in outcome.rounds.items() if result.published]
-    return "; ".join(parts)
+    return "; ".join(f"{name}: {_named(r.published)}" for name, r in outcome.rounds.items() if r.published)
 
 
 def _expired(outcome: TopicOutcome) -> str:
     result = outcome.expired
-    if not result:
-        return ""
-    return f"{counted(result.expired, 'tombstone')} expired{_held_back(result)}"
+    return f"{counted(result.expired, 'tombstone')} expired{_held_back(result)}" if result else ""
 
 
 def _reconciled(outcome: TopicOutcome) -> str:
@@ -230,9 +225,7 @@ def _held_back(result: RoundResult) -> str:
     return f"; blocked: {_named(result.held_back)}" if result.held_back else ""
 
 
-def _logs(result: RoundResult | None) -> str:
-    if result is None:
-        return ""
+def _logs(result: RoundResult) -> str:
     return f"partitions {_named({*result.published, *result.held_back, *(v.partition for v in result.verdicts)})}"
 
 

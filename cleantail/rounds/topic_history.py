@@ -23,7 +23,7 @@ from cleantail.rounds.commit_summaries import (
     summary_number,
     whole_rounds,
 )
-from cleantail.rounds.past_ingestions import INGEST, Ingestion, ingestions
+from cleantail.rounds.past_ingestions import INGEST, ingestions
 from cleantail.rounds.past_rounds import CHECKED, HELD_BACK, PUBLISHED, UNDID, WITHDRAWN, Round
 from cleantail.rounds.rollback_plan import published_rounds
 
@@ -60,7 +60,9 @@ def events_of(history: Sequence[Commit], rounds: Iterable[Round], topic: str) ->
     for commit in whole_rounds(history):
         kind = commit.summary.get(OPERATION) or commit.operation
         if (ingestion := ingested.get(commit.snapshot_id)) is not None:
-            events.append(_of_ingestion(commit, ingestion))
+            options = () if ingestion.refusal else ("--ingestion", str(ingestion.snapshot_id))
+            what = f"{counted(ingestion.records, 'record')}: {ingestion.names}"
+            events.append(HistoryEvent(commit.at_ms, INGEST, what, commit.snapshot_id, undo=options))
             continue
         name = (commit.summary.get(UNDONE if kind == ROLLBACK else ROUND, ""), kind)
         matched.add(name)
@@ -75,12 +77,6 @@ def events_of(history: Sequence[Commit], rounds: Iterable[Round], topic: str) ->
 def _name_of(round_: Round) -> tuple[str, str]:
     """Return the round's name and kind as in the summary of its commit."""
     return round_.name.removeprefix(UNDID).replace(", ", ","), round_.kind
-
-
-def _of_ingestion(commit: Commit, ingestion: Ingestion) -> HistoryEvent:
-    undo = () if ingestion.refusal else ("--ingestion", str(ingestion.snapshot_id))
-    what = f"{counted(ingestion.records, 'record')}: {ingestion.names}"
-    return HistoryEvent(commit.at_ms, INGEST, what, commit.snapshot_id, undo=undo)
 
 
 def _of_commit(commit: Commit, round_: Round | None) -> str:

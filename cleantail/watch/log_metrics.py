@@ -139,20 +139,13 @@ def totals_of(rows: Iterable[EvidenceRow]) -> Totals:
             continue
         if row["kind"] == ROLLBACK:
             totals += Counter({(m.TAKEN_AGAIN, (topic,)): row["freed_bytes"]})
-        totals += _saved(topic, row, outcome)
+        if outcome == PUBLISHED and (saved_bytes := row.get("saved_bytes")):
+            totals[m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)] += saved_bytes
         totals += _failed(topic, partition, checks_of(row))
         rounds = row.get("rounds") or 1
         totals += _rounds(topic, partition, row["kind"], outcome, rounds) if outcome != CHECKED else Counter()
         totals += _dropped(topic, partition, deleted_of(row)) if outcome == PUBLISHED else Counter()
     return totals
-
-
-def _saved(topic: str, row: EvidenceRow, outcome: str) -> Totals:
-    """Return the bytes that a published round hid, or that a rollback put back."""
-    saved_bytes = row.get("saved_bytes")
-    if outcome != PUBLISHED or not saved_bytes:
-        return Counter()
-    return Counter({(m.PUT_BACK if row["kind"] == ROLLBACK else m.SAVED, (topic,)): saved_bytes})
 
 
 def _rounds(topic: str, partition: int, kind: str, outcome: str, rounds: int = 1) -> Totals:

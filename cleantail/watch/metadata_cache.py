@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import AbstractContextManager, contextmanager
@@ -313,8 +313,11 @@ class MetadataCache:
         fail too.
         """
         now: dict[str, Seen | None] = dict(seen)
-        for namespace, of_namespace in _by_namespace(topics).items():
-            read = [(topic.topic, table) for topic in of_namespace if (table := seen.get(topic.topic)) is not None]
+        by_namespace = defaultdict[str, list[str]](list)
+        for topic in topics:
+            by_namespace[topic.own_namespace].append(topic.topic)
+        for namespace, names in by_namespace.items():
+            read = [(name, table) for name in names if (table := seen.get(name)) is not None]
             try:
                 properties = namespace_properties(self._open(), namespace)
             except CleantailError as e:
@@ -450,10 +453,3 @@ class MetadataCache:
 
 def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="cleantail-metadata")
-
-
-def _by_namespace(topics: Sequence[Topic]) -> dict[str, list[Topic]]:
-    by_namespace: dict[str, list[Topic]] = {}
-    for topic in topics:
-        by_namespace.setdefault(topic.own_namespace, []).append(topic)
-    return by_namespace
