@@ -72,22 +72,19 @@ def _ended(event: Event, incidents: Sequence[Incident]) -> str:
 
 def _what(event: Event, incidents: Sequence[Incident], verbs: tuple[str, str]) -> str:
     names, (blocked, waits) = _names(event, incidents), verbs
+    are_soon = all(incident.condition.occurrence == DUE_SOON for incident in incidents)
     return {
         Event.CHECK_FAILED: f"check failed, {names} {blocked}",
         Event.RUN_FAILED: f"{names} failed",
         Event.DEADLINE_MISSED: f"deadline missed, {names}",
         Event.QUARANTINED: f"{names} {blocked}",
         Event.HOLD_CAP: f"tombstones were deleted before {names} had read them",
-        Event.ERASURE: f"erasure {'due soon' if _all_due_soon(incidents) else 'overdue'}, {names}",
+        Event.ERASURE: f"erasure {'due soon' if are_soon else 'overdue'}, {names}",
         Event.GAP: _missed(incidents, names),
         Event.REWRITTEN: "another engine rewrote the history of the table: its logs are cleaned from their starts",
         Event.RECONCILE: f"deletions may be missing, a reconciliation is needed, {names}",
         Event.APPROVAL: f"a round {waits} for approval (Airflow: Browse, Required Actions)",
     }[event]
-
-
-def _all_due_soon(incidents: Sequence[Incident]) -> bool:
-    return all(incident.condition.occurrence == DUE_SOON for incident in incidents)
 
 
 def _missed(incidents: Sequence[Incident], names: str) -> str:

@@ -41,8 +41,8 @@ from cleantail_airflow.groups.group_plan import (
     remember,
     topics_of_group,
 )
-from cleantail_airflow.groups.station_tasks import red_in, results_of_packs
-from cleantail_airflow.outcomes.failures import noted
+from cleantail_airflow.groups.station_tasks import pack_result, red_in
+from cleantail_airflow.outcomes.failures import noting
 from cleantail_airflow.tasks.spark_job import platform_of
 
 
@@ -146,17 +146,15 @@ class AlertGroupOperator(BaseOperator):
         self.group = group
         self.config_dir = config_dir
 
+    @noting
     def execute(self, context: Context) -> None:
-        with noted(context):
-            self._notify_all(context)
-
-    def _notify_all(self, context: Context) -> None:
         plan = group_plan_of(context)
         if plan is None:
             self._notify_without_plan(context)
             return
         # 1. Read the outcomes of the topics.
-        results = results_of_packs(context, len(plan.packs))
+        xcoms = context["ti"].xcom_pull(task_ids=RUN_PACK, map_indexes=range(len(plan.packs)))
+        results = [pack_result(xcom) if xcom else None for xcom in xcoms]
         outcomes = {outcome.topic: outcome for result in results if result for outcome in result.topics}
         skipped = _not_begun(plan, results, context)
         # 2. Store the topics that come first in the next run.

@@ -50,7 +50,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from airflow.sdk import DAG, BaseOperator, Context, TaskGroup, task_group
+from airflow.sdk import DAG, BaseOperator, Context, Param, TaskGroup, task_group
 
 from cleantail.codec import digest_of
 from cleantail.config.loading import find_group, find_topics
@@ -75,6 +75,7 @@ from cleantail.rounds.run_plan import due_topic
 from cleantail.rounds.stations import (
     EVALUATE,
     INGEST,
+    PUBLISH,
     RECONCILE,
     ROLLBACK,
     RUN_PACK,
@@ -87,21 +88,27 @@ from cleantail_airflow.alerts.alerting import EVALUATED
 from cleantail_airflow.dag_defaults import ALERT, FIRST_DAY, OUTCOME, PLAN, default_args
 from cleantail_airflow.groups.alert_group import AlertGroupOperator
 from cleantail_airflow.groups.group_plan import (
+    GROUP_PARAMS,
     GROUP_PLAN_JSON,
     PLANNED_PACK_JSON,
     Asked,
     GroupPlan,
     PlannedPack,
-    group_params,
     group_plan_of,
     left_since,
     planned_pack,
     remember,
     topics_of_group,
 )
-from cleantail_airflow.groups.station_tasks import GroupRollbackOperator, failed_in, reported_pack, station_class
+from cleantail_airflow.groups.station_tasks import (
+    GroupRollbackOperator,
+    PublishStationOperator,
+    StationOperator,
+    failed_in,
+    pack_result,
+)
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.outcomes.failures import cause_of_crash, noted
+from cleantail_airflow.outcomes.failures import cause_of_crash, noting
 from cleantail_airflow.outcomes.run_xcoms import report_of
 from cleantail_airflow.tasks.assets import schedule_of
 from cleantail_airflow.tasks.evaluate_task import (
@@ -161,11 +168,8 @@ class EvaluateGroupOperator(BaseOperator):
         self.reason: str | None = None
         self.schedule: Schedule | None = None
 
+    @noting
     def execute(self, context: Context) -> NoReturn:
-        with noted(context):
-            self._evaluate(context)
-
-    def _evaluate(self, context: Context) -> NoReturn:
         from cleantail_airflow.alerts.alerting import EVALUATED
         from cleantail_airflow.groups.alert_group import is_open
         from cleantail_airflow.outcomes.run_metrics import send_since_last_run
@@ -364,7 +368,7 @@ class RunPackOperator(SparkJobOperator):
 
         The result is pushed as an XCom before that.
         """
-        self.result = report = reported_pack(ended)
+        self.result = report = pack_result(ended.xcom) if "topics" in ended.xcom else None
         if report is None:
             self._hand_on_kept(context)
             if text := report_of(ended).error:
@@ -433,7 +437,8 @@ def add_group_tasks(group: str, config_dir: str) -> None:
     def stations(pack: dict[str, Any]) -> None:
         run_pack = RunPackOperator(task_id=RUN_PACK, pack=pack, pool=POOL, map_index_template=LABEL, **of_group)
         for name in SHOWN:
-            run_pack >> station_class(name)(
+            kind = PublishStationOperator if name == PUBLISH else StationOperator
+            run_pack >> kind(
                 task_id=name,
                 pack=pack,
                 trigger_rule="all_done",
@@ -472,7 +477,7 @@ def group_dag(group: TopicGroup, topics: Sequence[Topic], platform: Platform) ->
         catchup=False,
         max_active_runs=1,
         tags=["cleantail", "group"],
-        params=group_params(),
+        params={name: Param(**values) for name, values in GROUP_PARAMS.items()},
         default_args=default_args(group.owner, platform),
     ) as dag:
         add_group_tasks(group.group, str(platform.config_dir))

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from airflow.sdk import Context, Param, Variable
+from airflow.sdk import Context, Variable
 
 from cleantail.codec import Codec
 from cleantail.config.loading import may_run_in, scan_topics
@@ -25,17 +25,16 @@ from cleantail_airflow.tasks.run_params import PARAMS, RECONCILE, RECONCILE_PARA
 TOPIC = "topic"
 NAMES = (RECONCILE, "partition", ROLLBACK_TO)
 """The parameters that need a topic."""
-TOPIC_PARAM: dict[str, Any] = {
-    "default": None,
-    "type": ["null", "string"],
-    "maxLength": 249,
-    "description": "Only this topic of the group. Empty: all. Required by partition, reconcile and rollback_to.",
+GROUP_PARAMS: dict[str, dict[str, Any]] = {
+    TOPIC: {
+        "default": None,
+        "type": ["null", "string"],
+        "maxLength": 249,
+        "description": "Only this topic of the group. Empty: all. Required by partition, reconcile and rollback_to.",
+    },
+    **PARAMS,
+    RECONCILE: RECONCILE_PARAM,
 }
-
-
-def group_params() -> dict[str, Param]:
-    described = {TOPIC: TOPIC_PARAM, **PARAMS, RECONCILE: RECONCILE_PARAM}
-    return {name: Param(**values) for name, values in described.items()}
 
 
 @dataclass(frozen=True, slots=True)

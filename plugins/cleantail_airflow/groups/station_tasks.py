@@ -23,7 +23,6 @@ from cleantail.rounds.job_report import EndedJob, JobReport
 from cleantail.rounds.pack_results import PACK_RESULT_JSON, PackResult
 from cleantail.rounds.stations import (
     BY_NAME,
-    PUBLISH,
     RUN_PACK,
     SHOWN,
     Station,
@@ -32,7 +31,7 @@ from cleantail.rounds.stations import (
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import notify_failed_checks
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, planned_pack, topics_of_group
-from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noted, warnings_of
+from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noting, warnings_of
 from cleantail_airflow.outcomes.run_xcoms import parsed
 from cleantail_airflow.station_lineage import LineageOperator, done_by_pack
 from cleantail_airflow.tasks.assets import asset_of, extra_of
@@ -70,23 +69,6 @@ def failed_in(station: Station, result: PackResult) -> list[str]:
 def pack_result(result: Mapping[str, Any]) -> PackResult:
     """Parse the XCom of `run_pack`. Raises AirflowFailException for an XCom that `run_pack` cannot have written."""
     return parsed(PACK_RESULT_JSON, dict(result), f"the XCom of {RUN_PACK}")
-
-
-def reported_pack(ended: EndedJob) -> PackResult | None:
-    """Parse the result of a pack's application; None if it left no result."""
-    return pack_result(ended.xcom) if "topics" in ended.xcom else None
-
-
-def result_of_pack(context: Context) -> PackResult | None:
-    """Return the result of the pack with this task's map index, or None if its application left none."""
-    ti = context["ti"]
-    result = ti.xcom_pull(task_ids=RUN_PACK, map_indexes=ti.map_index)
-    return pack_result(result) if result else None
-
-
-def results_of_packs(context: Context, packs: int) -> list[PackResult | None]:
-    results = context["ti"].xcom_pull(task_ids=RUN_PACK, map_indexes=range(packs))
-    return [pack_result(result) if result else None for result in results]
 
 
 class GroupRollbackOperator(RollbackOperator):
@@ -131,14 +113,13 @@ class StationOperator(LineageOperator, BaseOperator):
     def label(self) -> str:
         return str(self.pack["label"])
 
+    @noting
     def execute(self, context: Context) -> None:
-        with noted(context):
-            self._show(context)
-
-    def _show(self, context: Context) -> None:
-        result = result_of_pack(context)
-        if result is None or planned_pack(self.pack).errors:
+        ti = context["ti"]
+        xcom = ti.xcom_pull(task_ids=RUN_PACK, map_indexes=ti.map_index)
+        if not xcom or planned_pack(self.pack).errors:
             raise AirflowSkipException(NO_RESULT)
+        result = pack_result(xcom)
         # 1. Show what the station did, topic by topic.
         shown = [(outcome, line) for outcome in result.topics if (line := self.station.line(outcome))]
         for outcome, line in shown:
@@ -218,7 +199,3 @@ def _named_by(extra: Mapping[str, Any]) -> tuple[str, ...]:
 def alias_of(group: str) -> AssetAlias:
     """Return the alias of the assets that a run of the group may update."""
     return AssetAlias(name=f"{ASSET_SCHEME}-group://{group}")
-
-
-def station_class(task_id: str) -> type[StationOperator]:
-    return PublishStationOperator if task_id == PUBLISH else StationOperator

@@ -98,17 +98,14 @@ class ConfigurationCache:
         Raises ConfigError if the directory does not exist.
         """
         with self._lock:
-            stamps = self._current_stamps()
+            # the stamp of defaults.yaml is first
+            folders = [self._config_dir / name for name in ("topics", "groups")]
+            of_files = sorted(stamp for folder in folders for stamp in _stamps_in(folder))
+            stamps = (_stamp(self._config_dir / "defaults.yaml"), *of_files)
             if stamps != self._stamps:
                 self._configured = self._read()
                 self._stamps, self._defaults = stamps, stamps[:1]
             return self._configured, self._defaults
-
-    def _current_stamps(self) -> tuple[Any, ...]:
-        """Return a stamp of the version of each file. The stamp of defaults.yaml is first."""
-        folders = [self._config_dir / name for name in ("topics", "groups")]
-        stamps = sorted(stamp for folder in folders for stamp in _stamps_in(folder))
-        return (_stamp(self._config_dir / "defaults.yaml"), *stamps)
 
     def _read(self) -> Configured:
         prefix = dag_prefix(self._config_dir)

@@ -48,7 +48,7 @@ def dag_states(dag_ids: Collection[str]) -> dict[str, DagState]:
         models = _models(session, ids)
         runs = session.execute(_runs_query(ids)).all()
     runs_of = {dag_id: list(rows) for dag_id, rows in groupby(runs, key=lambda row: row.dag_id)}
-    return {dag_id: _with_runs(models[dag_id], runs_of.get(dag_id, [])) for dag_id in ids}
+    return {dag_id: _with_runs(models[dag_id], runs_of.get(dag_id, ())) for dag_id in ids}
 
 
 def _models(session: Any, dag_ids: Collection[str]) -> dict[str, DagState]:

@@ -12,10 +12,11 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from functools import wraps
+from typing import Any, TypeVar, cast
 
 from airflow.sdk import Context
 
@@ -158,6 +159,9 @@ class FailureNote:
 FAILURE_NOTE_JSON: Codec[FailureNote] = Codec(FailureNote)
 
 
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
 @contextmanager
 def noted(context: Context) -> Iterator[None]:
     """Note an exception of the block as an XCom and raise it again. Skips are not noted."""
@@ -166,14 +170,21 @@ def noted(context: Context) -> Iterator[None]:
     except (AirflowSkipException, DownstreamTasksSkipped):
         raise
     except Exception as error:
-        note = note_of(error, int(time.time() * 1000))
+        red = error.failures if isinstance(error, RedCheck) else ()
+        note = FailureNote(str(error)[:_REASON_CHARS], red, int(time.time() * 1000))
         context["ti"].xcom_push(NOTE, FAILURE_NOTE_JSON.plain(note))
         raise
 
 
-def note_of(error: Exception, now_ms: int) -> FailureNote:
-    red = error.failures if isinstance(error, RedCheck) else ()
-    return FailureNote(str(error)[:_REASON_CHARS], red, now_ms)
+def noting(method: Method) -> Method:
+    """Decorate a method of an operator that Airflow calls with the context first: `noted` around each call."""
+
+    @wraps(method)
+    def with_note(self: Any, context: Context, *arguments: Any) -> Any:
+        with noted(context):
+            return method(self, context, *arguments)
+
+    return cast(Method, with_note)
 
 
 def pulled_note(context: Context, task_id: str, map_index: int | None) -> FailureNote:

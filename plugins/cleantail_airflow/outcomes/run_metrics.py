@@ -45,16 +45,15 @@ def send_since_last_run(topics: Iterable[str], ti: Any) -> None:
 
     A first run has no previous run, and neither has a run without a logical date. For these nothing is sent.
     """
-    _send(lambda: _since_last_run(topics, ti))
 
+    def samples() -> list[Sample]:
+        this, last = ti.get_template_context()["dag_run"], ti.get_previous_dagrun()
+        if not (last and last.start_date):
+            return []
+        since_ms = max(int((this.start_date - last.start_date).total_seconds() * 1000), 0)
+        return [Sample(TIME_SINCE_LAST_RUN, (topic,), since_ms) for topic in topics]
 
-def _since_last_run(topics: Iterable[str], ti: Any) -> list[Sample]:
-    this, last = ti.get_template_context()["dag_run"], ti.get_previous_dagrun()
-    if not (last and last.start_date):
-        return []
-    passed = this.start_date - last.start_date
-    since_ms = max(int(passed.total_seconds() * 1000), 0)
-    return [Sample(TIME_SINCE_LAST_RUN, (topic,), since_ms) for topic in topics]
+    _send(samples)
 
 
 def send_result(topic: str, ended: EndedJob) -> None:

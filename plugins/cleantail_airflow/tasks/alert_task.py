@@ -17,7 +17,7 @@ from cleantail.rounds.stations import CHECK_QUALITY, EXPIRE_TOMBSTONES, PUBLISH_
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowSkipException
 from cleantail_airflow.alerts.channels import locked_book
 from cleantail_airflow.alerts.ended_run import RunOfTopic, ended_tasks, failed_tasks, notify_of_run
-from cleantail_airflow.outcomes.failures import noted
+from cleantail_airflow.outcomes.failures import noting
 from cleantail_airflow.outcomes.run_xcoms import plan_of, readable_report_from
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_job import loaded_topic
@@ -37,11 +37,8 @@ class AlertOperator(BaseOperator):
         self.config_dir = config_dir
         self.early = early
 
+    @noting
     def execute(self, context: Context) -> None:
-        with noted(context):
-            self._notify(context)
-
-    def _notify(self, context: Context) -> None:
         topic = loaded_topic(self.topic, self.config_dir)
         checked = readable_report_from(context, CHECK_QUALITY)
         waits = checked is not None and bool(checked.holds)

@@ -34,7 +34,7 @@ from cleantail.rounds.stations import BY_NAME
 from cleantail.watch import approval_text
 from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSkipException
 from cleantail_airflow.alerts.alerting import notify_round_answered, notify_round_waits, origin_of
-from cleantail_airflow.outcomes.failures import noted
+from cleantail_airflow.outcomes.failures import noting
 from cleantail_airflow.outcomes.run_xcoms import checked_by
 from cleantail_airflow.station_lineage import LineageOperator, asked
 from cleantail_airflow.tasks.spark_job import loaded_topic
@@ -68,11 +68,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
         self.config_dir = config_dir
         self.source = source
 
+    @noting
     def execute(self, context: Context) -> None:
-        with noted(context):
-            self._ask(context)
-
-    def _ask(self, context: Context) -> None:
         # 1. Read the round with its decision.
         topic = loaded_topic(self.topic, self.config_dir)
         catalog = open_catalog(topic.platform)
@@ -138,11 +135,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
         records = place.records(checked.round, checked.kind)
         return approval_text.Question(until_ms, place.page(), place.data_docs, records, shown_of(checked))
 
+    @noting
     def execute_complete(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
-        with noted(context):
-            return self._keep_answer(context, event)
-
-    def _keep_answer(self, context: Context, event: dict[str, Any]) -> dict[str, Any]:
         # 1. Read the answer, and check the permission of its author.
         answer = super().execute_complete(context, event)
         topic = loaded_topic(self.topic, self.config_dir)

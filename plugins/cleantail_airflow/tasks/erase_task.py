@@ -14,7 +14,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -100,19 +99,16 @@ class EraseOperator(BaseOperator):
 
 
 def _notify(topic: Topic, context: Context) -> None:
-    notify_now(topic, context, EarlyConditions(partial(_deadlines, topic), _is_deadline))
+    def deadlines() -> list[Condition]:
+        from cleantail.erasure.store import ErasureStore
 
+        return erasure_alarms(ErasureStore(topic.platform).requests(topic.topic), int(time.time() * 1000))
 
-def _deadlines(topic: Topic) -> list[Condition]:
-    from cleantail.erasure.store import ErasureStore
+    def is_deadline(condition: Condition) -> bool:
+        # a condition about an overdue tombstone has the same event, but also a partition
+        return condition.event is Event.ERASURE and condition.partition is None
 
-    return erasure_alarms(ErasureStore(topic.platform).requests(topic.topic), int(time.time() * 1000))
-
-
-def _is_deadline(condition: Condition) -> bool:
-    """Return whether the condition is about a request. A condition about an overdue tombstone has the same event, but
-    also a partition."""
-    return condition.event is Event.ERASURE and condition.partition is None
+    notify_now(topic, context, EarlyConditions(deadlines, is_deadline))
 
 
 def _document(line: str) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from cleantail.rounds.run_plan import EvaluatedTopic
 from cleantail.rounds.stations import ROLLBACK, idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.dag_defaults import ALERT, OUTCOME, PLAN
-from cleantail_airflow.outcomes.failures import noted
+from cleantail_airflow.outcomes.failures import noting
 from cleantail_airflow.station_lineage import LineageOperator, evaluated
 from cleantail_airflow.tasks.run_note import NOTE, idle_note
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
@@ -39,11 +39,8 @@ class EvaluateOperator(LineageOperator, BaseOperator):
         self.config_dir = config_dir
         self.reason: str | None = None
 
+    @noting
     def execute(self, context: Context) -> NoReturn:
-        with noted(context):
-            self._evaluate(context)
-
-    def _evaluate(self, context: Context) -> NoReturn:
         from cleantail_airflow.alerts.alerting import EVALUATED, notify_missed_deadlines
         from cleantail_airflow.outcomes.run_metrics import send_plan, send_since_last_run
 
