@@ -17,7 +17,7 @@ Warnings cover only the topic's own file, because configs in defaults.yaml are f
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -60,17 +60,16 @@ class Setting:
 
 def settings_in_force(topic: Topic) -> list[Setting]:
     """Return all settings of a topic's YAML except its name and description. The Kafka configs are last."""
-    return [*_topic_settings(topic), *_of_mapping("config", topic.config, topic.layers, prefix="")]
-
-
-def _topic_settings(topic: Topic) -> Iterator[Setting]:
-    for name, text_of in _KEYS.items():
-        meaning = Topic.model_fields[name].description or ""
-        yield Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic.layers), meaning)
+    settings = [
+        Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic.layers), field.description or "")
+        for name, text_of in _KEYS.items()
+        if (field := Topic.model_fields[name])
+    ]
     for name in ("source", "columns"):
         inner = getattr(topic, name)
         if inner is not None:  # only an adopted table has columns
-            yield from _of_mapping(name, inner, topic.layers, prefix=f"{name}.")
+            settings += _of_mapping(name, inner, topic.layers, prefix=f"{name}.")
+    return [*settings, *_of_mapping("config", topic.config, topic.layers, prefix="")]
 
 
 def _of_mapping(key: str, inner: Model, layers: Layers, prefix: str) -> list[Setting]:

@@ -402,14 +402,17 @@ def column_problems(expectation: str, arguments: Mapping[str, Any], columns: Col
     names, problems = ", ".join(columns), []
     for name, schema in SCHEMAS.get(expectation, _OWN_SCHEMA)["properties"].items():
         if schema.get("x-columns") and name in arguments:
-            for key, column in _named_columns(name, arguments[name]):
+            named = arguments[name]
+            keys = [f"kwargs.{name}[{n}]" for n in range(len(named))] if isinstance(named, list) else [f"kwargs.{name}"]
+            for key, column in zip(keys, named if isinstance(named, list) else [named], strict=True):
                 if not isinstance(column, str):
                     continue  # reported as an argument
                 if column not in columns:
                     fact = f"no column {shown(column)}"
                     problems.append(Problem(key, fact, f"columns: {names}", column, nearest(column, list(columns))))
                 elif unfit := _column_misfit(expectation, column):
-                    problems.append(Problem(key, unfit, _fitting_columns(expectation), column))
+                    fitting = ", ".join(c for c in COLUMNS if _column_misfit(expectation, c) is None)
+                    problems.append(Problem(key, unfit, f"{expectation} takes {fitting}", column))
     comparing = expectation in NUMBERS_OR_TIMES and not problems
     return list(_bounds_of_another_kind(arguments)) if comparing else problems
 
@@ -426,12 +429,6 @@ def _column_misfit(expectation: str, column: str) -> str | None:
     return f"{shown(column)} is a time" if column == TIMESTAMP and expectation in NOT_OF_TIMES else None
 
 
-def _fitting_columns(expectation: str) -> str:
-    """Return the end of an error: the columns whose type fits the expectation."""
-    columns = [c for c in COLUMNS if _column_misfit(expectation, c) is None]
-    return f"{expectation} takes {', '.join(columns)}"
-
-
 def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
     """Yield a problem for each numeric bound of a time column and each time bound of a numeric one.
 
@@ -443,12 +440,6 @@ def _bounds_of_another_kind(arguments: Mapping[str, Any]) -> Iterator[Problem]:
         bound = arguments.get(name)
         if bound is not None and column in bound_kinds and isinstance(bound, str) != (column == TIMESTAMP):
             yield Problem(f"kwargs.{name}", not_allowed(bound), f"{bound_kinds[column]}, as {column} is", bound)
-
-
-def _named_columns(name: str, value: Any) -> list[tuple[str, Any]]:
-    if isinstance(value, list):
-        return [(f"kwargs.{name}[{index}]", column) for index, column in enumerate(value)]
-    return [(f"kwargs.{name}", value)]
 
 
 def _expectation(name: str) -> str:

@@ -352,7 +352,10 @@ class _Store:
         with self._io.new_input(path).open() as stream:
             content = bytes(stream.read())
         document: dict[str, Any] = json.loads(gzip.decompress(content) if content[:2] == b"\x1f\x8b" else content)
-        self.source_names.update(_source_names(document))
+        for snapshot in document.get("snapshots", ()):
+            with suppress(TableError):  # another writer may have the same entry
+                if text := snapshot.get("summary", {}).get(SOURCES):
+                    self.source_names.update(file.name for file in unpacked_sources(text, SOURCES).files)
         return document
 
     def manifest_of(self, name: str) -> _List | _Manifest | None:
@@ -391,13 +394,6 @@ class _Store:
         with self._io.new_input(path).open() as stream, TemporaryFile("w+b") as copy:
             _download(stream, copy, columns)
             return _found_in(f"/dev/fd/{copy.fileno()}", columns, keys)
-
-
-def _source_names(document: Mapping[str, Any]) -> Iterator[str]:
-    for snapshot in document.get("snapshots", ()):
-        with suppress(TableError):  # another writer may have the same entry
-            if text := snapshot.get("summary", {}).get(SOURCES):
-                yield from (file.name for file in unpacked_sources(text, SOURCES).files)
 
 
 def _parts(name: str) -> pa.Array:

@@ -81,7 +81,9 @@ def append_line(home: Path, path: str, line: str) -> None:
     opened = [os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
         for folder in folders:
-            opened.append(_entered(folder, opened[-1]))
+            with contextlib.suppress(FileExistsError):
+                os.mkdir(folder, OWNER_FOLDER_MODE, dir_fd=opened[-1])
+            opened.append(os.open(folder, _FOLDER, dir_fd=opened[-1]))
         opened.append(os.open(name, _APPEND, OWNER_FILE_MODE, dir_fd=opened[-1]))
         status = os.fstat(opened[-1])
         if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
@@ -93,12 +95,6 @@ def append_line(home: Path, path: str, line: str) -> None:
     finally:
         for descriptor in reversed(opened):
             os.close(descriptor)
-
-
-def _entered(folder: str, above: int) -> int:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder, OWNER_FOLDER_MODE, dir_fd=above)
-    return os.open(folder, _FOLDER, dir_fd=above)
 
 
 def open_resolved(file: Path) -> int:

@@ -187,7 +187,12 @@ def resolve_holds(
 
 def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> ReaderHold:
     cap_ms = configs.cleantail_readers_hold_cap_ms
-    entries = list(_held_entries(log, reader.offset, now_ms, cap_ms)) if configs.compacts else []
+    # the entries that the reader blocks, each with the offset from which its tombstones are still there
+    entries = [
+        (max(start, h.swept_to), h)
+        for start, h in (with_starts(log.horizons) if configs.compacts else ())
+        if h.tombstones and now_ms >= h.horizon_ms and not past_readers(h, now_ms, reader.offset, cap_ms)
+    ]
     return ReaderHold(
         name=reader.name,
         partition=log.partition,
@@ -198,13 +203,6 @@ def _hold(log: LogState, reader: Reader, configs: KafkaConfigs, now_ms: int) -> 
         at_most=any(start < reader.offset for start, _ in entries),
         until_ms=max((h.horizon_ms + cap_ms for _, h in entries), default=None),
     )
-
-
-def _held_entries(log: LogState, offset: int, now_ms: int, cap_ms: int) -> Iterable[tuple[int, Horizon]]:
-    """Yield each entry that a reader at `offset` blocks, with the offset from which its tombstones are still there."""
-    for start, h in with_starts(log.horizons):
-        if h.tombstones and now_ms >= h.horizon_ms and not past_readers(h, now_ms, offset, cap_ms):
-            yield max(start, h.swept_to), h
 
 
 def slowest(holds: Iterable[ReaderHold]) -> list[ReaderHold]:

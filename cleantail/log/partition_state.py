@@ -289,11 +289,13 @@ def _fields(state: PartitionState) -> dict[str, Any]:
 
 def states_of_properties(properties: Mapping[str, str], table: str) -> dict[int, PartitionState]:
     """Return partition -> state, from a table's properties. Raises TableError."""
-    states = {
-        _partition_of(name, table): parse_partition_state(text, f"{table}: property {name}")
-        for name, text in properties.items()
-        if name.startswith(PROPERTY_PARTITION)
-    }
+    states: dict[int, PartitionState] = {}
+    for name, text in properties.items():
+        if name.startswith(PROPERTY_PARTITION):
+            partition = whole_number(name.removeprefix(PROPERTY_PARTITION), 10)
+            if partition is None:
+                raise TableError(f"{table}: property {one_line(name)} does not end in a partition number")
+            states[partition] = parse_partition_state(text, f"{table}: property {name}")
     for entry in left_out_of(properties, table):
         state = states.get(entry.partition, PartitionState())
         states[entry.partition] = replace(state, left_out=(*state.left_out, entry))
@@ -341,13 +343,6 @@ def replay_warnings(properties: Mapping[str, str], shared: Mapping[int, tuple[in
         "Records at one offset are equal, and the next round keeps one"
         for p, (low, end) in sorted(shared.items())
     )
-
-
-def _partition_of(name: str, table: str) -> int:
-    number = whole_number(name.removeprefix(PROPERTY_PARTITION), 10)
-    if number is None:
-        raise TableError(f"{table}: property {one_line(name)} does not end in a partition number")
-    return number
 
 
 def with_starts(horizons: Sequence[Horizon]) -> list[tuple[int, Horizon]]:

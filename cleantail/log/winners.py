@@ -274,7 +274,10 @@ def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
         return f"`{ORDER}`"
     if configs.compaction_strategy == "header":
         value = f"{header_sql(configs)}.value"
-        return f"CASE WHEN length({value}) = {VERSION_BYTES} THEN {_big_endian_long(value)} END"
+        # `conv` returns the unsigned number as text, and values above the signed range wrap
+        unsigned = f"CAST(conv(hex({value}), 16, 10) AS DECIMAL(20, 0))"
+        wrapped = f"CASE WHEN {unsigned} >= {1 << 63}BD THEN {unsigned} - {1 << 64}BD ELSE {unsigned} END"
+        return f"CASE WHEN length({value}) = {VERSION_BYTES} THEN CAST({wrapped} AS BIGINT) END"
     return f"CASE WHEN unix_millis(`{TIMESTAMP}`) <= {latest_ms} THEN unix_micros(`{TIMESTAMP}`) END"
 
 
@@ -290,11 +293,3 @@ def latest_timestamp_sql(configs: KafkaConfigs) -> str:
     bound = future_ms(configs)
     now = "unix_millis(current_timestamp())"
     return f"{LONG_MAX}L" if bound > LONG_MAX // 2 else f"({now} + {bound}L)"
-
-
-def _big_endian_long(value: str) -> str:
-    """Return SQL that reads 8 bytes as a signed long. `conv` returns the unsigned number as text, and values above the
-    signed range wrap."""
-    unsigned = f"CAST(conv(hex({value}), 16, 10) AS DECIMAL(20, 0))"
-    wrapped = f"CASE WHEN {unsigned} >= {1 << 63}BD THEN {unsigned} - {1 << 64}BD ELSE {unsigned} END"
-    return f"CAST({wrapped} AS BIGINT)"

@@ -15,7 +15,7 @@ from cleantail.config.alert_channels import Alert, Event
 from cleantail.config.loading import default_alerts
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic, dag_id_of
-from cleantail.rounds.pack_results import BEGUN, SUSPECTED, WAITS, PackResult
+from cleantail.rounds.pack_results import BEGUN, SUSPECTED, WAITS
 from cleantail.rounds.stations import EVALUATE, EXPIRE_TOMBSTONES, RUN_PACK, SHOWN, TopicOutcome
 from cleantail.watch.incidents import Condition, Observation, cause_of, observed
 from cleantail_airflow.airflow_exceptions import AirflowException, AirflowFailException
@@ -153,10 +153,15 @@ class AlertGroupOperator(BaseOperator):
             self._notify_without_plan(context)
             return
         # 1. Read the outcomes of the topics.
-        xcoms = context["ti"].xcom_pull(task_ids=RUN_PACK, map_indexes=range(len(plan.packs)))
+        ti: Any = context["ti"]
+        xcoms = ti.xcom_pull(task_ids=RUN_PACK, map_indexes=range(len(plan.packs)))
         results = [pack_result(xcom) if xcom else None for xcom in xcoms]
         outcomes = {outcome.topic: outcome for result in results if result for outcome in result.topics}
-        skipped = _not_begun(plan, results, context)
+        # packs are skipped if the run has no time left
+        rows = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
+        numbers = {row["map_index"] for row in rows if row["task_id"] == RUN_PACK and str(row["state"]) == "skipped"}
+        packs = enumerate(zip(plan.packs, results, strict=True))
+        skipped = {t for number, (pack, result) in packs if number in numbers and not result for t in pack.topics}
         # 2. Store the topics that come first in the next run.
         waiting, before = {*plan.left_over, *skipped}, left_since(self.group)
         # a run for one partition does not evaluate the other logs of a topic
@@ -282,15 +287,6 @@ def _done(outcome: TopicOutcome | None) -> list[str]:
         return []
     died_here = outcome.error in (BEGUN, WAITS, SUSPECTED)
     return [*([] if died_here else [RUN_PACK]), *(station.name for station in SHOWN.values() if station.line(outcome))]
-
-
-def _not_begun(plan: GroupPlan, results: Sequence[PackResult | None], context: Context) -> set[str]:
-    """Return the topics of the packs that were skipped because the run had no time left."""
-    ti: Any = context["ti"]
-    rows = ti.get_task_breadcrumbs(dag_id=ti.dag_id, run_id=ti.run_id)
-    skipped = {row["map_index"] for row in rows if row["task_id"] == RUN_PACK and str(row["state"]) == "skipped"}
-    packs = zip(plan.packs, results, strict=True)
-    return {t for number, (pack, result) in enumerate(packs) if number in skipped and not result for t in pack.topics}
 
 
 def _link(task_id: str, context: Context) -> str:
