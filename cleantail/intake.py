@@ -81,10 +81,6 @@ def _deletes_of_sink(poll: Poll) -> NewInput:
     return NewInput(0, converts=True)
 
 
-def _files_read(topic: Topic, settings_of: SettingsOf, files: Sequence[Path]) -> tuple[LineageDataset, ...]:
-    return file_datasets(files)
-
-
 @dataclass(frozen=True, slots=True)
 class FeedKind:
     """What brings records into a table.
@@ -98,7 +94,9 @@ class FeedKind:
 
     new_input: Callable[[Poll], NewInput]
     first: Callable[[Topic], str]
-    datasets: Callable[[Topic, SettingsOf, Sequence[Path]], tuple[LineageDataset, ...]] = _files_read
+    datasets: Callable[[Topic, SettingsOf, Sequence[Path]], tuple[LineageDataset, ...]] = lambda _, __, files: (
+        file_datasets(files)
+    )
     nothing: Callable[[Topic], IngestResult] = lambda _: FileIngestResult((), 0)
     asking: str = ""
 
