@@ -166,7 +166,6 @@ class ErasedKeys:
 
     @classmethod
     def of(cls, topic: str, secret: ErasureSecret, keys: pa.Array) -> ErasedKeys:
-        """Make the marks and tags of these keys."""
         import numpy as np
 
         marks = np.frombuffer(b"".join(secret.marks(topic, keys)), np.uint8).reshape(-1, MARK_BYTES)

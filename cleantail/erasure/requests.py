@@ -74,7 +74,6 @@ class ErasureRequest:
 
     @property
     def asked(self) -> Mapping[str, Any]:
-        """The details of the request itself."""
         return self.events[0].details
 
     @property
@@ -91,12 +90,10 @@ class ErasureRequest:
 
     @property
     def keys(self) -> int:
-        """The number of different keys."""
         return int(self.asked["keys"])
 
     @property
     def excluded(self) -> tuple[str, ...]:
-        """The names that persons excluded."""
         later = (name for e in self.events if e.event == EXCLUDED for name in e.details["exclude"])
         return tuple(dict.fromkeys([*self.asked.get("exclude", ()), *later]))
 

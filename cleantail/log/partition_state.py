@@ -88,7 +88,6 @@ class LeftOut:
 
     @property
     def subject(self) -> str:
-        """Return the subject of an alert."""
         return f"partition {self.partition}"
 
     @property

@@ -183,7 +183,6 @@ def sampled_log(row: EvidenceRow) -> SampledLog:
 
 
 def sample_column(sample: Iterable[RemovedRecord], partition: int) -> str:
-    """Return the column `sample` of one log."""
     return _SAMPLE_JSON.text(tuple((r.offset, r.kept_offset) for r in sample if r.partition == partition))
 
 

@@ -323,7 +323,6 @@ class RoundResult:
 
     @property
     def checks_text(self) -> str:
-        """Return the number of passed checks and of partitions as text."""
         logs = {m.partition for m in self.measures} or {*self.published, *self.held_back, *self.rejected}
         return checks_text(self.checks_passed, self.checks_total, len(logs))
 

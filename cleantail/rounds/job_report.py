@@ -38,7 +38,6 @@ class JobReport(RoundResult):
 
     @property
     def heads_by_log(self) -> dict[int, int]:
-        """Return partition -> the checked snapshot."""
         return {work.partition: unit.head_snapshot_id for unit in self.units for work in unit.partitions}
 
     def reference(self, round_id: str) -> RoundReference:

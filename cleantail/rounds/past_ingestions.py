@@ -149,7 +149,6 @@ class Ingestion:
         return ", ".join(f.name for f in self.files) or "files that it does not name"
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the command line prints."""
         return {
             "snapshot_id": self.snapshot_id,
             "at_ms": self.at_ms,
@@ -201,7 +200,6 @@ class IngestionUndo:
     others: tuple[Ingestion, ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return what the command line prints."""
         return {
             "ingestion": self.ingestion.as_json(),
             "to_snapshot_id": self.to_snapshot_id,

@@ -132,7 +132,6 @@ class Round:
 
     @property
     def outcome(self) -> str:
-        """Return the most urgent outcome of its logs."""
         return min((log.outcome for log in self.logs), key=_rank)
 
     @property
@@ -141,7 +140,6 @@ class Round:
 
     @property
     def published(self) -> bool:
-        """Return whether any log of the round is published."""
         return self._any(PUBLISHED)
 
     @property
@@ -187,7 +185,6 @@ class Round:
 
     @property
     def checks_text(self) -> str:
-        """Return the numbers of passed checks and of partitions as text."""
         return checks_text(len(self.checks) - len(self.failures), len(self.checks), len(self.logs))
 
     @property

@@ -186,5 +186,4 @@ def _put_back(left: dict[str, str], sources: Sequence[Sources], is_whole: bool) 
 
 
 def changes(before: Mapping[str, str], after: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Return the properties to set, and the names of those to remove."""
     return {n: t for n, t in after.items() if before.get(n) != t}, tuple(n for n in before if n not in after)

@@ -62,7 +62,6 @@ class RollbackPlan:
     earlier: tuple[UndoneRound, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return the plan for the command line."""
         return {
             "to_snapshot_id": self.to_snapshot_id,
             "to_at_ms": self.to_at_ms,

@@ -68,7 +68,6 @@ class RunPlan:
 
     @property
     def due(self) -> bool:
-        """Return whether any station has work."""
         return bool(self.units or self.sweep or self.reclaim.due or self.reconcile.due)
 
     @property

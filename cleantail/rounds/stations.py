@@ -76,12 +76,10 @@ class TopicOutcome:
 
     @property
     def published(self) -> tuple[int, ...]:
-        """Return the partitions with a published round."""
         return tuple(sorted({p for result in self.rounds.values() for p in result.published}))
 
     @property
     def held_back(self) -> tuple[int, ...]:
-        """Return the partitions with a blocked round."""
         return tuple(sorted({p for result in self.rounds.values() for p in result.held_back}))
 
     def failed_at(self, station: str, error: str, exit_code: int | None) -> TopicOutcome:

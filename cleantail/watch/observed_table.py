@@ -110,7 +110,6 @@ class ObservedTable:
 
 
 def observed_table(table: Table) -> ObservedTable:
-    """Read a table's metadata and manifests."""
     history = list(history_of(table))
     return ObservedTable(table_facts(table), size_points(table), published_rounds(history), rollbacks(history))
 

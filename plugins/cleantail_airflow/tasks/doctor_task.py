@@ -200,7 +200,6 @@ def _page_with_token(url: str) -> str:
 
 
 def _answer(url: str, headers: Mapping[str, str] = {}) -> tuple[int, str]:  # noqa: B006  # it is not changed
-    """Return the status and the media type."""
     try:
         with urlopen(Request(url, headers=dict(headers)), timeout=ANSWERED_WITHIN_S) as response:  # noqa: S310
             return int(response.status), response.headers.get_content_type()
