@@ -60,6 +60,12 @@ def current_releases(catalog: Catalog, topic: Topic) -> Releases:
     return releases_of(topic, namespace_properties(catalog, topic.own_namespace))
 
 
+def write_release(catalog: Catalog, topic: Topic, release: Release, outdated: Iterable[Release]) -> None:
+    """Store the release in place of the log's last one. The same call removes outdated releases of other logs."""
+    removals = {_property_of(other) for other in outdated}
+    write_properties(catalog, topic.own_namespace, {_property_of(release): RELEASE_JSON.text(release)}, removals)
+
+
 def forget_releases(topic: Topic, outdated: Iterable[Release]) -> None:
     """Remove the releases of logs with a new state, so that none applies to it.
 
@@ -120,9 +126,8 @@ def _try(catalog: Catalog, topic: Topic, partition: int, by: str, now_ms: int) -
     times = (held.since_ms, held.attempts, held.retry_at_ms)
     word = Release(topic.topic, partition, table_uuid, by[:BY_CHARS], now_ms, *times)
     others = (release for p, release in releases.items() if p != partition)
-    done = (o for o in others if not o.lifts(states.get(o.partition, PartitionState()).quarantine, table_uuid))
-    updates = {_property_of(word): RELEASE_JSON.text(word)}
-    write_properties(catalog, topic.own_namespace, updates, {_property_of(other) for other in done})
+    done = [o for o in others if not o.lifts(states.get(o.partition, PartitionState()).quarantine, table_uuid)]
+    write_release(catalog, topic, word, done)
     states, table_uuid = _states(catalog, topic)
     if lifted(states, {partition: word}, table_uuid).get(partition, PartitionState()).quarantine:
         raise OvertakenError(f"{topic.table} was changed meanwhile")
