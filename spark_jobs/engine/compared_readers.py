@@ -226,7 +226,9 @@ def digest_of_file(properties: Mapping[str, str], task: LogTask) -> FileDigest:
         chosen = some.where(np.arange(len(some)) < RECORDS - seen)
         for name, values in _columns_of(task, chosen):
             for place, value in zip(places[chosen.pos].tolist(), values, strict=True):
-                digests[name] = digests.get(name, 0) ^ _digest_of(place, value)
+                text = b"%d:" % place + (b"\0" if value is None else b"\1" + value)
+                number = int(hashlib.md5(text, usedforsecurity=False).hexdigest()[:15], 16)
+                digests[name] = digests.get(name, 0) ^ number
         seen += len(chosen)
         if seen >= RECORDS:
             break
@@ -270,11 +272,6 @@ def _hex(value: str | bytes | None) -> str:
     if value is None:
         return "-"
     return (value.encode() if isinstance(value, str) else value).hex().upper()
-
-
-def _digest_of(place: int, value: bytes | None) -> int:
-    text = b"%d:" % place + (b"\0" if value is None else b"\1" + value)
-    return int(hashlib.md5(text, usedforsecurity=False).hexdigest()[:15], 16)
 
 
 # --- Spark's Iceberg reader

@@ -64,17 +64,15 @@ def remember(table: TopicTable, units: Sequence[WorkUnit], green: set[int]) -> N
     for unit in units:
         works = [w for w in unit.partitions if w.partition in green]
         if works:
-            _forget(table, unit.now_ms)
+            ensure_ledger(table)
+            # all rows of a file have the same time
+            _drop_where(table, f"content = 0 AND readable_metrics.forget_at_ms.upper_bound <= {unit.now_ms:d}")
             forget_at_ms = min(unit.now_ms + configs.cleantail_tombstone_lateness_ms, LONG_MAX)
             before = below_end(table.at_snapshot(unit.base_snapshot_id), works)
-            with table.on_branch(unit.branch, spans_read(works)) as after:
-                _write(table, _expired(before, after), configs, unit.now_ms, forget_at_ms)
-
-
-def _expired(before: DataFrame, after: DataFrame) -> DataFrame:
-    """Return the tombstones with a key that are no longer there after the expiry. Records at one offset are equal."""
-    tombstones = before.where(F.col(KEY).isNotNull() & F.col(VALUE).isNull())
-    return tombstones.join(after, [PARTITION, OFFSET], "left_anti")
+            tombstones = before.where(F.col(KEY).isNotNull() & F.col(VALUE).isNull())
+            with table.on_branch(unit.branch, spans_read(works)) as after:  # records at one offset are equal
+                expired = tombstones.join(after, [PARTITION, OFFSET], "left_anti")
+                _write(table, expired, configs, unit.now_ms, forget_at_ms)
 
 
 def _write(table: TopicTable, tombstones: DataFrame, configs: KafkaConfigs, now_ms: int, forget_at_ms: int) -> None:
@@ -103,12 +101,6 @@ def forget_all(table: TopicTable) -> None:
     """Drop all entries, because the table's present content may never have had their tombstones."""
     if table.spark.catalog.tableExists(ledger_table(table)):
         _drop_where(table, "content = 0")
-
-
-def _forget(table: TopicTable, now_ms: int) -> None:
-    """Drop the files with expired rows. All rows of a file have the same time."""
-    ensure_ledger(table)
-    _drop_where(table, f"content = 0 AND readable_metrics.forget_at_ms.upper_bound <= {now_ms:d}")
 
 
 def _drop_where(table: TopicTable, past: str) -> None:

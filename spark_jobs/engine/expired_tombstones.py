@@ -84,13 +84,16 @@ def guarding(task: LogTask, io: FileIO, numbers: TaskKeys, ledgers: Ledgers) -> 
     if not versioned(task):
         return {}
 
-    def keys() -> Iterator[pa.RecordBatch]:
-        for _, records in tombstones_of(task, io, ledgers):
-            yield pa.RecordBatch.from_arrays([records.key, pa.array(records.offset)], schema=KEY_AND_OFFSET)
-
-    touched = numbers.number(keys())
+    touched = numbers.number(
+        pa.RecordBatch.from_arrays([records.key, pa.array(records.offset)], schema=KEY_AND_OFFSET)
+        for _, records in tombstones_of(task, io, ledgers)
+    )
     lowest = _lowest_above(task, io, numbers, touched.count)
-    tombstones = touched_records(task, numbers, _batches(task, io, ledgers))
+    batches = (
+        batch_of(task, number, records, np.zeros(len(records), np.uint8), records.versions(task))
+        for number, records in tombstones_of(task, io, ledgers)
+    )
+    tombstones = touched_records(task, numbers, batches)
     own = record_ranks(tombstones.versions, tombstones.offset)
     guards = beaten(ranks_of(tombstones.number, lowest), own)
     return {
@@ -117,11 +120,6 @@ def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> R
 
     waiting = touched_records(task, numbers, above())
     return worst_ranks(waiting.number, waiting.versions, waiting.offset, count)
-
-
-def _batches(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[pa.RecordBatch]:
-    for number, records in tombstones_of(task, io, ledgers):
-        yield batch_of(task, number, records, np.zeros(len(records), np.uint8), records.versions(task))
 
 
 def held_by(guards: Guards, task: LogTask, file_number: int, records: Records) -> Booleans:
@@ -164,7 +162,12 @@ def _count_records(
     base, live = before[records.pos], after[records.pos]
     head = records.offset >= bounds.end[records.log]
     tombstone = records.tombstone & in_spans
-    due = _past_horizon(tally, records) & tombstone
+    past = np.zeros(len(records), np.bool_)
+    for log in records.logs():
+        of_log = records.log == log
+        ledger = tally.ledgers[tally.task.works[log].partition]
+        past[of_log] = ledger.past_horizon(records.offset[of_log], tally.task.now_ms)
+    due = past & tombstone
     gone = base & ~live
     tally.add(
         records,
@@ -179,12 +182,3 @@ def _count_records(
         },
     )
     tally.add_tombstones(records.where(base), live[base], (due & guards)[base])
-
-
-def _past_horizon(tally: Tally, records: Records) -> Booleans:
-    past = np.zeros(len(records), np.bool_)
-    for log in records.logs():
-        of_log = records.log == log
-        ledger = tally.ledgers[tally.task.works[log].partition]
-        past[of_log] = ledger.past_horizon(records.offset[of_log], tally.task.now_ms)
-    return past

@@ -50,7 +50,7 @@ from spark_jobs.engine.task_records import (
     verdict_of,
     versioned,
 )
-from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
+from spark_jobs.iceberg.log_files import FileName, LogFile, alive, read_deletes_in_task
 
 FLAGS_FOR_EACH = 8
 """Maximum bytes of flags for each offset of a set, so that flags take no more memory than the offsets."""
@@ -98,7 +98,7 @@ class DirtyOffsets:
     def add(self, file: LogFile, records: Records) -> None:
         for log in records.logs():
             offsets = records.offset[records.log == log]
-            bitmap, name = bitmap_of(offsets), (log, file.hash, file.piece)
+            bitmap, name = bitmap_of(offsets), (log, *file.name)
             before = self.offsets.setdefault(name, BitMap64())
             twice = before & bitmap
             if len(bitmap) < len(offsets):
@@ -124,7 +124,7 @@ class DirtyOffsets:
         """Return which records are later copies. `files`: all files whose records were added."""
         seen: dict[int, BitMap64] = {}
         earlier: dict[FileOfLog, BitMap64] = {}
-        ordered = [(file.hash, file.piece) for file in sorted(files, key=arrival)]
+        ordered = [file.name for file in sorted(files, key=arrival)]
         logs = sorted({log for log, _, _ in self.offsets})
         for name in ((log, *each) for log in logs for each in ordered):
             offsets = self.offsets.get(name)
@@ -159,14 +159,11 @@ class Copies:
 
     def of(self, file: LogFile) -> CopiesInFile:
         """Return the copies in one file. Pass the file's records to the result in their order."""
-        return CopiesInFile(
-            {log: _longs(bits) for (log, *name), bits in self.earlier.items() if name == [file.hash, file.piece]},
-            {log: _longs(bits) for (log, *name), bits in self.repeated.items() if name == [file.hash, file.piece]},
+        earlier, repeated = (
+            {log: np.array(bits.to_array(), np.int64) for (log, *name), bits in of.items() if name == [*file.name]}
+            for of in (self.earlier, self.repeated)
         )
-
-
-def _longs(bits: BitMap64) -> Longs:
-    return np.array(bits.to_array(), np.int64)
+        return CopiesInFile(earlier, repeated)
 
 
 @dataclass(slots=True)
@@ -190,15 +187,6 @@ class CopiesInFile:
                 copies[place] |= offset in met
                 met.add(offset)
         return copies & dirty
-
-
-FileName = tuple[int, int]
-"""The hash of a file's name, and the number of its piece."""
-
-
-def name_of(file: LogFile) -> FileName:
-    """Return the key of a file (or of a piece of it) within this task."""
-    return file.hash, file.piece
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +223,7 @@ class DirtyPart:
 
     def decides(self, file: LogFile, keep: Booleans) -> bool:
         """Return whether the winners of a file are known: all records of `keep` are dirty and were read."""
-        met = None if self.last is None else self.last.files.get(name_of(file))
+        met = None if self.last is None else self.last.files.get(file.name)
         return met is not None and sum(map(len, met)) == np.count_nonzero(keep)
 
     def may_touch(self, file: LogFile) -> bool:
@@ -284,8 +272,10 @@ class _FirstPass:
         self.by_offset = self.by_offset and not keyless.any()
         if self._task.max_keys is not None and not keyless.all():
             self.last_keyed = max(self.last_keyed, int(records.offset[~keyless].max()))
-        if self.by_offset and _is_dirty_file(self._task, file):
-            self.files.setdefault(name_of(file), []).append(replace(records, key=None))
+        if self.by_offset and file.log is not None:
+            [work] = self._task.works
+            if file.lies_in(work.first_dirty_offset, work.end_offset):
+                self.files.setdefault(file.name, []).append(replace(records, key=None))
 
 
 def _by_offset(task: LogTask) -> bool:
@@ -295,11 +285,6 @@ def _by_offset(task: LogTask) -> bool:
     return by_offset and len(task.works) == 1 and task.max_keys is None
 
 
-def _is_dirty_file(task: LogTask, file: LogFile) -> bool:
-    [work] = task.works
-    return file.log is not None and file.lies_in(work.first_dirty_offset, work.end_offset)
-
-
 def decided_records(
     dirty: DirtyPart, io: FileIO, file: LogFile, keep: Booleans, tombstones: bool = False
 ) -> Iterator[tuple[Records, Booleans]]:
@@ -307,7 +292,7 @@ def decided_records(
 
     Reads the file again only if `tombstones` is set and the file may have tombstones."""
     assert dirty.last is not None, "the caller has checked decides(file, keep)"
-    met: Iterable[Records] = dirty.last.files[name_of(file)]
+    met: Iterable[Records] = dirty.last.files[file.name]
     if tombstones and file.null_values != 0:
         met = records_of(io, dirty.task, file, keep, keys=False, tombstones=True)
     for records in met:
@@ -327,10 +312,8 @@ def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]
 
 
 def is_dirty(records: Records, bounds: Bounds) -> Booleans:
-    inside: Booleans = np.logical_and(
-        records.offset >= bounds.first[records.log], records.offset < bounds.end[records.log]
-    )
-    return inside
+    at_least, below = records.offset >= bounds.first[records.log], records.offset < bounds.end[records.log]
+    return at_least & below
 
 
 RETENTION, COPIES, INVALID, SUPERSEDED = "retention", "copies", "invalid", "superseded"

@@ -33,7 +33,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.io import FileIO, load_file_io
 
-from cleantail.log.winners import Booleans, Longs, Numbers, Ranks, ranks_by_offset
+from cleantail.log.winners import Booleans, Ranks, ranks_by_offset
 from spark_jobs.engine.log_task import LogTask
 from spark_jobs.engine.removals import DirtyOffsets, DirtyPart, dirty_records
 from spark_jobs.engine.task_records import (
@@ -198,27 +198,13 @@ def blobs(
 
 def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[int, bytes]]:
     table = pa.Table.from_batches(batches)
-    of_bucket = bucket_of(table["h"].to_numpy(), buckets)
+    # by the highest bits of a hash, because the filter uses the lowest
+    of_bucket = (table["h"].to_numpy() >> np.uint64(32)) % np.uint64(buckets)
     table = table.drop_columns(["h"])
-    for bucket, places in slices_by(of_bucket):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, table.schema) as stream:
-            stream.write_table(table.take(pa.array(places)))
-        yield bucket, sink.getvalue().to_pybytes()
-
-
-def bucket_of(hashes: Hashes, buckets: int) -> Numbers:
-    """Return the bucket of each hash, by its highest bits, because the filter uses the lowest."""
-    bucket: Numbers = ((hashes >> np.uint64(32)) % np.uint64(buckets)).astype(np.uint32)
-    return bucket
-
-
-def slices_by(buckets: Numbers) -> Iterator[tuple[int, Longs]]:
-    order: Longs = np.argsort(buckets, kind="stable")
-    names, starts = np.unique(buckets[order], return_index=True)
-    ends = [*starts[1:].tolist(), len(order)][: len(names)]
-    for name, start, end in zip(names.tolist(), starts.tolist(), ends, strict=True):
-        yield name, order[start:end]
+    order = np.argsort(of_bucket, kind="stable")
+    names, starts = np.unique(of_bucket[order], return_index=True)
+    for bucket, places in zip(names.tolist(), np.split(order, starts[1:]), strict=True):
+        yield bucket, _stream_of(table.take(pa.array(places)))
 
 
 def of_bucket(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
@@ -323,13 +309,6 @@ def _highest(streams: Sequence[bytes], memory_bytes: int) -> pa.Table:
         return database.sql('SELECT key, max("offset") AS "offset" FROM dirty GROUP BY key').to_arrow_table()
 
 
-def put_into(database: Any, keys: pa.Table) -> TouchedKeys:
-    """Register the shipped keys, each with its number, as the database's table `touched`."""
-    database.register("touched", keys.select(["key"]).append_column("number", pa.array(np.arange(len(keys)))))
-    ends = pc.min_max(keys["key"]).as_py()
-    return TouchedKeys(len(keys), ends["min"], ends["max"])
-
-
 def by_numbers(
     properties: Mapping[str, str],
     task: LogTask,
@@ -341,7 +320,9 @@ def by_numbers(
     io, keys = load_file_io(dict(properties), task.location), pa.ipc.open_stream(shipped.keys).read_all()
     count = len(keys)
     with task_database(task.threads, task.memory_bytes) as database:
-        touched, numbers = put_into(database, keys), KeysInDatabase(database, "number")
+        database.register("touched", keys.select(["key"]).append_column("number", pa.array(np.arange(count))))
+        numbers, ends = KeysInDatabase(database, "number"), pc.min_max(keys["key"]).as_py()
+        touched = TouchedKeys(count, ends["min"], ends["max"])
         batches, result = read(replace(shipped.dirty, task=task, touched=touched), io)
         records = touched_records(task, numbers, batches)
         if not versioned(task):

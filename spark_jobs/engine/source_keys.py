@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -34,15 +34,11 @@ from cleantail.log.winners import Booleans
 from spark_jobs.engine.log_task import Bounds, LogTask
 from spark_jobs.engine.shared_logs import RESULT, Hashes, Message, blobs
 from spark_jobs.engine.task_records import Records, reading, records_of, task_database
-from spark_jobs.engine.tasks import Failed, described, require_done, require_python, shares_of, task_of_share
+from spark_jobs.engine.tasks import Failed, described, require_done, require_python, shares_of
 from spark_jobs.iceberg.file_columns import each_noting
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
 from spark_jobs.iceberg.tables import TopicTable
-
-if TYPE_CHECKING:
-    from confluent_kafka import Message as KafkaMessage
-
 
 PASSES = 5
 HASHED_RECORDS, BLOB_BYTES = 1 << 13, 8 << 20
@@ -95,15 +91,11 @@ def _one_pass(context: Any, source: SourceTopic, plan: ReadPlan, buckets: int, m
     read = partial(messages_of_ranges, source.open_reader(), buckets, memory_bytes)
     with described(context, f"read the keys of {source.topic.kafka_topic} in Kafka"):
         messages = context.parallelize(tasks, max(len(tasks), 1)).flatMap(read).persist(StorageLevel.DISK_ONLY)
-        failed = messages.values().filter(_is_result).collect()
+        failed = messages.values().filter(lambda message: message[0] == RESULT).collect()
     if failed:
         messages.unpersist()
     require_done(content for _, content in failed)
     return messages
-
-
-def _is_result(message: Message) -> bool:
-    return message[0] == RESULT
 
 
 def messages_of_ranges(
@@ -147,17 +139,13 @@ def _everything(hashes: Hashes) -> Booleans:
 def _keys(reader: RangeReader, ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
     for each in ranges:
         for messages in reader.batches(each):
-            yield _batch(each.partition, messages)
-
-
-def _batch(partition: int, messages: Sequence[KafkaMessage]) -> pa.RecordBatch:
-    arrays = [
-        pa.array([partition] * len(messages), pa.int32()),
-        pa.array([m.key() for m in messages], pa.binary()),
-        pa.array([m.offset() for m in messages], pa.int64()),
-        pa.array([m.value() is None for m in messages], pa.bool_()),
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=SOURCE_KEYS)
+            arrays = [
+                pa.array([each.partition] * len(messages), pa.int32()),
+                pa.array([m.key() for m in messages], pa.binary()),
+                pa.array([m.offset() for m in messages], pa.int64()),
+                pa.array([m.value() is None for m in messages], pa.bool_()),
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=SOURCE_KEYS)
 
 
 TABLE = "table"
@@ -189,7 +177,7 @@ def messages_of_share(
     """Yield (bucket, records below the end of their log). The first bucket also gets the check's counts of all these
     records, or the error. `share`: number of a broadcast task, and the numbers of its files."""
     number, files = share
-    task = task_of_share(tasks.value[number], files)
+    task: LogTask = replace(tasks.value[number], share=files)
     count, result = counting(task) if counting else (None, None)
     try:
         io = load_file_io(dict(properties), task.location)
@@ -257,7 +245,12 @@ def compared(
     context = table.spark.sparkContext
     store: Mapping[str, str] = file_io_properties(table.topic)
     require_python(context, table.platform)
-    tasks = _one_log_each(tasks)
+    # one task for each log: in a task of several logs each key begins with its log, unlike the brokers' keys
+    tasks = [
+        replace(task, works=(work,), files=tuple(file for file in task.files if file.log == work.partition))
+        for task in tasks
+        for work in task.works
+    ]
     shipped = context.broadcast(tasks)
     fewest = -(-int(context.defaultParallelism) // max(len(tasks), 1))
     shares = [
@@ -275,13 +268,3 @@ def compared(
             return require_done(both.mapPartitions(partial(decide, memory_bytes)).collect())
     finally:
         shipped.destroy()
-
-
-def _one_log_each(tasks: Sequence[LogTask]) -> list[LogTask]:
-    """Return one task for each log of the packed tasks. In a task of several logs each key begins with its log, which
-    would not match the brokers' keys."""
-    return [
-        replace(task, works=(work,), files=tuple(file for file in task.files if file.log == work.partition))
-        for task in tasks
-        for work in task.works
-    ]

@@ -249,14 +249,16 @@ def new_data_files(
     partitions = [partition_json(partition_type, partition) for partition, _ in by_partition]
     common = {"content": "data", "file-format": "parquet", "sort-order-id": order_id}
     return described.data_files(
-        common | {"partition": json.loads(partition)} | _described(file, metrics)
+        {
+            **common,
+            "partition": json.loads(partition),
+            "file-path": file.path,
+            "file-size-in-bytes": file.size_bytes,
+            **metrics.of_footer(file.footer),
+        }
         for partition, (_, files) in zip(partitions, by_partition, strict=True)
         for file in files
     )
-
-
-def _described(file: WrittenFile, metrics: FileMetrics) -> dict[str, Any]:
-    return {"file-path": file.path, "file-size-in-bytes": file.size_bytes} | metrics.of_footer(file.footer)
 
 
 def _order_id(table: TopicTable, iceberg: Any) -> int:

@@ -41,10 +41,6 @@ class TombstoneLedger:
         place = np.searchsorted(starts, offsets, "right") - 1
         return (place >= 0) & (offsets < ends[np.maximum(place, 0)])
 
-    def entry_ends(self, offsets: Longs) -> Longs:
-        """Return the end of each offset's entry: the first end above the offset, or LONG_MAX above the last entry."""
-        return _entry_values(self.entries, offsets, [h.end_offset for h in self.entries])
-
     def past_horizon(self, offsets: Longs, now_ms: int) -> Booleans:
         """Return, for each offset, whether it is below the first dirty offset and past its horizon. If a reader holds
         the tombstone, the cap of the hold must also have passed."""
@@ -73,12 +69,13 @@ def _merged(spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 @dataclass(slots=True)
-class EntryTally:
-    """Counts the tombstones of a log by the end of their entry."""
+class LogTally:
+    """Counts of a log: measures by name, and tombstones by the end of their entry (LONG_MAX above the last entry)."""
 
-    counts: dict[int, EntryCounts] = field(default_factory=dict)
+    counts: Counter[str] = field(default_factory=Counter)
+    tombstones: dict[int, EntryCounts] = field(default_factory=dict)
 
-    def add(self, ends: Longs, live: Booleans, guards: Booleans, offsets: Longs) -> None:
+    def add_tombstones(self, ends: Longs, live: Booleans, guards: Booleans, offsets: Longs) -> None:
         """Add tombstones of the base. `live`: whether the branch still has each. `guards`: whether it is due but guards
         a key."""
         for end in np.unique(ends).tolist():
@@ -90,20 +87,14 @@ class EntryTally:
                 int(np.count_nonzero(inside & live & guards)),
                 int(of_guards.min()) if len(of_guards) else None,
             )
-            self.counts[end] = self.counts.get(end, EntryCounts()) + added
+            self.tombstones[end] = self.tombstones.get(end, EntryCounts()) + added
 
-    def by_entry(self) -> dict[int | None, EntryCounts]:
-        """Return end of an entry -> counts. The key is None for tombstones above the last entry."""
-        return {None if end == LONG_MAX else end: counts for end, counts in self.counts.items()}
+    def result(self, partition: int) -> LogCounts:
+        by_entry = {None if end == LONG_MAX else end: counts for end, counts in self.tombstones.items()}
+        return LogCounts(partition, dict(self.counts), by_entry)
 
 
 Ledgers = Mapping[int, TombstoneLedger]
-
-
-@dataclass(slots=True)
-class LogTally:
-    counts: Counter[str] = field(default_factory=Counter)
-    tombstones: EntryTally = field(default_factory=EntryTally)
 
 
 class Tally:
@@ -143,10 +134,9 @@ class Tally:
             chosen[chosen] = ledger.in_spans(records.offset[chosen])
             offsets = records.offset[chosen]
             held = np.zeros(len(offsets), np.bool_) if guards is None else guards[chosen]
-            self.logs[log].tombstones.add(ledger.entry_ends(offsets), live[chosen], held, offsets)
+            # of each offset the first end above it, or LONG_MAX above the last entry
+            ends = _entry_values(ledger.entries, offsets, [h.end_offset for h in ledger.entries])
+            self.logs[log].add_tombstones(ends, live[chosen], held, offsets)
 
     def result(self) -> list[LogCounts]:
-        return [
-            LogCounts(work.partition, dict(tally.counts), tally.tombstones.by_entry())
-            for work, tally in zip(self.task.works, self.logs, strict=True)
-        ]
+        return [tally.result(work.partition) for work, tally in zip(self.task.works, self.logs, strict=True)]

@@ -30,7 +30,7 @@ from cleantail.lake.catalogs import file_io_properties
 from cleantail.lake.data_files import Statistics
 from cleantail.lake.manifest_entries import open_parquet
 from cleantail.log.adopted_table import LAST_UPDATED, ROW_ID, Lineage, Span, offset_range
-from cleantail.log.task_shares import KEY_BYTES, TaskSizes, keys_in_budget, map_fits, parallelism, task_sizes
+from cleantail.log.task_shares import KEY_BYTES, keys_in_budget, map_fits, parallelism, task_sizes
 from cleantail.log.winners import Ranks
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine import shared_logs
@@ -60,10 +60,6 @@ def shares_of(task: LogTask) -> list[Share]:
     return [tuple(sorted(of_share)) for of_share in numbers if of_share]
 
 
-def task_of_share(task: LogTask, share: Share) -> LogTask:
-    return replace(task, share=share)
-
-
 def run_apart(
     table: TopicTable,
     work: Callable[[Mapping[str, str], LogTask], R],
@@ -87,17 +83,15 @@ def tasks_of_shares(task: LogTask) -> list[LogTask]:
         return [task]
     end = min(work.end_offset for work in task.works)
     above = [file for file in task.files if file.upper_offset is None or file.upper_offset >= end]
-    shares = [{_name(task.files[number]): task.files[number] for number in share} for share in shares_of(task)]
-    others = [[file for file in above if _name(file) not in files_of_share] for files_of_share in shares]
+    shares = [{task.files[number].name: task.files[number] for number in share} for share in shares_of(task)]
     return [
-        replace(task, files=(*files_of_share.values(), *rest), share=tuple(range(len(files_of_share))))
-        for files_of_share, rest in zip(shares, others, strict=True)
+        replace(
+            task,
+            files=(*own.values(), *(file for file in above if file.name not in own)),
+            share=tuple(range(len(own))),
+        )
+        for own in shares
     ]
-
-
-def _name(file: LogFile) -> tuple[int, int]:
-    """Return the key of a piece of a file, unique in the table."""
-    return file.hash, file.piece
 
 
 def _records(file: LogFile) -> int:
@@ -190,14 +184,21 @@ def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds
     remembered = remembered_files(table, logs)
     memory_bytes = platform.cleaner.cleantail_task_memory_bytes
     sizes = task_sizes(unit.partitions, platform.spark, memory_bytes)
-    groups = [(w,) for w in unit.partitions] if by_rounds else log_groups(unit.partitions, log_files, sizes)
+    groups: list[tuple[PartitionWork, ...]]
+    if by_rounds:
+        groups = [(work,) for work in unit.partitions]
+    elif any(file.log is None for file in log_files):
+        groups = [tuple(sorted(unit.partitions, key=lambda w: w.partition))]
+    else:
+        groups = sizes.packs(unit.partitions)
     by_group = [(works, files_of(works, log_files)) for works in groups]
     shares = [1 if by_rounds else sizes.tasks(works) for works, _ in by_group]
     threads = [sizes.threads(works) if number == 1 else 1 for (works, _), number in zip(by_group, shares, strict=True)]
+    records_of_piece = max(sizes.share // PIECES_OF_SHARE, 1)
     return [
         LogTask(
             works=works,
-            files=in_pieces(of_group, sizes.share // PIECES_OF_SHARE) if number > 1 else of_group,
+            files=tuple(p for file in of_group for p in file.split(records_of_piece)) if number > 1 else of_group,
             layout=layout,
             configs=configs,
             now_ms=unit.now_ms,
@@ -215,11 +216,6 @@ def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds
 
 PIECES_OF_SHARE = 4
 """A piece of a file has at most this fraction of a share's records, so that shares are of similar size."""
-
-
-def in_pieces(files: Sequence[LogFile], records: int) -> tuple[LogFile, ...]:
-    """Return the files. Large files are split into pieces of about `records` records."""
-    return tuple(piece for file in files for piece in file.split(max(records, 1)))
 
 
 def map_size(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[int, int]:
@@ -278,51 +274,37 @@ def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
     return tuple(file for file in files if file.log is None or file.log in logs)
 
 
-def log_groups(
-    works: Sequence[PartitionWork], files: Sequence[LogFile], sizes: TaskSizes
-) -> list[tuple[PartitionWork, ...]]:
-    """Return the logs of each task. Logs that may share a file are in one task."""
-    if any(file.log is None for file in files):
-        return [tuple(sorted(works, key=lambda w: w.partition))]
-    return sizes.packs(works)
-
-
 def run_tasks(table: TopicTable, work: Callable[[Mapping[str, str], T], R], tasks: Sequence[T], what: str) -> list[R]:
     """Run the tasks on Spark's executors, and return their results, in their order. `what` names the
     Spark job for people."""
     return run_stored(table, with_store(table, work), tasks, what) if tasks else []
 
 
-@dataclass(frozen=True, slots=True)
-class StoredWork(Generic[T, R]):
-    """The function of a task, and the properties with which it opens the table's files. Serves several calls of
-    run_stored."""
-
-    run: Callable[[T], R | Failed]
-
-
-def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> StoredWork[T, R]:
-    """Return the work with its store. Raises CleantailError if Spark's workers lack what the work needs."""
+def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> Callable[[T], R | Failed]:
+    """Return the work with its store, for several calls of run_stored. Raises CleantailError if Spark's workers lack
+    what the work needs."""
     require_python(table.spark.sparkContext, table.platform)
     return stored_work(work, file_io_properties(table.topic), table.met)
 
 
 def stored_work(
     work: Callable[[Mapping[str, str], T], R], store: Mapping[str, str], met: KindsMet | None = None
-) -> StoredWork[T, R]:
+) -> Callable[[T], R | Failed]:
     """Return the work with the properties by which its tasks open files."""
     # the store's secrets are in the function, not in the data: Spark may spill a task's data to a file
-    return StoredWork(partial(_done_or_failed, work, store, met))
+    return partial(_done_or_failed, work, store, met)
 
 
-def run_stored(table: TopicTable, work: StoredWork[T, R], tasks: Sequence[T], what: str) -> list[R]:
+def run_stored(table: TopicTable, work: Callable[[T], R | Failed], tasks: Sequence[T], what: str) -> list[R]:
     return run_described(table.spark.sparkContext, work, tasks, f"{what} of {table.topic.topic}")
 
 
-def run_described(context: SparkContext, work: StoredWork[T, R], tasks: Sequence[T], description: str) -> list[R]:
+def run_described(
+    context: SparkContext, work: Callable[[T], R | Failed], tasks: Sequence[T], description: str
+) -> list[R]:
     """Run the tasks as run_tasks does, for a table that need not be a topic's."""
     with described(context, description):
-        return require_done(context.parallelize(list(tasks), len(tasks)).map(work.run).collect())
+        return require_done(context.parallelize(list(tasks), len(tasks)).map(work).collect())
 
 
 def require_python(context: SparkContext, platform: Platform) -> None:
@@ -439,19 +421,16 @@ def _merged_dirty_part(
         groups = math.isqrt(len(dirty))
         read = context.parallelize(list(enumerate(dirty)), len(dirty)).map(partial(_dirty_share, store, shipped, met))
         if groups > 1:
-            read = read.partitionBy(groups, int).mapPartitionsWithIndex(_merged_group).partitionBy(1, _first)
-        parts = read.mapPartitionsWithIndex(_merged_group).values().collect() if groups > 1 else read.values().collect()
+            read = read.partitionBy(groups, int).mapPartitionsWithIndex(_merged_group).partitionBy(1, lambda _: 0)
+            read = read.mapPartitionsWithIndex(_merged_group)
+        parts = read.values().collect()
     merge = shared_logs.merged_map if task.ships_map else shared_logs.merged_filter
     return merge(task, require_done(parts))
 
 
-def _first(_: int) -> int:
-    return 0
-
-
 def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered: tuple[int, Share]) -> tuple[int, Any]:
     number, share = numbered
-    task: LogTask = task_of_share(shipped.value, share)
+    task: LogTask = replace(shipped.value, share=share)
     try:
         with noting(met):
             return number, (shared_logs.read_map_share if task.ships_map else shared_logs.read_dirty_share)(store, task)
@@ -460,7 +439,7 @@ def _dirty_share(store: Mapping[str, str], shipped: Any, met: KindsMet, numbered
 
 
 def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tuple[int, Any]]:
-    """Yield the union of the parts, if there are any."""
+    """Yield the union of the parts, if there are any, or the first error among them."""
     contents = (part for _, part in parts)
     first = next(contents, None)
     if first is not None:
@@ -468,16 +447,13 @@ def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tup
 
 
 def _both(one: Any, other: Any) -> Any:
-    for part in (one, other):
-        if isinstance(part, Failed):
-            return part
-    return one | other
+    return next((part for part in (one, other) if isinstance(part, Failed)), None) or one | other
 
 
 def _share(
     store: Mapping[str, str], shipped: Any, known: Any, work: LogWork[Any], share: Share
 ) -> Iterator[tuple[int, Any]]:
-    task: LogTask = task_of_share(shipped.value, share)
+    task: LogTask = replace(shipped.value, share=share)
     try:
         if task.ships_map:
             yield from shared_logs.by_numbers(store, task, known.value, work.read_share, work.decide_bucket)
@@ -488,7 +464,7 @@ def _share(
 
 
 def _bucket(shipped: Any, decide: Any, messages: Iterator[tuple[int, Any]]) -> Iterator[Any]:
-    contents, task = (message for _, message in messages), task_of_share(shipped.value, ())
+    contents, task = (message for _, message in messages), replace(shipped.value, share=())
     of_bucket = shared_logs.of_numbers if task.ships_map else shared_logs.of_bucket
     records, count, remembered, results = of_bucket(contents)
     yield from results

@@ -201,7 +201,7 @@ class NewFiles:
         self._schema: pa.Schema | None = None
         self._dictionaries: list[str] = []
         self._pending: list[pa.RecordBatch] = []
-        self._pending_bytes = 0
+        self.pending_bytes = 0
         self._open: tuple[Any, Any, list[Any]] | None = None
         self._begun: list[str] = []
         self._written: list[WrittenFile] = []
@@ -210,7 +210,10 @@ class NewFiles:
         """Begin the records of a file with this footer. Raises RefusedError if its columns differ from earlier
         files'."""
         if self._schema is None:
-            self.begin_new(schema, [*_with_dictionary(footer), LAST_UPDATED])
+            groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
+            columns = [group.column(i) for group in groups for i in range(group.num_columns)]
+            dictionaries = {column.path_in_schema for column in columns if column.has_dictionary_page}
+            self.begin_new(schema, [*sorted(dictionaries), LAST_UPDATED])
         if not schema.equals(self._schema):
             raise RefusedError("the files have columns of different types")
 
@@ -221,19 +224,12 @@ class NewFiles:
     def add(self, batch: pa.RecordBatch) -> None:
         """Add records. Writes a row group when it is large enough."""
         self._pending.append(batch)
-        self._pending_bytes += batch.nbytes
-        if self._pending_bytes >= self._settings.group_bytes:
-            self._write_group()
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._pending_bytes
-
-    def flush(self) -> None:
-        self._write_group()
+        self.pending_bytes += batch.nbytes
+        if self.pending_bytes >= self._settings.group_bytes:
+            self.flush()
 
     def close(self) -> tuple[WrittenFile, ...]:
-        self._write_group()
+        self.flush()
         self._close_file()
         return tuple(self._written)
 
@@ -245,9 +241,10 @@ class NewFiles:
             with contextlib.suppress(Exception):
                 self._io.delete(path)
 
-    def _write_group(self) -> None:
+    def flush(self) -> None:
+        """Write the pending records as a row group."""
         group = pa.Table.from_batches(self._pending) if self._pending else None
-        self._pending, self._pending_bytes = [], 0
+        self._pending, self.pending_bytes = [], 0
         if group is None or not group.num_rows:
             return
         writer, stream, _ = self._open or self._open_file()
@@ -290,9 +287,3 @@ class NewFiles:
             stream.close()
         [footer] = footers
         self._written.append(WrittenFile(self._begun[-1], size, footer))
-
-
-def _with_dictionary(footer: Any) -> list[str]:
-    groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
-    columns = (group.column(i) for group in groups for i in range(group.num_columns))
-    return sorted({column.path_in_schema for column in columns if column.has_dictionary_page})

@@ -66,6 +66,8 @@ CERTAIN_BYTES = 1 << 20
 
 Deletes = tuple[DeletedPositions, ...]
 """The delete files of one registration of a data file."""
+FileName = tuple[int, int]
+"""Key of a file, or of a piece of it: the hash of the file's name, and the number of the piece."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +128,10 @@ class LogFile:
             ("log", "lower_offset", "upper_offset", "low_key", "high_key", "null_keys", "null_values")
         )
         return cls(hash=0, path=path, records=records, marked=False, **{**nothing, "before": (), **facts})
+
+    @property
+    def name(self) -> FileName:
+        return self.hash, self.piece
 
     def split(self, records: int) -> list[LogFile]:
         """Return pieces of about this number of records, which different tasks can read."""
