@@ -242,7 +242,7 @@ def new_data_files(
     Iceberg's partition by the spec, and its files."""
     partition_json = static(table.jvm, "org.apache.iceberg.SingleValueParser", "toJson")
     sorted_by = [int(field.sourceId()) for field in each(iceberg.sortOrder().fields())]
-    metrics = FileMetrics.of(schema_json(table.jvm, iceberg.schema()), texts(iceberg.properties()), sorted_by)
+    metrics = FileMetrics.of(schema_json(iceberg.schema()), texts(iceberg.properties()), sorted_by)
     described = DescribedFiles(table.jvm, iceberg, int(spec.specId()))
     order_id, partition_type = _order_id(table, iceberg), spec.partitionType()
     by_partition = list(written)

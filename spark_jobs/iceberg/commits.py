@@ -23,7 +23,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cache, reduce
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
@@ -61,7 +61,6 @@ from spark_jobs.iceberg.iceberg_reads import (
     texts,
 )
 from spark_jobs.iceberg.java_calls import each, static
-from spark_jobs.iceberg.keeping_commit import can_keep, commit_and_keep
 from spark_jobs.iceberg.log_files import format_version
 
 logger = logging.getLogger("cleantail.commits")
@@ -95,6 +94,15 @@ class Committed(Protocol):
     def jvm(self) -> Any: ...
 
     def load(self) -> Any: ...
+
+    def stage_deletes(
+        self,
+        branch: str,
+        base_snapshot_id: int,
+        change: BranchChange,
+        summary: Mapping[str, str],
+        properties: Mapping[str, str],
+    ) -> None: ...
 
 
 # 1. send a change
@@ -153,6 +161,50 @@ def send(
         raise error from None
 
     return COMMITS.run(once)
+
+
+DELETING = "org.apache.iceberg.BaseMetastoreTableOperations"
+"""The class that commits to a SQL, Hive or Glue catalog. The client of a REST catalog deletes nothing, but its server
+may."""
+
+
+def can_keep(operations: Any) -> bool:
+    """Return whether commit_and_keep can commit with these operations."""
+    kind, *_ = _steps(operations._gateway_client)
+    return bool(kind.isInstance(operations))
+
+
+def commit_and_keep(operations: Any, start: Any, metadata: Any) -> None:
+    """Replace the metadata `start` by `metadata`, without deleting old metadata files. Raises the errors of
+    `operations.commit`.
+
+    With `write.metadata.delete-after-commit.enabled` Iceberg's client deletes the files that leave the table's metadata
+    log, with the login of this process. The log may name any file, because every writer of the table can change it,
+    also between two tries of a commit. Iceberg cannot skip the deletion for one commit, so this function calls the
+    steps around it.
+    """
+    client = operations._gateway_client
+    _, swap, refresh = _steps(client)
+    for step, arguments in ((swap, (operations, start, metadata)), (refresh, (operations,))):
+        values = JavaClass("java.util.ArrayList", client)()
+        for value in arguments:
+            values.add(value)
+        step.invokeWithArguments(values)
+
+
+@cache
+def _steps(client: Any) -> tuple[Any, Any, Any]:
+    """Return the class DELETING, and its protected methods that swap the metadata and that invalidate its cached
+    metadata. A method handle raises the method's own errors, as a direct call does."""
+    kind = JavaClass(DELETING, client)._java_lang_class
+    methods = {str(method.getName()): method for method in kind.getDeclaredMethods()}
+    lookup = JavaClass("java.lang.invoke.MethodHandles", client).publicLookup()
+
+    def step(name: str) -> Any:
+        methods[name].setAccessible(True)
+        return lookup.unreflect(methods[name])
+
+    return kind, step("doCommit"), step("requestRefresh")
 
 
 def within(transaction: Any) -> Any:
@@ -315,11 +367,7 @@ def _unknown(error: Exception) -> UnknownCommitError:
 
 def create_branch(to: Committed | Load, branch: str, snapshot_id: int | None) -> None:
     """Create a branch at the snapshot, or at `main`. Replaces a branch of this name from a killed run."""
-
-    def stage(iceberg: Any, transaction: Any) -> None:
-        _create_branch(iceberg, transaction, branch, snapshot_id)
-
-    send(to, stage)
+    send(to, lambda iceberg, transaction: _create_branch(iceberg, transaction, branch, snapshot_id))
 
 
 def drop_branches(to: Committed | Load, branches: Collection[str]) -> None:
@@ -356,7 +404,10 @@ def _drop(iceberg: Any, transaction: Any, branches: Iterable[str], table: Commit
     for branch in gone:
         refs.removeBranch(branch)
     refs.commit()
-    if table is None or not _removes_orphans(table.topic, iceberg):
+    if table is None:
+        return
+    may_be_orphans = table.topic.columns is None or table.topic.config.cleantail_adopted_orphans == "remove"
+    if not may_be_orphans or not may_delete_files(texts(iceberg.properties())):
         return
     snapshots = table.jvm.java.util.ArrayList()
     for snapshot in _only_on(table.jvm, iceberg, [branch for branch in gone if branch.startswith(ROUND_BRANCH)]):
@@ -366,12 +417,6 @@ def _drop(iceberg: Any, transaction: Any, branches: Iterable[str], table: Commit
         now = operations.current()
         without = table.jvm.org.apache.iceberg.TableMetadata.buildFrom(now).removeSnapshots(snapshots)
         operations.commit(now, without.build())
-
-
-def _removes_orphans(topic: Topic, iceberg: Any) -> bool:
-    """Return whether `reclaim` removes files of the table that no snapshot has."""
-    allowed = topic.columns is None or topic.config.cleantail_adopted_orphans == "remove"
-    return allowed and may_delete_files(texts(iceberg.properties()))
 
 
 def _only_on(jvm: Any, iceberg: Any, branches: Collection[str]) -> list[Any]:

@@ -26,7 +26,6 @@ from itertools import count as count_from
 from typing import Any, TypeVar
 
 import pyarrow as pa
-from py4j.java_gateway import JavaClass
 from pyspark.accumulators import Accumulator, AccumulatorParam
 
 from cleantail.config.topic_table import (
@@ -54,7 +53,7 @@ from cleantail.lake.records.projection import (
 from cleantail.lake.records.topic_columns import joined_parts, key_bytes, marked, micros, whole_numbers
 from cleantail.log.adopted_table import LINEAGE_IDS, ROW_ID
 from spark_jobs.iceberg.file_facts import FileFacts
-from spark_jobs.iceberg.java_calls import each
+from spark_jobs.iceberg.java_calls import each, schema_json
 
 EXAMPLES = 3
 """Maximum number of files that represent a kind: the files with the most records."""
@@ -168,8 +167,7 @@ def layout_of(table: Any, paths: Mapping[str, str], older: Any = None) -> Layout
     """Return the layout of the columns at these paths, without paths that the schema lacks. `older`: the schema of the
     paths, if it is not the table's present one."""
     schema = table.schema() if older is None else older
-    text = JavaClass("org.apache.iceberg.SchemaParser", schema._gateway_client).toJson(schema)
-    return layout_of_schema(json.loads(text), table.properties().get(NAME_MAPPING), paths)
+    return layout_of_schema(json.loads(schema_json(schema)), table.properties().get(NAME_MAPPING), paths)
 
 
 class PartitionConstants:

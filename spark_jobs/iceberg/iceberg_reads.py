@@ -27,7 +27,7 @@ from cleantail.rounds.rewritten_history import (
     may_be_rewritten,
     property_of_marks,
 )
-from spark_jobs.iceberg.java_calls import as_dict, each, static
+from spark_jobs.iceberg.java_calls import as_dict, each, schema_json, static
 
 SNAPSHOTS = "org.apache.iceberg.util.SnapshotUtil"
 
@@ -42,15 +42,10 @@ def main_history(jvm: Any, iceberg: Any) -> MainHistory:
         has=lambda snapshot_id: is_ancestor(jvm, iceberg, snapshot_id),
         oldest_sequence_number=int(oldest.sequenceNumber()) if oldest is not None else 0,
         is_whole=oldest is None or oldest.parentId() is None,
-        last_round=lambda: _last_round(iceberg),
+        last_round=lambda: mark_of(
+            next((s for s in _ancestry(iceberg, current) if s.summary().get(OPERATION) in ROUNDS), None)
+        ),
     )
-
-
-def _last_round(iceberg: Any) -> Mark | None:
-    snapshot = iceberg.currentSnapshot()
-    while snapshot is not None and snapshot.summary().get(OPERATION) not in ROUNDS:
-        snapshot = iceberg.snapshot(snapshot.parentId()) if snapshot.parentId() is not None else None
-    return mark_of(snapshot)
 
 
 def is_ancestor(jvm: Any, iceberg: Any, snapshot_id: int) -> bool:
@@ -180,20 +175,11 @@ class BranchChange:
     kept: tuple[KeptFile, ...] = ()
 
     def of_partitions(self, partitions: set[int]) -> BranchChange:
-        added, removed = (_of_partitions(files, files, partitions) for files in (self.added, self.removed))
-        kept = _of_partitions(self.kept, [k.file for k in self.kept], partitions)
+        added, removed = (
+            tuple(file for file in files if partition_of(file) in partitions) for files in (self.added, self.removed)
+        )
+        kept = tuple(k for k in self.kept if partition_of(k.file) in partitions)
         return BranchChange(added, removed, self.data_files_changed, kept)
-
-    def deleted_records(self) -> dict[int, int]:
-        counts: dict[int, int] = {}
-        for files, sign in ((self.added, 1), (self.removed, -1)):
-            for partition, count in zip(partitions_of(files), (file.recordCount() for file in files), strict=True):
-                counts[partition] = counts.get(partition, 0) + sign * int(count)
-        return counts
-
-
-def _of_partitions(those: Sequence[T], files: Sequence[Any], partitions: set[int]) -> tuple[T, ...]:
-    return tuple(one for one, log in zip(those, partitions_of(files), strict=True) if log in partitions)
 
 
 def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChange:
@@ -207,10 +193,10 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
     since, io = takewhile(lambda s: s.snapshotId() != base_snapshot_id, _ancestry(table, head)), table.io()
     for snapshot in reversed(list(since)):
         removed_deletes, added_deletes, *of_data = (list(each(getattr(snapshot, change)(io))) for change in CHANGES)
-        for name, file in zip(identities(removed_deletes), removed_deletes, strict=True):
-            if added.pop(name, None) is None:
+        for file in removed_deletes:
+            if added.pop(name := identity(file), None) is None:
                 removed[name] = file
-        added |= zip(identities(added_deletes), added_deletes, strict=True)
+        added |= {identity(file): file for file in added_deletes}
         for is_added, files in zip((False, True), of_data, strict=True):
             for file in files:
                 data_files.setdefault(str(file.location()), []).append((is_added, file))
@@ -244,20 +230,12 @@ def _ancestry(table: Any, snapshot: Any | None) -> Iterator[Any]:
 
 def identity(file: Any) -> tuple[str, int]:
     """Return (path, offset in the file), because one Puffin file has the deletion vectors of many data files."""
-    return identities([file])[0]
-
-
-def identities(files: Sequence[Any]) -> list[tuple[str, int]]:
-    return [(str(file.location()), int(file.contentOffset() or 0)) for file in files]
+    return str(file.location()), int(file.contentOffset() or 0)
 
 
 def partition_of(file: Any) -> int:
     """Return the log of a data or delete file: the table's one partition field is `partition`."""
-    return partitions_of([file])[0]
-
-
-def partitions_of(files: Iterable[Any]) -> list[int]:
-    return [int(file.partition().get(0)) for file in files]
+    return int(file.partition().get(0))
 
 
 def added_by(table: Any, snapshot: int | str) -> list[Any]:
@@ -268,7 +246,7 @@ def added_by(table: Any, snapshot: int | str) -> list[Any]:
 
 def tasks_of(jvm: Any, table: Any, files: Iterable[Any]) -> list[Any]:
     """Return scan tasks of whole data files of the table's current partition spec, which may be in no commit yet."""
-    schema = static(jvm, "org.apache.iceberg.SchemaParser", "toJson")(table.schema())
+    schema = schema_json(table.schema())
     spec = static(jvm, "org.apache.iceberg.PartitionSpecParser", "toJson")(table.spec())
     everything = static(jvm, "org.apache.iceberg.expressions.Expressions", "alwaysTrue")()
     residual = static(jvm, "org.apache.iceberg.expressions.ResidualEvaluator", "unpartitioned")(everything)

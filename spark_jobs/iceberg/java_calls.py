@@ -17,19 +17,13 @@ from py4j.java_gateway import JavaClass
 from spark_jobs.iceberg.file_facts import FileFacts, facts_of_file
 
 
-def of_class(client: Any, class_name: str, name: str) -> Any:
+def static(jvm: Any, class_name: str, name: str) -> Any:
     """Return a static method of a class, or the value of a constant.
 
-    `client`: the connections to the JVM, as any of its objects has them. `class_name` is the full name:
-    `jvm.org.apache…` would make the JVM search every jar for each package first. Raises Py4JError if the class or
-    member does not exist.
+    `jvm`: the JVM of a session, or any of its objects. `class_name` is the full name: `jvm.org.apache…` would make the
+    JVM search every jar for each package first. Raises Py4JError if the class or member does not exist.
     """
-    return getattr(JavaClass(class_name, client), name)
-
-
-def static(jvm: Any, class_name: str, name: str) -> Any:
-    """Return a static member as of_class does, for the JVM of a session."""
-    return of_class(jvm._gateway_client, class_name, name)
+    return getattr(JavaClass(class_name, jvm._gateway_client), name)
 
 
 LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
@@ -40,7 +34,7 @@ def each(iterable: Any) -> Iterator[Any]:
 
     Python's own loop over them ends with an exception in the JVM, which takes tens of milliseconds."""
     is_list = isinstance(iterable, JavaList)
-    elements = iterable if is_list else of_class(iterable._gateway_client, LISTS, "newArrayList")(iterable)
+    elements = iterable if is_list else static(iterable, LISTS, "newArrayList")(iterable)
     for number in range(elements.size()):
         yield elements.get(number)
 
@@ -68,8 +62,8 @@ def _writer(client: Any) -> Any:
     return JavaClass(JACKSON, client)()
 
 
-def schema_json(jvm: Any, schema: Any) -> str:
-    return str(static(jvm, f"{ICEBERG}.SchemaParser", "toJson")(schema))
+def schema_json(schema: Any) -> str:
+    return str(static(schema, f"{ICEBERG}.SchemaParser", "toJson")(schema))
 
 
 def described_file(jvm: Any, table: Any, file: Any) -> FileFacts:
@@ -112,7 +106,7 @@ class DescribedFiles:
         spec = self._table.specs().get(self._spec_id)
         return {
             "task-type": "file-scan-task",
-            "schema": json.loads(schema_json(self._jvm, self._table.schema())),
+            "schema": json.loads(schema_json(self._table.schema())),
             "spec": json.loads(static(self._jvm, f"{ICEBERG}.PartitionSpecParser", "toJson")(spec)),
             "start": 0,
             "length": 0,

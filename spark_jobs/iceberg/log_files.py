@@ -413,13 +413,11 @@ def _write_positions(output_files: Any, lost: Lost) -> FileFacts:
     data_file, positions = lost
     content = position_file(data_file.path, positions)
     location = _write(output_files, [content])
-    low, high = (_bounds(data_file.path, pos) for pos in (positions.min(), positions.max()))
+    low, high = (  # in Iceberg's single-value serialization
+        {PATH_ID: data_file.path.encode().hex(), POS_ID: struct.pack("<q", pos).hex()}
+        for pos in (positions.min(), positions.max())
+    )
     return replace(_described(lost, "parquet", location, len(content)), lower_hex=low, upper_hex=high)
-
-
-def _bounds(data_file: str, pos: int) -> dict[int, str]:
-    """Return the bounds of both columns in Iceberg's single-value serialization."""
-    return {PATH_ID: data_file.encode().hex(), POS_ID: struct.pack("<q", pos).hex()}
 
 
 def _write_vectors(output_files: Any, lost: Sequence[Lost]) -> list[FileFacts]:

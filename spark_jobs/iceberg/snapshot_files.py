@@ -12,12 +12,11 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from pyroaring import BitMap64
 from pyspark.errors import UnsupportedOperationException
-from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame
 
 from cleantail.config.config_model import LONG_MAX
 from cleantail.config.topic_table import COLUMNS, KEY, OFFSET, PARTITION, TOMBSTONE, VALUE, Columns, quoted
@@ -35,7 +34,7 @@ from spark_jobs.iceberg.file_columns import (
     parts_in,
 )
 from spark_jobs.iceberg.file_facts import FileFacts, facts_of_task
-from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identities, require_own_deletes
+from spark_jobs.iceberg.iceberg_reads import BranchChange, KeptFile, identity, require_own_deletes
 from spark_jobs.iceberg.java_calls import each, static
 from spark_jobs.iceberg.log_files import Deletes, FileDeletes, LogFile, file_hash, read_deletes_in_driver, write_deletes
 
@@ -133,19 +132,11 @@ too, because base and branch have the same data files."""
 
 def as_topic_table(stored: DataFrame, columns: Columns, *more: str) -> DataFrame:
     """Return the columns of a topic table and the hidden columns, with `more` columns of Iceberg's."""
-    return stored.selectExpr(*_named(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
+    return stored.selectExpr(*topic_columns(stored, columns), *METADATA[:2], *more, POSITION_AS_ROW_ID)
 
 
-def topic_columns_sql(stored: DataFrame, columns: Columns) -> str:
+def topic_columns(stored: DataFrame, columns: Columns) -> list[str]:
     """Return the columns of a topic table as a select list, without hidden columns."""
-    return ", ".join(_named(stored, columns))
-
-
-def topic_columns(stored: DataFrame, columns: Columns) -> list[Column]:
-    return list(map(F.expr, _named(stored, columns)))
-
-
-def _named(stored: DataFrame, columns: Columns) -> list[str]:
     paths = list(dict.fromkeys(columns.paths.values()))
     kinds = [field.dataType.simpleString() for field in stored.select(*map(quoted, paths)).schema]
     sql_of_columns = expressions(columns, dict(zip(paths, kinds, strict=True)))
@@ -171,19 +162,6 @@ BYTE_BUFFERS = "org.apache.iceberg.util.ByteBuffers"
 """Full name of the class, for a lookup in one step. A lookup through its packages would search every jar for each."""
 RemovedPositions = Mapping[tuple[int, int], BitMap64]
 """Positions of records by log and hash of the file's name."""
-
-
-class StagingTable(Committed, Protocol):
-    """A topic's table on which a round is staged (spark_jobs.iceberg.tables)."""
-
-    def stage_deletes(
-        self,
-        branch: str,
-        base_snapshot_id: int,
-        change: BranchChange,
-        summary: Mapping[str, str],
-        properties: Mapping[str, str],
-    ) -> None: ...
 
 
 class SnapshotFiles:
@@ -330,7 +308,7 @@ class SnapshotFiles:
 
     def delete_positions(
         self,
-        table: StagingTable,
+        table: Committed,
         branch: str,
         positions: RemovedPositions,
         once: Iterable[LogFile] = (),
@@ -374,11 +352,9 @@ class SnapshotFiles:
         by_key: dict[int, dict[tuple[str, int], Any]] = {key: {} for key in keys}
         registrations = [(key, f) for key in by_key for f in (self._files[key], *self._again.get(key, ()))]
         last = [(key, f) for key, f in registrations if key in whole or f is self._files[key]]
-        with_deletes = [(key, f.task) for key, f in last if f.delete_files]
-        lists = [list(each(task.deletes())) for _, task in with_deletes]
-        deletes = [(key, delete) for (key, _), some in zip(with_deletes, lists, strict=True) for delete in some]
-        for (key, delete), name in zip(deletes, identities([delete for _, delete in deletes]), strict=True):
-            by_key[key][name] = delete
+        for key, file in last:
+            for delete in each(file.task.deletes()) if file.delete_files else ():
+                by_key[key][identity(delete)] = delete
         return {key: list(some.values()) for key, some in by_key.items()}
 
 
@@ -401,13 +377,13 @@ def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
     """Return the lowest and the highest offset that a file of a topic's own table can have, by its metadata."""
     field, ends = int(schema.findField(OFFSET).fieldId()), (0, LONG_MAX - 1)
     sides = (file.lowerBounds(), file.upperBounds())
-    bounds = [_as_long(_bytes_of(jvm, None if side is None else side.get(field))) for side in sides]
-    low, high = (end if bound is None else bound for bound, end in zip(bounds, ends, strict=True))
+    bounds = [None if side is None else side.get(field) for side in sides]
+    to_bytes = getattr(jvm, BYTE_BUFFERS).toByteArray
+    low, high = (
+        end if bound is None else int.from_bytes(bytes(to_bytes(bound)), "little", signed=True)
+        for bound, end in zip(bounds, ends, strict=True)
+    )
     return low, high
-
-
-def _bytes_of(jvm: Any, bound: Any) -> bytes | None:
-    return None if bound is None else bytes(getattr(jvm, BYTE_BUFFERS).toByteArray(bound))
 
 
 def _as_long(bound: bytes | None) -> int | None:

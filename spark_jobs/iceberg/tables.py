@@ -64,7 +64,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     files_with_deletes,
     iceberg_table,
     kinds_of,
-    partitions_of,
+    partition_of,
     texts,
 )
 from spark_jobs.iceberg.java_calls import as_dict, each, static
@@ -431,7 +431,7 @@ class TopicTable:
             for group in groups:
                 whole = {"split-size": size, "file-open-cost": size if len(group) > 1 else "0"}
                 frame = readers.enter_context(self.reading(iceberg, group, **whole))
-                shown = topic_columns(frame, columns) if columns else COLUMNS
+                shown = map(F.expr, topic_columns(frame, columns)) if columns else map(F.col, COLUMNS)
                 frames.append(frame.select(*shown, place, F.input_file_name().alias(FILE)))
             yield frames
 
@@ -553,9 +553,8 @@ class TopicTable:
         """
         files = [file for file, _ in files_with_deletes(self.load(), snapshot_id)]
         if self.topic.columns is None:
-            files = [file for file, log in zip(files, partitions_of(files), strict=True) if log == partition]
-        arrived = [file.dataSequenceNumber() for file in files]
-        return [str(f.location()) for f, number in zip(files, arrived, strict=True) if int(number) > sequence_number]
+            files = [file for file in files if partition_of(file) == partition]
+        return [str(file.location()) for file in files if int(file.dataSequenceNumber()) > sequence_number]
 
     @property
     def jvm(self) -> Any:

@@ -24,7 +24,7 @@ from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.iceberg.commits import java_message, repeat
 from spark_jobs.iceberg.iceberg_reads import asked_again, texts
-from spark_jobs.iceberg.snapshot_files import POSITION_AS_ROW_ID, topic_columns_sql
+from spark_jobs.iceberg.snapshot_files import POSITION_AS_ROW_ID, topic_columns
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.latest_view")
@@ -66,7 +66,7 @@ def _source(table: TopicTable) -> str:
     """Return the table's name, or for an adopted table a query with a topic table's columns."""
     if table.topic.columns is None:
         return table.name
-    columns = topic_columns_sql(asked_again(lambda: table.spark.table(table.name)), table.topic.columns)
+    columns = ", ".join(topic_columns(asked_again(lambda: table.spark.table(table.name)), table.topic.columns))
     ordered = () if table.topic.columns.has_offsets else (ORDER,)
     shown = ", ".join(f"`{name}`" for name in (*COLUMNS, *ordered))
     # Not every file stores its records' sequence numbers. The metadata entry has one, but a new file may lack it.

@@ -112,7 +112,7 @@ def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) 
     _require_plain(iceberg, files)
     first = files[0].task.file()
     spec, columns = iceberg.specs().get(first.specId()), table.topic.columns
-    schema = schema_json(table.jvm, iceberg.schema())
+    schema = schema_json(iceberg.schema())
     own = columns is None and iceberg.schema().findField(TOMBSTONE) is not None
     return RewriteTask(
         sources=tuple(_source(file) for file in files),

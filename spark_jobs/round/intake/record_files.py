@@ -89,7 +89,7 @@ def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
         raise UnwritableError(f"the table is partitioned by {fields}")
     if str(iceberg.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager":
         raise UnwritableError("its files are encrypted")
-    schema = schema_to_pyarrow(Schema.model_validate_json(schema_json(table.jvm, iceberg.schema())))
+    schema = schema_to_pyarrow(Schema.model_validate_json(schema_json(iceberg.schema())))
     if sorted(schema.names) != sorted([*COLUMNS, TOMBSTONE]):
         raise UnwritableError(f"the table has the columns {', '.join(schema.names)}")
     if schema.field(PARTITION).type != pa.int32():  # a user widened it, and so the type of Iceberg's partition
