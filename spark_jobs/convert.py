@@ -314,7 +314,9 @@ def _convert(conversion: Conversion) -> Converted:
     require_safe_commits(load_named(conversion.platform, conversion.table))
     spark, table = conversion.spark, conversion.load()
     jvm: Any = spark._jvm
-    _drop_stale(conversion.load)
+    names, before_s = map(str, each(table.refs().keySet())), time.time() - STALE_S
+    left = [name for name in names if name.startswith(STEM) and created_at_s(name) < before_s]
+    drop_branches(conversion.load, left)  # of killed runs
     if table.currentSnapshot() is None:
         return Converted()
     base = int(table.currentSnapshot().snapshotId())
@@ -413,13 +415,6 @@ def _require_same(one: dict[str, Alive], other: dict[str, Alive], table: str, wh
         raise TableError(
             f"{table}: {what}, in {counted(len(wrong), 'data file')} (records {'; '.join(counts)}); nothing was changed"
         )
-
-
-def _drop_stale(load: Load) -> None:
-    """Drop the branches that killed runs left behind."""
-    before_s = time.time() - STALE_S
-    names = [str(name) for name in each(load().refs().keySet())]
-    drop_branches(load, [name for name in names if name.startswith(STEM) and created_at_s(name) < before_s])
 
 
 def _publish(

@@ -35,7 +35,7 @@ from cleantail.human import counted
 from cleantail.intake import Poll
 from cleantail.kafka.client_settings import CLIENTS_JSON, SETTINGS_JSON, settings_in_driver
 from cleantail.lake.catalogs import require_usable
-from cleantail.lake.evaluate import SKEW_MS, parsed_unit, require_clock_not_ahead, require_clock_of_run
+from cleantail.lake.evaluate import SKEW_MS, parsed_unit, planned_unit, require_clock_not_ahead, require_clock_of_run
 from cleantail.lake.exchange import is_address, read_numbered, write_numbered
 from cleantail.lake.foreign_errors import explained, shows_stacks, stack_of
 from cleantail.lake.rollbacks import ROLLBACK_RESULT_JSON
@@ -299,10 +299,12 @@ def _compact(job: Job) -> Document:
     requested = parsed_unit(job.arguments.unit)
     _require_run_clock(job.arguments, job.topic.platform, requested.now_ms)
     session = job.session("compact")
-    from spark_jobs.round.make import compact_requested
+    from spark_jobs.iceberg.tables import TopicTable
+    from spark_jobs.round.make import compact_unit
 
-    staged = compact_requested(session, job.topic, requested, int(time.time() * 1000))
-    return _with_ok(STAGED_UNIT_JSON, staged)
+    # before a session starts: raises HeldError if the table's metadata plan another unit
+    unit = planned_unit(job.topic, requested, int(time.time() * 1000))
+    return _with_ok(STAGED_UNIT_JSON, compact_unit(TopicTable.of(session(), job.topic), unit))
 
 
 def _check_quality(job: Job) -> Document:
@@ -363,11 +365,11 @@ def _reclaim(job: Job) -> Document:
 
 def _rollback(job: Job) -> Document:
     """Undo published rounds: restore table and state to before them, in one commit. Later appends are kept."""
-    from spark_jobs.round.undo import AskedRollback, undo_once
+    from spark_jobs.round.undo import undo_once
 
-    given = job.arguments
-    asked = AskedRollback(given.to, given.by, given.request, given.asked_ms)
-    return dict(ROLLBACK_RESULT_JSON.plain(undo_once(asked, job.topic, job.now_ms, job.session("rollback"))))
+    given, session = job.arguments, job.session("rollback")
+    done = undo_once(session, job.topic, job.now_ms, given.to, given.by, given.request, given.asked_ms)
+    return dict(ROLLBACK_RESULT_JSON.plain(done))
 
 
 def _target(text: str) -> int | None:

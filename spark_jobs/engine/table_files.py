@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -52,6 +53,7 @@ from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.java_calls import DescribedFiles, each, schema_json, static
 from spark_jobs.iceberg.tables import TopicTable
 
+logger = logging.getLogger("cleantail.files")
 NO_METRICS, ONLY_COUNTS = MetricsMode(MetricModeTypes.NONE), MetricsMode(MetricModeTypes.COUNTS)
 USUAL_MODE = TableProperties.DEFAULT_WRITE_METRICS_MODE_DEFAULT
 """Metrics mode of a column if the table has no setting."""
@@ -259,6 +261,17 @@ def new_data_files(
         for partition, (_, files) in zip(partitions, by_partition, strict=True)
         for file in files
     )
+
+
+def delete_files(table: TopicTable, paths: Collection[str]) -> None:
+    """Delete uncommitted files. Only logs a failure: the file is an orphan, which a later reclaim removes."""
+    io = None
+    for path in paths:
+        try:
+            io = io or table.load().io()
+            io.deleteFile(path)
+        except Exception as e:
+            logger.warning("%s cannot be deleted and is now an orphan: %s", path, type(e).__name__)
 
 
 def _order_id(table: TopicTable, iceberg: Any) -> int:

@@ -151,13 +151,9 @@ def with_verdicts(
 
 def rules_of(topic: Topic, kind: str) -> list[str]:
     """Return the rules of cleantail.log.rules that a round of this kind can break."""
-    if kind == EXPIRE:
-        return EXPIRE_RULES
-    if kind == RECONCILE:
-        return RECONCILE_RULES
-    if kind == ERASE:
-        return ERASE_RULES
-    return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
+    if kind == COMPACT:
+        return [*COMPACT_RULES, *STRATEGY_WARNINGS[topic.config.compaction_strategy]]
+    return {EXPIRE: EXPIRE_RULES, RECONCILE: RECONCILE_RULES, ERASE: ERASE_RULES}[kind]
 
 
 def _with_offset(result: CheckResult, measures: Sequence[LogMeasure]) -> CheckResult:

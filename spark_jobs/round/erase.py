@@ -46,7 +46,7 @@ from cleantail.retries import ROUNDS
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
 from cleantail.rounds.commit_summaries import OPERATION, ROUND
 from spark_jobs.engine.rewrite_task import rewrite_all
-from spark_jobs.engine.table_files import new_data_files
+from spark_jobs.engine.table_files import delete_files, new_data_files
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.engine.written_files import RefusedError
 from spark_jobs.iceberg.commits import Load, Replacement, replace_and_forget
@@ -60,7 +60,7 @@ from spark_jobs.round.approvals import BRANCH_LETTERS
 from spark_jobs.round.evidence import append_erased_rows
 from spark_jobs.round.reclaim import MIN_ORPHAN_AGE_MS, require_own, require_own_side
 from spark_jobs.round.run import Run, drop_if_waiting, erase_round
-from spark_jobs.round.staged_rewrites import delete_files, rewrite_task
+from spark_jobs.round.staged_rewrites import rewrite_task
 
 if TYPE_CHECKING:
     from pyiceberg.table import Table
@@ -134,18 +134,9 @@ class Done:
             self.hidden[log] = self.hidden.get(log, 0) + records
         self.rounds.append(hidden["round"])
 
-    @property
-    def as_hidden(self) -> dict[str, Any]:
-        of_keys = {"keys_found": self.keys_found}
-        return {"inventory": self.inventory, "records": self.hidden, "rounds": self.rounds, **of_keys}
-
     def plan(self, place: str, forgotten: Unreached) -> None:
         self.snapshots[place] = sorted({*self.snapshots.get(place, ()), *forgotten.snapshots})
         self.branches[place] = sorted({*self.branches.get(place, ()), *forgotten.refs})
-
-    @property
-    def as_rewritten(self) -> dict[str, Any]:
-        return {"to_remove": self.files, "snapshots": self.snapshots, "branches": self.branches}
 
     def gone(self, scans: Scans) -> dict[str, Any]:
         """Return the files, snapshots and branches to remove that are gone by these scans."""
@@ -247,7 +238,9 @@ class _Erasure:
         self._take_inventory(scans)
         if (unpublished := _hide(self.run, self.keys, scans, self.done)) is not None:
             return Erased(waiting=unpublished) if unpublished.holds else Erased(problems=_failures(unpublished))
-        self.note(HIDDEN, self.done.as_hidden)
+        done = self.done
+        hidden = {"inventory": done.inventory, "records": done.hidden, "rounds": done.rounds}
+        self.note(HIDDEN, {**hidden, "keys_found": done.keys_found})
         self.run.progress("rewriting files")
         for place, scan in scans.items():
             _rewrite(self.run.table, place, scan, None if place.is_topic else self.keys)
@@ -258,12 +251,16 @@ class _Erasure:
         return None
 
     def _take_inventory(self, scans: Scans) -> None:
-        """Count the files that hold the keys, before any change. Raises TableError for a branch that must stay."""
+        """Count the files that hold the keys, before any change. A later pass adds files that arrived since. Raises
+        TableError for a branch that must stay."""
         met = {key for scan in scans.values() for holding in scan.holding.values() for key in holding.keys}
         self.done.keys_found = max(self.done.keys_found, len(met))
         for place, scan in scans.items():
             _require_free(self.run.table, place, scan, self.excluded)
-            _take_inventory(self.done, place, scan)
+            records = sum(holding.erased for holding in scan.holding.values())
+            found = {"files": len(scan.holding), "records": records, "snapshots": len(scan.tainted_snapshots)}
+            counts = self.done.inventory.setdefault(place.name, {})
+            counts |= {name: max(counts.get(name, 0), count) for name, count in found.items()}
 
     def _remove(self, scans: Scans) -> None:
         self.run.progress("removing files")
@@ -273,7 +270,9 @@ class _Erasure:
         }
         for place, forgotten in unreached.items():
             self.done.plan(place.name, forgotten)
-        self.note(REWRITTEN, self.done.as_rewritten)  # before any of them loses its last snapshot
+        done = self.done
+        to_remove = {"to_remove": done.files, "snapshots": done.snapshots, "branches": done.branches}
+        self.note(REWRITTEN, to_remove)  # before any of them loses its last snapshot
         for place, forgotten in unreached.items():
             _remove(self.run.table, place, forgotten)
 
@@ -343,18 +342,6 @@ def _user_of(branch: str) -> str:
         return "a restore that is not finished"
     is_erasure = re.fullmatch(rf"{ROUND_BRANCH}.+_{BRANCH_LETTERS[ERASE]}\d+_\d+", branch)
     return "a round that runs or waits for approval" if branch.startswith(ROUND_BRANCH) and not is_erasure else ""
-
-
-def _take_inventory(done: Done, place: Place, scan: TableScan) -> None:
-    """Count the files that hold the keys before they are changed. A later pass adds files that arrived since."""
-    counts = done.inventory.setdefault(place.name, {})
-    added = {
-        "files": len(scan.holding),
-        "records": sum(h.erased for h in scan.holding.values()),
-        "snapshots": len(scan.tainted_snapshots),
-    }
-    for name, count in added.items():
-        counts[name] = max(counts.get(name, 0), count)
 
 
 def _hide(run: Run, keys: ErasedKeys, scans: Scans, done: Done) -> RoundResult | None:

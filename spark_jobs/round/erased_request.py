@@ -259,9 +259,7 @@ class RequestRun:
 
     def _note(self, event: str, details: Mapping[str, Any]) -> None:
         """Record an event. Raises CleantailError, with nothing recorded, if a person has ended the request."""
-        self._require_open(self._record(event, details))
-
-    def _require_open(self, request: ErasureRequest) -> None:
+        request = self._record(event, details)
         if not request.is_open:
             raise CleantailError(f"request {self.request_id} is {request.state}: nothing more is erased for it")
 

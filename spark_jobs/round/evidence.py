@@ -322,17 +322,13 @@ def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[
 
 
 def append_answer(table: TopicTable, checked: CheckedRound, outcome: str, note: str = "") -> None:
-    """Record the outcome of a round. `note`: the user who decided, and the reason."""
-    record_rows(table.platform, [(table, _answer_rows(checked, outcome, note))])
-
-
-def _answer_rows(checked: CheckedRound, outcome: str, note: str = "") -> list[EvidenceRow]:
-    """Return one row with the outcome for each log that passed its check."""
+    """Record the outcome of a round for each log that passed its check. `note`: the user who decided, and the
+    reason."""
     passed = (m for m in checked.measures if m.partition in checked.green)
     rows = [_measured(checked, measure) | {"outcome": outcome, "note": note} for measure in passed]
     if outcome != PUBLISHED:  # every record is still there
         rows = [row | {"records_out": row["records_in"], "tombstones_out": row["tombstones_in"]} for row in rows]
-    return rows
+    record_rows(table.platform, [(table, rows)])
 
 
 def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:

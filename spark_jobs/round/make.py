@@ -19,19 +19,17 @@ too, because a tombstone has the key. The denylist keeps later records out, and 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 
 from pyroaring import BitMap64
-from pyspark.sql import SparkSession
 
-from cleantail.config.topic import Topic
 from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.errors import CleantailError
 from cleantail.kafka.read_plan import BrokerTopic
 from cleantail.kafka.source_topic import SourceTopic
-from cleantail.lake.evaluate import log_states, planned_unit, read_facts
+from cleantail.lake.evaluate import log_states, read_facts
 from cleantail.lake.table_metadata import TableFacts
 from cleantail.log.horizons import hold_offset, left_behind, spans_of
 from cleantail.log.log_state import LogState
@@ -257,16 +255,6 @@ def dry_comparison(table: TopicTable, source: SourceTopic, now_ms: int) -> Compa
 FIND_REMOVALS = LogWork("find what a round removes", find_removals, read_share, decide_bucket, merged_removals)
 
 
-def compact_requested(
-    session: Callable[[], SparkSession], topic: Topic, requested: WorkUnit, clock_ms: int
-) -> StagedUnit:
-    """Compact the unit that a task received.
-
-    Raises HeldError, before a session starts, if the table's metadata plan another unit (planned_unit)."""
-    unit = planned_unit(topic, requested, clock_ms)
-    return compact_unit(TopicTable.of(session(), topic), unit)
-
-
 def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
     """Write the deletes of the unit to a branch. Returns the unit with its counts.
 
@@ -288,7 +276,10 @@ def compact_unit(table: TopicTable, unit: WorkUnit) -> StagedUnit:
     compared = compare_readers(table, unit, files, tasks, retained)
     held = {**kept, **compared.blocked}
     by_reason = removed_positions(removals, held)
-    unit = with_ends(unit, removals)
+    # a log ends where its offset map was full
+    ends = {log: end for each in removals for log, end in each.ends.items()}
+    works = (w.ending_at(ends[w.partition]) if w.partition in ends else w for w in unit.partitions)
+    unit = replace(unit, partitions=tuple(works))
     twice = registered_twice(tasks, held)
     counts = UnitCounts(
         deleted={reason: count_by_log(positions) for reason, positions in by_reason.items()}
@@ -319,10 +310,3 @@ def removed_positions(removals: Sequence[LogRemovals], held: Collection[int]) ->
             kept = {name: BitMap64.deserialize(bits) for name, bits in positions.items() if name[0] not in held}
             by_reason.setdefault(reason, {}).update(kept)
     return {reason: positions for reason, positions in by_reason.items() if positions or reason != INVALID}
-
-
-def with_ends(unit: WorkUnit, removals: Sequence[LogRemovals]) -> WorkUnit:
-    """End each log of the unit at the offset where its offset map was full."""
-    ends = {log: end for each in removals for log, end in each.ends.items()}
-    works = (w.ending_at(ends[w.partition]) if w.partition in ends else w for w in unit.partitions)
-    return replace(unit, partitions=tuple(works))

@@ -163,7 +163,9 @@ def _publish(table: TopicTable, checked: CheckedRound, approved_by: str | None) 
     after = _next_states(as_checked, checked, before)
     after |= quarantined(checked, before, kept, table.platform.cleaner.log_cleaner_backoff_ms)
     try:
-        properties = _as_properties(checked, after)
+        properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in after.items()}
+        if checked.kind == COMPACT and (last := LastCompaction.of_round(checked.units, checked.measures)):
+            properties[PROPERTY_COMPACTION] = LAST_COMPACTION_JSON.text(last)
         of_rollback = packed({p: before.get(p) for p in checked.green}, after)
         snapshot_id = _commit(table, as_checked, checked, of_rollback, properties, as_read, approved_by)
     except ConflictError:
@@ -218,13 +220,6 @@ def _next_states(
             else:
                 after[work.partition] = after_round(state, work, measure, sequence_number, unit.now_ms)
     return after
-
-
-def _as_properties(checked: CheckedRound, states: Mapping[int, PartitionState]) -> dict[str, str]:
-    properties = {f"{PROPERTY_PARTITION}{p}": state.as_json() for p, state in states.items()}
-    if checked.kind == COMPACT and (last := LastCompaction.of_round(checked.units, checked.measures)):
-        properties[PROPERTY_COMPACTION] = LAST_COMPACTION_JSON.text(last)
-    return properties
 
 
 def _commit(

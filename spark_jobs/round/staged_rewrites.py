@@ -6,7 +6,7 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice, pairwise
@@ -22,7 +22,7 @@ from cleantail.human import counted
 from cleantail.log.segments import DataFile
 from cleantail.rounds.run_plan import Group
 from spark_jobs.engine.rewrite_task import RewriteSource, RewriteTask, rewrite_all
-from spark_jobs.engine.table_files import new_data_files, offset_paths, write_settings
+from spark_jobs.engine.table_files import delete_files, new_data_files, offset_paths, write_settings
 from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.engine.written_files import RefusedError, TableSchema, WrittenFile
 from spark_jobs.iceberg.commits import Load, Replacement, create_branch, drop_branches, replace_files, write_onto
@@ -114,8 +114,12 @@ def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) 
     spec, columns = iceberg.specs().get(first.specId()), table.topic.columns
     schema = schema_json(iceberg.schema())
     own = columns is None and iceberg.schema().findField(TOMBSTONE) is not None
+    log_files = [
+        LogFile.without_log(f.path, f.facts.records, before=f.delete_files, first_row_id=f.facts.first_row_id)
+        for f in files
+    ]
     return RewriteTask(
-        sources=tuple(_source(file) for file in files),
+        sources=tuple(RewriteSource(log_file, f.updated) for log_file, f in zip(log_files, files, strict=True)),
         schema=TableSchema(schema, version, TOMBSTONE if own else ""),
         layout=layout_of(iceberg, offset_paths(columns)),
         in_order=columns is None or columns.has_offsets,
@@ -143,12 +147,6 @@ def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
     encrypted = str(iceberg.encryption().getClass().getSimpleName()) != "PlaintextEncryptionManager"
     if encrypted or any(file.facts.key_metadata for file in files):
         raise RefusedError("the files are encrypted")
-
-
-def _source(file: PlannedFile) -> RewriteSource:
-    facts = file.facts
-    log_file = LogFile.without_log(file.path, facts.records, before=file.delete_files, first_row_id=facts.first_row_id)
-    return RewriteSource(log_file, file.updated)
 
 
 logger = logging.getLogger("cleantail.reclaim")
@@ -315,12 +313,3 @@ def drop_staged(table: TopicTable, staged: Staged) -> None:
         table.drop_branches([staged.branch])
     else:
         delete_files(table, [str(file.location()) for file in staged.new])
-
-
-def delete_files(table: TopicTable, paths: Collection[str]) -> None:
-    """Delete uncommitted files. Only logs a failure: the file is an orphan, which a later reclaim removes."""
-    for path in paths:
-        try:
-            table.load().io().deleteFile(path)
-        except Exception as e:
-            logger.warning("%s cannot be deleted and is now an orphan: %s", path, type(e).__name__)

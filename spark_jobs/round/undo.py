@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
@@ -50,38 +49,30 @@ from spark_jobs.round.evidence import evidence_table, record_done, rows_of
 from spark_jobs.round.released_logs import note_rewritten
 
 
-@dataclass(frozen=True, slots=True)
-class AskedRollback:
-    """The rollback that a task requests.
-
-    to        snapshot id; None for the state before the last round
-    by        user who requested it
-    request   name of the request; empty if it has none
-    asked_ms  time of the request, Unix ms; None if unknown
-    """
-
-    to: int | None
-    by: str
-    request: str = ""
-    asked_ms: int | None = None
-
-
 def undo_once(
-    asked: AskedRollback, topic: Topic, now_ms: int, session: Callable[[], SparkSession]
+    session: Callable[[], SparkSession],
+    topic: Topic,
+    now_ms: int,
+    to: int | None,
+    by: str,
+    request: str,
+    asked_ms: int | None,
 ) -> RollbackResult | RepeatedRollback:
-    """Run the requested rollback once, also if the task is repeated.
+    """Run the rollback that a task requests once, also if the task is repeated.
 
     1. If an earlier attempt did it, return its result without Spark.
     2. Refuse a request whose result has left the table's history, and rounds newer than the request.
     3. Run the plan.
+
+    `to`: snapshot id, None for the state before the last round. `by`: user who requested it. `request`: its name, empty
+    without one. `asked_ms`: its time, Unix ms, None if unknown.
     """
-    if done := done_already(topic, asked.request):
+    if done := done_already(topic, request):
         return RepeatedRollback.of(done, changed_logs(topic))
-    require_new(topic, asked.request)
-    planned, logs = preview(topic, asked.to)
-    require_meant(topic, planned, asked.asked_ms)
-    table = TopicTable.of(session(), topic)
-    return rollback_topic(table, planned, logs, asked.by, now_ms, asked.request)
+    require_new(topic, request)
+    planned, logs = preview(topic, to)
+    require_meant(topic, planned, asked_ms)
+    return rollback_topic(TopicTable.of(session(), topic), planned, logs, by, now_ms, request)
 
 
 def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
@@ -140,8 +131,6 @@ def append_rollback(
     by: str,
     now_ms: int,
 ) -> None:
-    name = f"{UNDID}{', '.join(u.round for u in planned.undone)}"
-    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": f"by {by}", "now_ms": now_ms}
     rows: list[EvidenceRow] = [
         {
             "partition": log.partition,
@@ -154,8 +143,17 @@ def append_rollback(
         }
         for log in logs
     ]
-    rows[:1] = [row | {"freed_bytes": planned.freed_bytes} for row in rows[:1]]  # of the table, not of a log
-    record_done(table, [head | row for row in rows])
+    _record(table, ", ".join(u.round for u in planned.undone), f"by {by}", now_ms, planned.freed_bytes, rows)
+
+
+def _record(
+    table: TopicTable, undone: str, note: str, now_ms: int, freed_bytes: int, rows: Sequence[EvidenceRow]
+) -> None:
+    """Record rows of logs. The first also has the freed bytes, which are of the table and not of a log."""
+    name = f"{UNDID}{undone}"
+    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
+    first = [row | {"freed_bytes": freed_bytes} for row in rows[:1]]
+    record_done(table, [head | row for row in (*first, *rows[1:])])
 
 
 def require_new(topic: Topic, request: str) -> None:
@@ -188,9 +186,6 @@ def _put_back_bytes(table: TopicTable, undone: Iterable[UndoneRound]) -> dict[in
 def append_undone_ingestion(
     table: TopicTable, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int
 ) -> None:
-    name = f"{UNDID}{UNDID_INGESTION}{planned.ingestion.snapshot_id}"
-    note = f"by {by}: {planned.ingestion.names}"
-    head: EvidenceRow = {"round": name, "kind": ROLLBACK, "outcome": PUBLISHED, "note": note, "now_ms": now_ms}
     rows: list[EvidenceRow] = [
         {
             "partition": log.partition,
@@ -202,8 +197,8 @@ def append_undone_ingestion(
         }
         for log in logs
     ]
-    rows[:1] = [row | {"freed_bytes": planned.freed_bytes} for row in rows[:1]]  # of the table, not of a log
-    record_done(table, [head | row for row in rows])
+    ingestion, note = planned.ingestion, f"by {by}: {planned.ingestion.names}"
+    _record(table, f"{UNDID_INGESTION}{ingestion.snapshot_id}", note, now_ms, planned.freed_bytes, rows)
 
 
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:

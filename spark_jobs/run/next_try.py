@@ -33,10 +33,11 @@ def with_unreported(table: TopicTable, now_ms: int, reported: TopicOutcome) -> T
 
     `now_ms`: the clock of the run, from which all tries derive the names of their rounds.
     """
-    outcome = reported
-    for commit in reversed(list(_unreported(table, now_ms, reported))):
+    outcome, known = reported, {result.snapshot_id for result in reported.rounds.values()}
+    newer = takewhile(lambda commit: commit.snapshot_id not in known, history(table.load()))
+    for commit in reversed(list(_of_run(newer, now_ms))):
         try:
-            outcome = _with(outcome, _result(table, commit))
+            outcome = _with(outcome, result_of(table, _answered(table, commit), commit.snapshot_id))
         except CleantailError as error:
             logger.warning(
                 "%s: the publication of round %s is not reported: %s", reported.topic, commit.summary[ROUND], error
@@ -63,23 +64,9 @@ def record_publications(table: TopicTable, now_ms: int) -> None:
             logger.warning("%s: the outcome of round %s is not recorded: %s", table.topic.topic, named, cause)
 
 
-def _unreported(table: TopicTable, now_ms: int, reported: TopicOutcome) -> Iterator[Commit]:
-    """Yield the commits of the run's rounds, newest first, that are newer than the reported ones."""
-    known = {result.snapshot_id for result in reported.rounds.values()}
-    yield from _of_run(takewhile(lambda commit: commit.snapshot_id not in known, history(table.load())), now_ms)
-
-
 def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
     of_run = round_name(now_ms, 0).removesuffix("0")
     yield from (c for c in commits if c.is_round and c.summary.get(ROUND, "").startswith(of_run))
-
-
-def _result(table: TopicTable, commit: Commit) -> RoundResult:
-    """Return the result of the commit's round from the evidence, and record its publication there.
-
-    Raises CleantailError if the evidence has another round.
-    """
-    return result_of(table, _answered(table, commit), commit.snapshot_id)
 
 
 def _answered(table: TopicTable, commit: Commit) -> CheckedRound:

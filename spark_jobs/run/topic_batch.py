@@ -99,7 +99,11 @@ def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], 
         for stations in topics:
             work(stations)
         return
-    _import_beforehand()
+    # if two threads import one package at the same time, Python may let one continue with a half-imported package
+    imported()
+    import pyiceberg.catalog.sql
+    import pyiceberg.io.pyarrow  # noqa: F401
+
     begun = [pool.submit(work, stations) for stations in topics]
     try:
         wait(begun, return_when=FIRST_EXCEPTION)
@@ -115,16 +119,6 @@ def _side_by_side(work: Callable[[TopicRun], None], topics: Sequence[TopicRun], 
     finally:
         for future in begun:
             future.cancel()
-
-
-def _import_beforehand() -> None:
-    """Import the packages that are otherwise imported at first use.
-
-    If two threads import one package at the same time, Python may let one continue with a half-imported package.
-    """
-    imported()
-    import pyiceberg.catalog.sql
-    import pyiceberg.io.pyarrow  # noqa: F401
 
 
 def _checked(

@@ -90,10 +90,6 @@ LOCK_S = 10
 """Maximum wait for another ingestion of the topic (s): short, because the pack's other topics wait too."""
 
 
-def _to_no_one(outcome: TopicOutcome, station: str) -> None:
-    """Ignore the outcome: the default of `begun`."""
-
-
 class StationError(Exception):
     """Names the station at which a topic failed; the error itself is its cause."""
 
@@ -118,7 +114,7 @@ class TopicRun:
     topic: Topic
     request: PackRequest
     client: Settings | None = None
-    begun: Begun = _to_no_one
+    begun: Begun = lambda _outcome, _station: None
     died: TopicOutcome | None = None
     silent_brokers: SilentBrokers = field(default_factory=SilentBrokers)
     progress: Progress = silent

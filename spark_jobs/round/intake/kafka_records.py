@@ -7,7 +7,7 @@ before their commit.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -85,16 +85,13 @@ class Staging:
             return NewRecords.of_tasks(self.table, run_writers(self.table, work, writes, "read Kafka's log"))
         except UnwritableError as e:
             logger.info("Spark writes the records of %s: %s", self.table.topic.topic, e)
-            return self._write_by_spark(branch, tasks, keep)
+        frame, behind = self.denylist.without_erased(read_frame(self.table.spark, tasks, self.open_reader, keep))
+        with task_errors():
+            return NewRecords.by_spark(self.table, branch, frame, behind)
 
     def unheld(self, ranges: Sequence[Range]) -> DataFrame:
         """Return the ranges' records that the table cannot hold."""
         return read_frame(self.table.spark, task_ranges(ranges, self.cores), self.open_reader, UNHELD)
-
-    def _write_by_spark(self, branch: str, tasks: Sequence[Sequence[Range]], keep: Keep) -> NewRecords:
-        frame, behind = self.denylist.without_erased(read_frame(self.table.spark, tasks, self.open_reader, keep))
-        with task_errors():
-            return NewRecords.by_spark(self.table, branch, frame, behind)
 
 
 UNKNOWN_TYPE = -1
@@ -144,7 +141,16 @@ def read_frame(
     spark: SparkSession, tasks: Sequence[Sequence[Range]], open_reader: Callable[[], ArrowReader], keep: Keep
 ) -> DataFrame:
     """Return the records of all tasks, each in the order of its ranges. `open_reader` is called in the task."""
-    return task_frame(spark, len(tasks), lambda number: read_ranges(tasks[number], open_reader, keep), keep)
+
+    def read(number: int) -> Iterator[pa.RecordBatch]:
+        reader = open_reader()
+        try:
+            for each in tasks[number]:
+                yield from reader.batches(each, keep)
+        finally:
+            reader.close()
+
+    return task_frame(spark, len(tasks), read, keep)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,17 +187,6 @@ def write_ranges(
         for _, writer in writers:
             writer.discard()
         raise
-    finally:
-        reader.close()
-
-
-def read_ranges(
-    ranges: Iterable[Range], open_reader: Callable[[], ArrowReader], keep: Keep
-) -> Iterator[pa.RecordBatch]:
-    reader = open_reader()
-    try:
-        for each in ranges:
-            yield from reader.batches(each, keep)
     finally:
         reader.close()
 

@@ -47,30 +47,20 @@ ARROW_SCHEMA = pa.schema(
 )
 
 
-UNHELD_SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp_ms", pa.int64()),
-        ("timestamp_type", pa.int32()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", pa.list_(pa.struct([("key", pa.binary()), ("value", pa.binary())]))),
-        ("reason", pa.string()),
-    ]
-)
-"""Columns of records that a topic's table cannot hold. Timestamps are Unix ms, header names bytes."""
-UNHELD_COLUMNS = {
-    "partition": "int",
-    "offset": "bigint",
-    "timestamp_ms": "bigint",
-    "timestamp_type": "int",
-    "key": "binary",
-    "value": "binary",
-    "headers": "array<struct<key: binary, value: binary>>",
-    "reason": "string",
+_BYTES_HEADER = pa.struct([("key", pa.binary()), ("value", pa.binary())])
+_UNHELD = {
+    "partition": ("int", pa.int32()),
+    "offset": ("bigint", pa.int64()),
+    "timestamp_ms": ("bigint", pa.int64()),
+    "timestamp_type": ("int", pa.int32()),
+    "key": ("binary", pa.binary()),
+    "value": ("binary", pa.binary()),
+    "headers": ("array<struct<key: binary, value: binary>>", pa.list_(_BYTES_HEADER)),
+    "reason": ("string", pa.string()),
 }
-"""UNHELD_SCHEMA in Spark SQL types."""
+"""Columns of records that a topic's table cannot hold. Timestamps are Unix ms, header names bytes."""
+UNHELD_COLUMNS = {name: sql for name, (sql, _) in _UNHELD.items()}
+UNHELD_SCHEMA = pa.schema([(name, kind) for name, (_, kind) in _UNHELD.items()])
 
 
 MARK = "cleantail.task-error"
@@ -215,10 +205,12 @@ def plain_batch(block: bytes, topic: str | None, limits: InputLimits) -> pa.Reco
         return None
     if topic is not None and not pc.all(pc.equal(fields["topic"], topic), min_count=0).as_py():
         return None
-    types, headers = _timestamp_types(fields["tstype"]), _headers(fields["headers"], limits)
-    if types is None or headers is None:
+    types = pc.index_in(pc.fill_null(fields["tstype"], "create"), TYPE_NAMES)  # a missing name means create time
+    headers = _headers(fields["headers"], limits)
+    if types.null_count or headers is None:
         return None
-    columns = [fields["partition"].cast(pa.int32()), fields["offset"], _timestamps(fields["ts"]), types]
+    partition, times = fields["partition"].cast(pa.int32()), _timestamps(fields["ts"])
+    columns = [partition, fields["offset"], times, TYPE_NUMBERS.take(types)]
     arrays = [*columns, fields["key"], fields["payload"], headers]
     return pa.RecordBatch.from_arrays(arrays, schema=ARROW_SCHEMA)
 
@@ -276,13 +268,6 @@ def _timestamps(ts: pa.Array) -> pa.Array:
     if ts.null_count or pc.any(pc.equal(ts, NO_TIMESTAMP_MS)).as_py():
         micros = pc.if_else(pc.equal(ts, NO_TIMESTAMP_MS), None, micros)
     return micros.cast(ARROW_SCHEMA.field("timestamp").type)
-
-
-def _timestamp_types(names: pa.Array) -> pa.Array | None:
-    """Return Kafka's numbers for the names of timestamp types, or None for an unknown name. A missing name means create
-    time."""
-    indices = pc.index_in(pc.fill_null(names, "create"), TYPE_NAMES)
-    return None if indices.null_count else TYPE_NUMBERS.take(indices)
 
 
 def _headers(lists: pa.Array, limits: InputLimits) -> pa.Array | None:

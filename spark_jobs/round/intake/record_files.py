@@ -29,7 +29,7 @@ from pyiceberg.schema import Schema
 
 from cleantail.config.topic_table import COLUMNS, OFFSET, PARTITION, TOMBSTONE, VALUE
 from cleantail.errors import CleantailError
-from spark_jobs.engine.table_files import new_data_files, write_settings
+from spark_jobs.engine.table_files import delete_files, new_data_files, write_settings
 from spark_jobs.engine.tasks import run_stored, with_store
 from spark_jobs.engine.written_files import NewFiles, RefusedError, WriteSettings, WrittenFile
 from spark_jobs.iceberg.iceberg_reads import texts
@@ -226,13 +226,7 @@ def _logs(future: Future[list[Sequence[WrittenLog]]]) -> Sequence[WrittenLog]:
 
 
 def delete_written(table: TopicTable, logs: Iterable[WrittenLog]) -> None:
-    """Delete uncommitted files. Only logs a failure, because a later reclaim removes the file as an orphan."""
-    io = table.load().io()
-    for file in (file for log in logs for file in log.files):
-        try:
-            io.deleteFile(file.path)
-        except Exception as e:
-            logger.warning("%s cannot be deleted and is now an orphan: %s", file.path, type(e).__name__)
+    delete_files(table, [file.path for log in logs for file in log.files])
 
 
 def data_files(table: TopicTable, logs: Iterable[WrittenLog]) -> list[Any]:

@@ -93,20 +93,10 @@ def read_result(topic: Topic, portions: Sequence[TablePortion]) -> TableIngestRe
 
 def record_changes(table: TopicTable, gaps: Sequence[SnapshotGap]) -> None:
     """Append the gaps of the table's position that the evidence lacks, so that a crash after their commit loses no
-    row."""
-    append_once(table, [_row(gap) for gap in gaps], identified_by=("base_snapshot_id", "note"))
-
-
-def _row(gap: SnapshotGap) -> EvidenceRow:
-    """Return a row without a partition, because the partition of the lost records is unknown."""
-    return {
-        "round": "",
-        "kind": GAP,
-        "outcome": PUBLISHED,
-        "note": gap.text,
-        "now_ms": gap.at_ms,
-        "base_snapshot_id": gap.snapshot_id,
-    }
+    row. A row has no partition, because the partition of the lost records is unknown."""
+    common: EvidenceRow = {"round": "", "kind": GAP, "outcome": PUBLISHED}
+    rows = [common | {"note": g.text, "now_ms": g.at_ms, "base_snapshot_id": g.snapshot_id} for g in gaps]
+    append_once(table, rows, identified_by=("base_snapshot_id", "note"))
 
 
 AGAIN = "_again"
