@@ -155,8 +155,7 @@ def _layout(table: Table, settings: Sequence[str], written: tuple[Path, Topic] |
 
 
 def _columns(layout: Layout, deleted: Deleted | None) -> Columns | None:
-    """Return the columns. None if a required column is not mapped. Raises CleantailError if columns contradict each
-    other."""
+    """Return the columns. None if a required one is not mapped. Raises CleantailError for contradicting columns."""
     try:
         return columns_of_texts(layout.paths, deleted)
     except ValidationError as e:
@@ -278,8 +277,7 @@ def convert_deletes(call: Invocation, table: str, dry_run: bool) -> int:
 
 
 def _converted(table: str, found: ForeignDeletes, done: Converted | None) -> Lines:
-    """Return the answer of `convert-deletes`: deletes that apply to several data files. `done`: None if nothing was
-    changed."""
+    """Return the answer of `convert-deletes`. `done`: None if nothing was changed."""
     counts = {f"found_{name}": count for name, count in asdict(found).items()}
     document = {"table": table, "converted": done is not None, **counts, **(CONVERTED_JSON.plain(done) if done else {})}
     if not found.any:
@@ -297,8 +295,7 @@ def _converted(table: str, found: ForeignDeletes, done: Converted | None) -> Lin
 
 @dataclass(frozen=True)
 class Adopted:
-    """Answer of `adopt`: facts about the table, and the changes. `text`: the new YAML, "" if the topic has a file
-    already."""
+    """Answer of `adopt`: facts about the table, and the changes. `text`: the new YAML, "" without one."""
 
     table: str
     topic: str

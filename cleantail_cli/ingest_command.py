@@ -150,8 +150,7 @@ def _named(text: str, copy: str) -> str:
 
 
 def ingest_from_source(call: Invocation, topic: Topic) -> int:
-    """Read new records from Kafka or the source table. Spark starts only if there are some, or before the first
-    read."""
+    """Read new records from Kafka or the source table. Spark starts only if there may be some."""
     if not (feed := feed_of(topic)).asking:
         raise CleantailError(
             f"topic {topic.topic} has no source.kafka and no source.table in its YAML: add one of them, or give files "

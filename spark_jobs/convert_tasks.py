@@ -197,8 +197,7 @@ class PositionsTask:
 
 
 def read_positions(store: Mapping[str, str], task: PositionsTask) -> list[tuple[int, dict[str, BitMap64]]]:
-    """Return, for each delete file: its number, and data file -> deleted positions. Raises TableError
-    if a file is damaged."""
+    """Return, for each delete file: its number, and data file -> deleted positions. Raises TableError."""
     io, read = load_file_io(dict(store), task.location), list[tuple[int, dict[str, BitMap64]]]()
     for number, path in task.deletes:
         with io.new_input(path).open() as stream:
@@ -211,8 +210,7 @@ _SEEN = pa.schema([("file", pa.string()), ("positions", pa.binary()), ("records"
 
 @dataclass(frozen=True, slots=True)
 class Alive:
-    """The live records of a data file. `records` counts rows, so a position counts twice if the file is registered
-    twice."""
+    """The live records of a data file. `records` counts a position once for each registration of the file."""
 
     positions: BitMap64
     records: int

@@ -88,8 +88,7 @@ def _work(pin: RestorePin, partition: int, files: Sequence[DataFile]) -> Partiti
 
 
 def pinned_logs(table: TopicTable, pin: RestorePin, branch: str) -> list[SnapshotLog]:
-    """Return the pinned records of every partition, empty partitions included. Raises ConflictError if the branch was
-    dropped."""
+    """Return the pinned records of all partitions, also empty ones. Raises ConflictError for a dropped branch."""
     files, logs = table.files_at(table.head_of(branch)), set(range(pin.partitions))
     log_files = with_footers(table, files.log_files(logs), files.layout, logs)
     return [

@@ -164,8 +164,7 @@ def _client_settings(job: Job) -> Mapping[str, str]:
 
 
 def _round_run(job: Job, session: Callable[[], SparkSession]) -> Run:
-    """Return the settings that the rounds of this application share. Great Expectations is imported while the session
-    starts."""
+    """Return the settings of this application's rounds. Great Expectations is imported meanwhile."""
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.gx_validation import preload
     from spark_jobs.round.run import Run

@@ -67,8 +67,7 @@ kinds."""
 
 @dataclass(frozen=True, slots=True)
 class ReaderComparison:
-    """The result for a work unit. `blocked`: partition -> why nothing is removed from it. `properties`: what the
-    round's commit sets."""
+    """Result for a work unit: partition -> why nothing is removed from it, and properties for the round's commit."""
 
     blocked: Mapping[int, str] = field(default_factory=dict)
     properties: Mapping[str, str] = field(default_factory=dict)

@@ -232,8 +232,7 @@ def _require_same_time(table: TopicTable, source: SourceTopic, unit: StagedUnit)
 
 
 def tally_of(task: LogTask) -> tuple[Counting, Callable[[], list[LogCounts]]]:
-    """Return two functions. The first counts the measures of a batch that do not depend on the brokers' keys. The
-    second returns the counts."""
+    """Return a function that counts a batch's measures without the brokers' keys, and one that returns the counts."""
     tally, bounds = Tally(task, {}), Bounds.of(task)
 
     def count(_: LogTask, records: Records, before: Booleans, after: Booleans) -> None:

@@ -97,8 +97,7 @@ class LogTask:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """The bounds of a task's logs as arrays, by a log's place: first dirty offset, end and log start. Retention removes
-    records below `retained`."""
+    """Bounds of a task's logs, by a log's place. Retention removes records below `retained`."""
 
     first: Longs
     end: Longs

@@ -25,8 +25,7 @@ REGISTERED_TWICE = "registered_twice"
 
 
 def registered_twice(tasks: Sequence[LogTask], held: Collection[int] = ()) -> list[LogFile]:
-    """Return the files of the tasks that the round must register only once, except files of only `held` (blocked)
-    logs."""
+    """Return the files that the round must register only once, except files of only `held` (blocked) logs."""
     files = {}
     for task in tasks:
         logs = {work.partition for work in task.works}
@@ -42,8 +41,7 @@ def removed_with(files: Collection[LogFile], records: Mapping[int, int]) -> dict
 
 
 def records_again(table: TopicTable, tasks: Sequence[LogTask], held: Collection[int] = ()) -> dict[int, int]:
-    """Return partition -> the number of duplicates that readers see in files with several registrations, without
-    `held` (blocked) logs."""
+    """Return partition -> the number of duplicates that readers see, without `held` (blocked) logs."""
     doubled = [_only(task, [file for file in task.files if file.again]) for task in tasks]
     doubled = [task for task in doubled if task.files]
     counts: Counter[int] = Counter()

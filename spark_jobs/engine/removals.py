@@ -143,8 +143,7 @@ def arrival(file: LogFile) -> tuple[int, int, str, int]:
 
 @dataclass(frozen=True, slots=True)
 class Copies:
-    """The offsets at which a file's records are later copies. `earlier`: another file has the first record. `repeated`:
-    the file itself has it."""
+    """Offsets of a file's later copies. `earlier`: another file has the first record. `repeated`: the file itself."""
 
     earlier: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
     repeated: Mapping[FileOfLog, BitMap64] = field(default_factory=dict)
@@ -175,8 +174,7 @@ class CopiesInFile:
     _met: dict[int, set[int]] = field(default_factory=dict)
 
     def among(self, records: Records, dirty: Booleans) -> Booleans:
-        """Return, for each record, whether it is a later copy. `dirty`: whether the dirty part has it. No other record
-        is a copy."""
+        """Return, for each record, whether it is a later copy. Only a `dirty` record can be one."""
         copies = np.zeros(len(records), np.bool_)
         for log, offsets in self.earlier.items():
             copies |= (records.log == log) & np.isin(records.offset, offsets)
@@ -279,8 +277,7 @@ class _FirstPass:
 
 
 def _by_offset(task: LogTask) -> bool:
-    """Return whether the task allows LastRecords: one log, strategy `offset`, no deletions in the ledger, and no limit
-    on the map's keys."""
+    """Return whether LastRecords applies: one log, strategy `offset`, no ledger, and no limit on the map's keys."""
     by_offset = task.configs.compaction_strategy == "offset" and not task.remembered.files
     return by_offset and len(task.works) == 1 and task.max_keys is None
 

@@ -48,8 +48,7 @@ STREAM_BYTES = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class RewriteSource:
-    """A file that is rewritten. `updated`: its file sequence number, which records inherit as the number of their last
-    change."""
+    """A file that is rewritten. `updated`: its file sequence number, which records inherit (row lineage)."""
 
     file: LogFile
     updated: int
@@ -157,8 +156,7 @@ class RewriteOutcome:
 
 
 def rewrite_all(properties: Mapping[str, str], tasks: Sequence[RewriteTask]) -> list[RewriteOutcome]:
-    """Rewrite several groups of files, one after the other. Stops at a refusal, which is the last result. After an
-    error no new file is left."""
+    """Rewrite groups of files one by one. A refusal ends the list. After an error no new file is left."""
     done: list[RewriteOutcome] = []
     try:
         for task in tasks:
@@ -179,8 +177,7 @@ def _delete(io: FileIO, files: Sequence[WrittenFile]) -> None:
 
 
 def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> RewriteOutcome:
-    """Write the live records of the files into new ones. `properties`: of PyIceberg's FileIO. Raises TableError if a
-    file does not match its metadata."""
+    """Write the files' live records into new ones. Raises TableError if a file does not match its metadata."""
     io = load_file_io(dict(properties), task.location)
     new, order = NewFiles(io, task.new_path, task.settings), OffsetOrder()
     try:

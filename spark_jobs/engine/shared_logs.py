@@ -208,8 +208,7 @@ def _split(batches: Sequence[pa.RecordBatch], buckets: int) -> Iterator[tuple[in
 
 
 def of_bucket(messages: Iterable[Message]) -> tuple[TouchedRecords, int, Ranks | None, list[Any]]:
-    """Return the records of a bucket with numbered keys, the number of keys, their remembered ranks, and the results
-    of shares."""
+    """Return a bucket's records with numbered keys, the number of keys, their remembered ranks, and shares' results."""
     tables: dict[str, list[pa.Table]] = {RECORDS: [], RANKS: []}
     results = []
     for kind, content in messages:

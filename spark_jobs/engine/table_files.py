@@ -152,8 +152,7 @@ def _collector(
 
 
 def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
-    """Return the least and the greatest value of a column's chunks, as Parquet stores them. None if all values are
-    null, or if the bounds of a chunk are unknown."""
+    """Return the least and greatest value of a column's chunks. None if all are null, or bounds are unknown."""
     lows, highs = [], []
     for chunk in chunks:
         statistics = chunk.statistics
@@ -168,8 +167,7 @@ def _ends(chunks: list[Any]) -> tuple[Any, Any] | None:
 
 
 def _serialized(kind: PrimitiveType, length: int | None, low: Any, high: Any) -> tuple[bytes, bytes | None] | None:
-    """Return both bounds in Iceberg's single-value serialization, cut to `length` characters or bytes. None for a type
-    without bounds."""
+    """Return both bounds as Iceberg serializes them, cut to `length`. None for a type without bounds."""
     if isinstance(kind, OF_ONE_SIZE):
         return to_bytes(kind, low), to_bytes(kind, high)
     if isinstance(kind, BinaryType):
@@ -240,8 +238,7 @@ def write_settings(properties: Mapping[str, str], memory_bytes: int) -> WriteSet
 def new_data_files(
     table: TopicTable, iceberg: Any, spec: Any, written: Iterable[tuple[Any, Sequence[WrittenFile]]]
 ) -> list[Any]:
-    """Return Iceberg's `DataFile` of each new file, with the metrics that the table's properties require. `written`:
-    Iceberg's partition by the spec, and its files."""
+    """Return Iceberg's `DataFile` of each new file, with metrics. `written`: a partition by the spec, and its files."""
     partition_json = static(table.jvm, "org.apache.iceberg.SingleValueParser", "toJson")
     sorted_by = [int(field.sourceId()) for field in each(iceberg.sortOrder().fields())]
     metrics = FileMetrics.of(schema_json(iceberg.schema()), texts(iceberg.properties()), sorted_by)

@@ -76,8 +76,7 @@ class LogTally:
     tombstones: dict[int, EntryCounts] = field(default_factory=dict)
 
     def add_tombstones(self, ends: Longs, live: Booleans, guards: Booleans, offsets: Longs) -> None:
-        """Add tombstones of the base. `live`: whether the branch still has each. `guards`: whether it is due but guards
-        a key."""
+        """Add tombstones of the base. `live`: whether the branch has each. `guards`: whether a due one guards a key."""
         for end in np.unique(ends).tolist():
             inside = ends == end
             of_guards = offsets[inside & guards]

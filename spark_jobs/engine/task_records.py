@@ -205,8 +205,7 @@ class KeysInDatabase:
 
     @classmethod
     def of(cls, database: Any, batches: Iterable[pa.RecordBatch]) -> KeysInDatabase:
-        """Create the table `touched` from the keys of the batches (KEY_AND_OFFSET), with their lowest and highest
-        offsets. Null keys are left out."""
+        """Create the table `touched` of the batches' keys, with their lowest and highest offsets, without null keys."""
         with reading(database, "dirty", KEY_AND_OFFSET, batches):
             database.execute(
                 'CREATE OR REPLACE TEMP TABLE touched AS SELECT key, min("offset") AS first, '
@@ -388,8 +387,7 @@ def require_place(arrays: Mapping[str, pa.Array], file: LogFile) -> None:
 
 
 def _tombstone_columns(file: LogFile, tombstones: bool) -> Sequence[str]:
-    """Return the columns that identify tombstones. Empty if the file has no tombstones by its metadata. Without the
-    value if each record has a mark."""
+    """Return the columns that identify tombstones, empty if the file has none. The value only without marks."""
     if not tombstones or file.null_values == 0:
         return ()
     return (TOMBSTONE,) if file.marked else (VALUE,)

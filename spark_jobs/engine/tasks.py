@@ -275,14 +275,12 @@ def files_of(works: Sequence[PartitionWork], files: Sequence[LogFile]) -> tuple[
 
 
 def run_tasks(table: TopicTable, work: Callable[[Mapping[str, str], T], R], tasks: Sequence[T], what: str) -> list[R]:
-    """Run the tasks on Spark's executors, and return their results, in their order. `what` names the
-    Spark job for people."""
+    """Run the tasks on Spark's executors, and return their results in order. `what` names the Spark job for people."""
     return run_stored(table, with_store(table, work), tasks, what) if tasks else []
 
 
 def with_store(table: TopicTable, work: Callable[[Mapping[str, str], T], R]) -> Callable[[T], R | Failed]:
-    """Return the work with its store, for several calls of run_stored. Raises CleantailError if Spark's workers lack
-    what the work needs."""
+    """Return the work with its store, for several calls of run_stored. Raises as require_python does."""
     require_python(table.spark.sparkContext, table.platform)
     return stored_work(work, file_io_properties(table.topic), table.met)
 
@@ -376,8 +374,7 @@ def run_work(table: TopicTable, work: LogWork[R], tasks: Sequence[LogTask]) -> l
 
 
 def logs_at_a_time(tasks: Sequence[LogTask]) -> int:
-    """Return how many multi-task logs run at the same time. The driver holds all of their maps, which together may take
-    as much memory as a task."""
+    """Return how many multi-task logs run at once: their maps together may take a task's memory in the driver."""
     fitting = min((task.memory_bytes // max(task.dirty_records * KEY_BYTES, 1) for task in tasks), default=1)
     return max(min(len(tasks), MOST_LOGS, fitting), 1)
 

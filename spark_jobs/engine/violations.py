@@ -42,8 +42,7 @@ UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 
 
 def count_violations(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> list[LogCounts]:
-    """Return, for each log of the task, the counts of LogMeasure. `task.files` have the deletes of
-    base and branch. `properties`: of PyIceberg's FileIO."""
+    """Return the counts of LogMeasure for each log. `task.files` have the deletes of base and branch."""
     io = load_file_io(dict(properties), task.location)
     with task_keys(task) as keys:
         dirty = read_dirty_part(task, io, keys)
@@ -114,8 +113,7 @@ def examined_records(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.
 
 
 def _count_records(tally: Tally, bounds: Bounds, records: Records, live: Booleans, copy: Booleans) -> None:
-    """Count what depends on a record alone. `missing_winners` counts every removed record. count_touched then subtracts
-    those that had to be removed."""
+    """Count what depends on a record alone. count_touched subtracts the due removals from `missing_winners`."""
     head = records.offset >= bounds.end[records.log]
     past = records.offset < bounds.start[records.log]
     keyless = records.keyless & ~head
@@ -171,8 +169,7 @@ def _count_decided(
 
 
 def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> None:
-    """Count the records of an unchanged file by its metadata, once for all of its pieces. All of them lie below the
-    end."""
+    """Count the records of an unchanged file below the end by its metadata, once for all of its pieces."""
     assert file.log is not None, "a file of several logs is read"
     [place] = [i for i, work in enumerate(tally.task.works) if work.partition == file.log]
     counts, records = tally.logs[place].counts, int(np.count_nonzero(keep))

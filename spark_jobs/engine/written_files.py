@@ -94,8 +94,7 @@ def _require_same(
 
 
 def _require_types_of_iceberg(fields: Iterable[pa.Field], path: str) -> None:
-    """Raise RefusedError for a type that Iceberg's writers do not write. For example, readers would read bounds in
-    milliseconds as microseconds."""
+    """Raise RefusedError for a type that Iceberg's writers do not write, such as times in milliseconds."""
     for field in fields:
         if pa.types.is_nested(field.type):
             _require_types_of_iceberg([field.type.field(i) for i in range(field.type.num_fields)], path)
@@ -207,8 +206,7 @@ class NewFiles:
         self._written: list[WrittenFile] = []
 
     def begin(self, schema: pa.Schema, footer: Any) -> None:
-        """Begin the records of a file with this footer. Raises RefusedError if its columns differ from earlier
-        files'."""
+        """Begin the records of a file with this footer. Raises RefusedError if earlier files have other columns."""
         if self._schema is None:
             groups = [footer.row_group(i) for i in range(footer.num_row_groups)]
             columns = [group.column(i) for group in groups for i in range(group.num_columns)]

@@ -217,8 +217,7 @@ def within(transaction: Any) -> Any:
 
 
 def before_commit(iceberg: Any, metadata: Any) -> None:
-    """Check the metadata before their commit. `iceberg`: the table as loaded. Raises CleantailError to prevent the
-    commit."""
+    """Check the metadata before their commit to the loaded table. Raises CleantailError to prevent the commit."""
 
 
 def _is_own(topic: Topic) -> bool:
@@ -473,8 +472,7 @@ def _snapshot_of(metadata: Any) -> int:
 
 
 def note_history(table: Committed, at_ms: int) -> bool:
-    """Adapt the properties in one commit if others rewrote the history of `main`. Returns whether `main` lost a
-    published round."""
+    """Adapt the properties if others rewrote main's history. Returns whether `main` lost a published round."""
     gone = False
 
     def stage(_: Any, transaction: Any) -> None:
@@ -586,8 +584,7 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
 def publish_branch(
     load: Load, branch: str, files: Sequence[Any], check: Callable[[Mapping[str, str]], None] | None = None
 ) -> None:
-    """Append the files of a branch to `main`, and drop the branch, both or neither. `check`: gets the properties of the
-    table that the commit changes, and may raise ConflictError."""
+    """Append a branch's files to `main` and drop the branch. `check` gets the table's properties, and may raise."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         if check is not None:
@@ -767,8 +764,7 @@ def publish_deletes(
 
 
 def _require_columns(table: Committed, iceberg: Any, schema_ids: Iterable[int]) -> None:
-    """Raise TableError unless each mapped column still has the name and the field id that it had when the round was
-    staged, by the schemas of its snapshots."""
+    """Raise TableError unless each mapped column has the name and field id of the round's snapshots."""
     mapped = table.topic.columns.paths if table.topic.columns else {name: name for name in COLUMNS}
     now, schemas = iceberg.schema(), iceberg.schemas()
     for staged in map(schemas.get, schema_ids):
@@ -875,8 +871,7 @@ def _registrations(iceberg: Any, snapshot_id: int, kept: Iterable[KeptFile]) -> 
 
 
 def replay(jvm: Any, delta: Any, change: BranchChange, by_position: bool) -> None:
-    """Replay the delete files. Each data file that a round changes then has one delete file, which replaces the
-    base's."""
+    """Replay the delete files. Each data file that a round changes then has one, which replaces the base's."""
     referenced, once = jvm.java.util.ArrayList(), {str(k.file.location()) for k in change.kept}
     _add(delta, change)
     # the transaction itself has removed and added each file that is kept once

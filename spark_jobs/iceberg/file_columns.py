@@ -128,8 +128,7 @@ _recent: list[tuple[Any, str]] = []
 
 
 def _kind_of(parquet: Any, partition: tuple[Any, ...], layout: Mapping[str, Any]) -> str:
-    """Return the digest. Compares recent schemas first, because writing a schema as text takes longer than opening a
-    file."""
+    """Return the digest. Compares recent schemas first, because writing a schema as text takes long."""
     parts = (parquet.metadata.created_by, partition, parquet.schema, parquet.schema_arrow, layout)
     for known, kind in _recent:
         if _is_same(parts, known):
@@ -214,8 +213,7 @@ def parts_in(layout: Mapping[str, Any], column: str) -> list[str]:
 
 
 def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> dict[str, pa.Array]:
-    """Return the columns of a file as a topic table has them, with the parts of a key joined. Raises as as_topic_column
-    does."""
+    """Return a file's columns as a topic table has them, with key parts joined. Raises as as_topic_column does."""
     columns = {name: as_topic_column(name.partition(".")[0], a, where, layout[name]) for name, a in arrays.items()}
     if parts := [name for name in parts_in(layout, KEY) if name in columns]:
         columns[KEY] = joined_parts([columns.pop(name) for name in parts])
@@ -223,8 +221,7 @@ def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> 
 
 
 def as_topic_column(column: str, array: pa.Array, where: str, path: ColumnPath = NO_PATH) -> pa.Array:
-    """Return the array in the topic table's type of the column. Raises TableError, with `where`, if it cannot be
-    converted."""
+    """Return the array in the topic table's type of the column. Raises TableError with `where`."""
     try:
         if column == KEY:
             return key_bytes(array, path.kind)

@@ -81,8 +81,7 @@ def marked(transaction: Any, table: str, *, published: bool = False, ingested: b
 
 
 def properties_after(jvm: Any, iceberg: Any, table: str, at_ms: int) -> tuple[dict[str, str], tuple[str, ...], bool]:
-    """Return the properties to set and to remove after others rewrote the history, and whether a published round is
-    lost."""
+    """Return the properties to set and remove after others rewrote history, and whether a published round is lost."""
     properties = texts(iceberg.properties())
     if not may_be_rewritten(properties):
         return {}, (), False
@@ -239,8 +238,7 @@ def partition_of(file: Any) -> int:
 
 
 def added_by(table: Any, snapshot: int | str) -> list[Any]:
-    """Return the data files that a snapshot added. `snapshot`: its id, or the name of a branch for the branch's
-    head."""
+    """Return the data files that a snapshot added. `snapshot`: its id, or the name of a branch."""
     return list(each(table.snapshot(snapshot).addedDataFiles(table.io())))
 
 
@@ -270,8 +268,7 @@ def history(table: Any) -> Iterator[Commit]:
 
 
 def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tuple[Any, list[Any]]]:
-    """Return the data files of a snapshot, with the metrics of their columns, each with its delete files. `of`: an
-    expression that prunes files."""
+    """Return a snapshot's data files with column metrics, each with its delete files. `of`: a pruning expression."""
     scan = table.newScan().useSnapshot(snapshot_id).includeColumnStats()
     tasks = (scan if of is None else scan.filter(of)).planFiles()
     try:

@@ -176,8 +176,7 @@ def with_branch(base: Iterable[LogFile], branch: Mapping[str, FileDeletes]) -> l
 
 
 def read_deletes_in_task(io: FileIO, deletes: Sequence[DeletedPositions], file: LogFile) -> BitMap64:
-    """Return the deleted positions of a file. Raises TableError if their number differs from the metadata's, or if a
-    position is behind the file's end."""
+    """Return the deleted positions of a file. Raises TableError if they contradict the metadata."""
     positions = BitMap64()
     for each in deletes:
         found = _positions(io, each, file)
@@ -296,8 +295,7 @@ def vector_blob(positions: BitMap64) -> bytes:
 
 
 def puffin_file(vectors: Sequence[tuple[str, BitMap64]]) -> tuple[list[bytes], list[tuple[int, int]]]:
-    """Return the content of a Puffin file in parts, and the (start, length) of each vector. `vectors`: a data file's
-    name, and its deleted positions."""
+    """Return a Puffin file in parts, and each vector's (start, length). `vectors`: data file's name -> positions."""
     parts, places, described, at = [MAGIC_BYTES], list[tuple[int, int]](), [], len(MAGIC_BYTES)
     for data_file, positions in vectors:
         blob = vector_blob(positions)

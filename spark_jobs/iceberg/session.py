@@ -108,8 +108,7 @@ QUICK_ACK: int | None = getattr(socket, "TCP_QUICKACK", None)
 
 
 def acknowledge_at_once(client: Any) -> None:
-    """Make the connections of a gateway's client acknowledge at once: this thread's present connection, and all later
-    connections."""
+    """Make a gateway client's connections acknowledge at once: this thread's present one, and all later ones."""
     if "_create_new_connection" in vars(client):
         return  # done by an earlier call
     create = client._create_new_connection

@@ -95,8 +95,7 @@ class PlannedFile:
 
 
 def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
-    """Return the data files of a snapshot, each with its delete files. Raises TableError if a file is partitioned by a
-    dropped column."""
+    """Return the snapshot's data files. Raises TableError if a file is partitioned by a dropped column."""
     to_json = static(jvm, "org.apache.iceberg.ScanTaskParser", "toJson")
     tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
@@ -221,8 +220,7 @@ class SnapshotFiles:
         return [f.size for f in self._files.values() if self.columns is not None or self._own_log(f.facts) in logs]
 
     def deletes_by_path(self) -> dict[str, FileDeletes]:
-        """Return path -> the deletes of that file. Reads no other facts, because a branch changes only deletes, and
-        other facts would take JVM calls for each file."""
+        """Return path -> the deletes of that file, without other facts, which would take JVM calls for each file."""
         return {
             file.path: FileDeletes(file.delete_files, self._deletes_again(key)) for key, file in self._files.items()
         }

@@ -282,8 +282,7 @@ class TopicTable:
         self.load()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
-        """Create a side table if it does not exist. Raises TableError if it exists and is not the topic's, or has an
-        unknown format."""
+        """Create a side table if it is missing. Raises TableError if it is not the topic's, or of unknown format."""
         number = {PROPERTY_FORMAT: str(FORMAT)}
         own = {PROPERTY_SIDE_OF: self.topic.topic, FILE_FORMAT: "parquet", **number, **SMALL_METADATA}
         owned = ", ".join(f"'{key}'='{value}'" for key, value in own.items())
@@ -363,8 +362,7 @@ class TopicTable:
         summary: Mapping[str, str],
         properties: Mapping[str, str],
     ) -> None:
-        """Make the change on a new branch at the base, and set the properties. The branch is committed at once, unless
-        it may wait."""
+        """Make the change on a new branch at the base, and set the properties. Commit at once, unless it may wait."""
         waits = self.uncommitted
         if waits.may_wait and not (change.kept or properties):
             waits.table = with_uncommitted(self, branch, base_snapshot_id, change, summary)
@@ -483,8 +481,7 @@ class TopicTable:
         return stale
 
     def head_of(self, branch: str, iceberg: Any = None) -> int:
-        """Return the branch's head: the current one, or that of the loaded table `iceberg`. Raises ConflictError if the
-        branch was dropped."""
+        """Return the branch's head, by default the current one. Raises ConflictError if the branch was dropped."""
         snapshot = (iceberg or self.as_staged()).snapshot(branch)
         if snapshot is None:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")

@@ -160,8 +160,7 @@ def batch_name(partitions: Sequence[int]) -> str:
 
 
 def apart(red: Sequence[int], logs: Sequence[int]) -> list[list[int]]:
-    """Group the logs by validation: one for each of the first ALONE failed logs, one for other failed logs, one for
-    passed logs."""
+    """Group logs by validation: each of the first ALONE failed ones, the other failed ones, the passed ones."""
     green = [p for p in logs if p not in red]
     return [group for group in [*([p] for p in red[:ALONE]), list(red[ALONE:]), green] if group]
 
@@ -413,8 +412,7 @@ def data_docs_problem(address: str) -> str | None:
 
 
 class Project:
-    """The validations of one check of a topic. They are written to CLEANTAIL_HOME/data_docs/<topic>, and copied to
-    `store`."""
+    """The validations of one check of a topic, for its folder in CLEANTAIL_HOME/data_docs, and a copy in `store`."""
 
     def __init__(self, home: Path, topic: str, store: DocsStore | None = None) -> None:
         self._home, self._topic = home, topic

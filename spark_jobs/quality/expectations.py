@@ -247,8 +247,7 @@ class Auditor:
         limit: TimeLimit,
         result_format: Format = COUNTED,
     ) -> list[CheckResult]:
-        """Evaluate the checks on the logs together. If one raises, evaluate each check alone, so that it does not stop
-        the others."""
+        """Evaluate the checks together. If one raises, evaluate each alone, so that it does not stop the others."""
         try:
             platform = self._topic.platform
             suite = [expectation_class(c, platform)(**c.kwargs, severity=c.severity) for c in checks]

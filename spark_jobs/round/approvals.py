@@ -44,8 +44,7 @@ def failed_logs(checked: CheckedRound) -> dict[int, list[str]]:
 
 
 def _named(failure: CheckResult) -> str:
-    """Return the expectation's name. The observed text follows only if Cleantail wrote it, because other texts may
-    contain record data."""
+    """Return the expectation's name, with the observed text only if Cleantail wrote it: others may quote records."""
     ours = failure.error or failure.expectation == KEYLESS_RULE
     return f"{failure.expectation} ({failure.observed})" if ours else failure.expectation
 

@@ -66,8 +66,7 @@ class MeasuredRound:
 
     @property
     def violations(self) -> list[Mapping[str, int]]:
-        """Return, for each log, its partition, its records before the round and the number of violations of each
-        rule."""
+        """Return, for each log, its partition, its records before the round and each rule's violations."""
         return [measure.violations((PARTITION, RECORDS_IN, *self.rules)) for measure in self.measures]
 
 

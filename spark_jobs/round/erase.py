@@ -221,8 +221,7 @@ class _Erasure:
     since_ms: dict[Place, int | None] = field(default_factory=dict)
 
     def scanned(self, step: str) -> Scans:
-        """Scan all tables, and record which things to remove are gone. An ingestion that began with another denylist
-        may have made a side table meanwhile."""
+        """Scan all tables, also a side table that is new, and record which things to remove are gone."""
         known = {place.name for place in self.since_ms}
         new = [place for place in places_of(self.run.table) if place.name not in known]
         self.since_ms.update({place: _require_own(self.run.table, place) for place in new})
@@ -345,8 +344,7 @@ def _user_of(branch: str) -> str:
 
 
 def _hide(run: Run, keys: ErasedKeys, scans: Scans, done: Done) -> RoundResult | None:
-    """Publish a round that removes the keys' records from the logs that have any. Return its result if it waits for
-    approval or has failed."""
+    """Publish a round without the keys' records. Return its result if it waits for approval or has failed."""
     for place, scan in scans.items():
         facts = read_facts(run.table.topic) if place.is_topic else None
         files = facts.files if facts is not None else ()

@@ -161,8 +161,7 @@ def _found_in(
     _: Mapping[str, str],
     ranges: Sequence[Range],
 ) -> FoundInTask:
-    """Return (partition, key) -> its last record in the ranges, for erased keys, and the number of their records with a
-    value."""
+    """Return (partition, erased key) -> its last record in the ranges, and the number of records with a value."""
     last, values, reader = dict[tuple[int, bytes], LastRecord](), 0, open_reader()
     try:
         for each in ranges:
@@ -310,8 +309,7 @@ class RequestRun:
         return erased
 
     def _source(self, request: ErasureRequest, keys: ErasedKeys, before: SourceState | None = None) -> SourceState:
-        """Return the state of the keys at the source. The first call of a run also writes the tombstones that the
-        source lacks."""
+        """Return the keys' state at the source. A run's first call also writes the tombstones that it lacks."""
         self.progress("reading the source")
         topic, context = self.table.topic, self.table.spark.sparkContext
         kafka = topic.source.kafka
@@ -329,8 +327,7 @@ class RequestRun:
         )
 
     def _of_source(self, request: ErasureRequest, state: SourceState) -> str:
-        """Return why the source prevents a proof. Empty if it has none of the keys, or if a person has chosen what to
-        do with them."""
+        """Return why the source prevents a proof, empty if it has none of the keys or a person has chosen."""
         if not state.problem or SOURCE_EXCLUSION in request.excluded or self._writes_tombstones(request):
             return ""
         ways = f"--exclude {SOURCE_EXCLUSION} accepts this, and the certificate names it"

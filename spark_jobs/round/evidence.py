@@ -181,8 +181,7 @@ def rows_kept(platform: Platform) -> Iterator[None]:
 
 @contextmanager
 def _left_if_outside() -> Iterator[None]:
-    """Only warn about an error of a catalog, a store or a disk, because the rounds are published. Raise any other
-    error."""
+    """Only warn about an error of a catalog, a store or a disk, because the rounds are published."""
     try:
         yield
     except Exception as error:
@@ -224,8 +223,7 @@ def _claimed(path: Path) -> IO[str] | None:
 
 
 def _row(line: str, file: str) -> EvidenceRow | None:
-    """Return the row in a line, or None if the line is empty or was cut by an error or a crash. Raises TableError for
-    an unknown format."""
+    """Return the row, or None for an empty or cut line. Raises TableError for an unknown format."""
     try:
         row = json.loads(line)
     except json.JSONDecodeError:
@@ -322,8 +320,7 @@ def checked_rows(checked: CheckedRound, results: Sequence[CheckResult]) -> list[
 
 
 def append_answer(table: TopicTable, checked: CheckedRound, outcome: str, note: str = "") -> None:
-    """Record the outcome of a round for each log that passed its check. `note`: the user who decided, and the
-    reason."""
+    """Record a round's outcome for each log that passed. `note`: the user who decided, and the reason."""
     passed = (m for m in checked.measures if m.partition in checked.green)
     rows = [_measured(checked, measure) | {"outcome": outcome, "note": note} for measure in passed]
     if outcome != PUBLISHED:  # every record is still there
@@ -338,8 +335,7 @@ def append_reclaim(table: TopicTable, freed_bytes: int, now_ms: int) -> None:
 
 
 def append_erased_rows(table: TopicTable, name: str, commits: Iterable[Commit]) -> None:
-    """Record these commits, which removed records from side table `name`. Skips commits that a killed run has
-    recorded."""
+    """Record the commits that removed records from side table `name`, unless a killed run has recorded them."""
     evidence = evidence_table(table.platform)
     known = {row["head_snapshot_id"] for row in rows_of(evidence, {"topic": table.topic.topic, "kind": ERASED_BESIDE})}
     rows: list[EvidenceRow] = []
@@ -355,8 +351,7 @@ def append_erased_rows(table: TopicTable, name: str, commits: Iterable[Commit]) 
 
 
 def _unreported(platform: Platform, tables: Iterable[TopicTable]) -> list[RowsOfTopic]:
-    """Return rows for the newest rounds on `main` without an outcome: the publisher died, or could not append the
-    row."""
+    """Return rows for the newest rounds on `main` whose outcome was not recorded, because the publisher died."""
     commits = [(table, commit) for table in tables for commit in _ended_rounds(table)]
     if not commits:
         return []

@@ -62,8 +62,7 @@ def expiry_unit(
     hold_cap_ms: int,
     fresh_from: Mapping[int, int],
 ) -> WorkUnit:
-    """Return the logs with due tombstones as one unit. `end_offset` of a log is its first dirty offset: tombstones
-    above it stay."""
+    """Return the logs with due tombstones as one unit. Tombstones above a log's first dirty offset stay."""
     works = tuple(
         replace(
             _work(log, log.first_dirty_offset, log.records),

@@ -23,8 +23,7 @@ from spark_jobs.iceberg.log_files import Lost, read_deletes_in_driver, write_del
 
 
 def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
-    """Commit the mended vectors of the table with this quoted name. Raises ConflictError if the vectors changed
-    meanwhile."""
+    """Commit the mended vectors of the table with this quoted name. Raises ConflictError if they changed meanwhile."""
     table, jvm = iceberg_table(spark, name), spark._jvm
     by_file: dict[str, list[Any]] = {path: [] for path in (*damaged.unreadable, *damaged.gone)}
     for vector in _vectors(jvm, table):

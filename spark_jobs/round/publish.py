@@ -266,8 +266,7 @@ def publish_approved(table: TopicTable, checked: CheckedRound, approved_by: str)
 
 
 def published_before(table: TopicTable, checked: CheckedRound) -> RoundResult | None:
-    """Complete an earlier attempt of this task that died after its commit. Returns its result, or None if there was no
-    such attempt."""
+    """Complete an earlier attempt that died after its commit, and return its result. None if there was none."""
     commit = published_as(table, checked)
     if commit is None:
         return None

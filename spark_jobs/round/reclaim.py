@@ -165,8 +165,7 @@ def require_own_side(table: TopicTable, seen: Any, name: str) -> int | None:
 
 
 def _rewrite_side(table: TopicTable, name: str, iceberg: Any) -> None:
-    """Rewrite files with deleted rows, because delete files only hide the rows. Merge the small files of a log if there
-    are many: each round and each ingestion may have added one."""
+    """Rewrite files with deleted rows, which delete files only hide. Merge a log's small files if there are many."""
     summary = {} if (current := iceberg.currentSnapshot()) is None else texts(current.summary())
     try:
         if int(summary.get("total-delete-files", 0)) > 0:
@@ -234,8 +233,7 @@ def _swapped(
 
 
 def swap(table: TopicTable, batch: Batch, staged: Staged) -> RewrittenFiles:
-    """Replace the old files by the new. Raises ConflictError, with the new files deleted, if another writer was
-    faster."""
+    """Replace the old files by the new. If another writer was faster, delete the new files: ConflictError."""
     tasks = [file.task for file in staged.old]
     old = [(task.file(), list(each(task.deletes()))) for task in tasks]
     replacement = Replacement(kept_number(batch[0]), old, staged.new)
@@ -310,8 +308,7 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
 
 
 def _stored(table: TopicTable, at_ms: int) -> dict[str, str]:
-    """Return the property with the bytes that the topic takes. If they cannot be measured, log the reason and return
-    nothing: a metric must not stop a reclaim."""
+    """Return the property with the topic's bytes. An error is only logged: a metric must not stop a reclaim."""
     try:
         catalog = kept_catalog(table.platform)
         seen, evidence = load_table(catalog, table.topic), load_evidence(catalog, table.platform)

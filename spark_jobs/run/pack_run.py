@@ -91,8 +91,7 @@ def _for_several(platform: Platform) -> Platform:
 
 
 def _to_do(name: str, topic: Topic | ConfigError, outcomes: PackOutcomes) -> Topic | None:
-    """Return the topic, or None if its YAML is wrong or its rounds may wait for a person. In that case record the
-    topic's outcome."""
+    """Return the topic. For a wrong YAML, or rounds that may wait for a person, record the outcome: None."""
     if isinstance(topic, ConfigError):
         outcomes.ended(TopicOutcome(name).failed_at(EVALUATE, str(topic), topic.exit_code))
         return None

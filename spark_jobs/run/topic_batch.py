@@ -200,8 +200,7 @@ def _guarded(stations: TopicRun, work: Callable[[], None]) -> None:
 
 
 def _failed(stations: TopicRun, station: str, error: BaseException | None) -> TopicOutcome:
-    """Return the outcome of a topic whose station raised this error. Raises errors that end the application, as
-    _cause_of does."""
+    """Return the outcome of a topic whose station raised this error. Raises as _cause_of does."""
     cause = _cause_of(stations, error or StationError(station))
     exit_code = cause.exit_code if isinstance(cause, CleantailError) else None
     return stations.outcome.failed_at(station, str(cause), exit_code)

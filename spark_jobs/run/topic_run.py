@@ -137,8 +137,7 @@ class TopicRun:
         return TopicTable.of(self.spark, self.topic, self.uncommitted)
 
     def earlier_outcome(self) -> TopicOutcome | None:
-        """Return the outcome of the earlier try that died during the topic, or None if none died. Raises
-        StationError."""
+        """Return the outcome of the earlier try that died during the topic, or None. Raises StationError."""
         if self.died is None:
             return None
         with self._at(EVALUATE):
@@ -164,8 +163,7 @@ class TopicRun:
         self.outcome = replace(self.outcome, ingested=self._ingested())
 
     def _ingested(self) -> Ingested | None:
-        """Return the number of appended records, with warnings. None if runs read no source, and no deletes were
-        converted."""
+        """Return the number of appended records, with warnings. None if runs read no source and convert no deletes."""
         topic, now_ms = self.topic, self.request.now_ms
         poll = Poll(topic, lambda of: settings_in_driver(of, self.client), now_ms, silent=self.silent_brokers)
         if topic.fed_by in READERS:

@@ -74,8 +74,7 @@ def problems(context: SparkContext, tasks: int) -> list[str]:
 
 
 def needed_versions() -> dict[str, SpecifierSet]:
-    """Return the versions of each of PACKAGES that Cleantail and PyIceberg require on this Python, with any of their
-    extras."""
+    """Return the versions of PACKAGES that Cleantail and PyIceberg require here, with any of their extras."""
     needed = {package: SpecifierSet() for package in PACKAGES}
     for owner in ("cleantail", "pyiceberg"):
         extras = ["", *metadata(owner).get_all("Provides-Extra", [])]
@@ -87,8 +86,7 @@ def needed_versions() -> dict[str, SpecifierSet]:
 
 
 def _wrong(package: str, has: str, needed: Mapping[str, SpecifierSet]) -> Iterator[str]:
-    """Yield the problems of one package of a worker, or of its Python. `has`: its version, empty if it is not
-    installed."""
+    """Yield the problems of one package of a worker, or of its Python. `has`: its version, empty without one."""
     python = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if package == "Python":
         if has != python:

@@ -88,8 +88,7 @@ class Denylist:
         require_denylist(table, texts(table.load().properties()), self.version)
 
     def without_erased(self, frame: DataFrame) -> tuple[DataFrame, SideRows]:
-        """Return the frame without records of erased keys, and an object that has their number after the frame was
-        read."""
+        """Return the frame without records of erased keys, and their number, which is known after a read."""
         if self.keys is None:
             return frame, SideRows()
         counts = frame.sparkSession.sparkContext.accumulator({}, _Counts())

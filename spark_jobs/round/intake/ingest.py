@@ -200,8 +200,7 @@ LOGS_MAX = 64
 def write_files_of_lines(
     table: TopicTable, files: Sequence[Path], reading: LineReading, denylist: Denylist
 ) -> list[WrittenLog]:
-    """Write the records of the files into uncommitted data files. Raises SuspectLinesError and UnwritableError, after
-    deleting them."""
+    """Write the files' records into uncommitted data files. Raises SuspectLinesError and UnwritableError."""
     target, path = file_target(table, denylist), log_path(table)
     work = partial(write_lines, reading, target, path, LOGS_MAX)
     written = run_writers(table, work, line_tasks(table.spark, files), "read lines")

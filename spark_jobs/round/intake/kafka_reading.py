@@ -173,8 +173,7 @@ class LogSource(Protocol):
 
     @property
     def is_current(self) -> bool:
-        """Return whether its log ends are the brokers' current ones. If their time is unknown, the whole read is one
-        portion."""
+        """Return whether its log ends are the brokers' current ones. If unknown, the read is one portion."""
 
     def cleaner_configs(self) -> BrokerPolicy | None:
         """Return the brokers' cleaner configs of the topic, or None if they are unknown."""
@@ -348,8 +347,7 @@ class TopicRead:
         ranges: Sequence[Range],
         progress: Progress,
     ) -> tuple[int, int, tuple[str, ...]]:
-        """Stage the ranges and commit them with the position that `noted` returns. Returns (records, bytes of their
-        files, warnings)."""
+        """Stage the ranges and commit them with the position of `noted`. Returns (records, bytes, warnings)."""
         branch = branch_name(f"in_{read_id[:16]}_{os.getpid()}")
         denylist = Denylist.of(self.table)
         staging = Staging(self.table, self.source.open_reader(), self._cores, denylist)

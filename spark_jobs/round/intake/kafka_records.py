@@ -168,8 +168,7 @@ def write_ranges(
     properties: Mapping[str, str],
     task: RangesTask,
 ) -> list[WrittenLog]:
-    """Write the records of each range into its own files, in a Spark task. `properties`: of PyIceberg's
-    FileIO. If it raises CleantailError, no file remains."""
+    """Write each range's records into its own files, in a Spark task. After CleantailError no file remains."""
     writers = [
         (each, LogWriter(properties, target, each.partition, task.paths[each.partition])) for each in task.ranges
     ]

@@ -103,8 +103,7 @@ def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
 
 
 def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
-    """Return log -> path prefix of its new files. Each call returns new prefixes, because a table may choose folders by
-    them."""
+    """Return log -> path prefix of its new files, different in each call: a table may choose folders by them."""
     iceberg = table.load()
     name, locations = f"ingested-{uuid.uuid4()}", iceberg.locationProvider()
     return {log: str(locations.newDataLocation(iceberg.spec(), _partition(table, iceberg, log), name)) for log in logs}
@@ -146,8 +145,7 @@ class LogWriter:
         return self._new.pending_bytes
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Add records in the columns of ARROW_SCHEMA, in any order. Raises UnwritableError, also if one belongs before
-        those of an earlier batch."""
+        """Add records in the columns of ARROW_SCHEMA, in any order, none before an earlier batch's: UnwritableError."""
         if not batch.num_rows:
             return
         offsets = batch.column(OFFSET).to_numpy()

@@ -64,8 +64,7 @@ TASKS_PER_CORE = 4
 def read_segments(
     spark: SparkSession, topic: Topic, directory: Path, now_ms: int, progress: Progress
 ) -> KafkaIngestResult:
-    """Read the topic's logs in the directory to their last stable offsets. Raises CleantailError, with nothing
-    appended."""
+    """Read the directory's logs of the topic to their last stable offsets. After CleantailError nothing is appended."""
     require_own_table(topic)
     folders = find_logs(directory, segment_topic(topic))
     at = position_after_files(topic)

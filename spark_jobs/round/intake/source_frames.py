@@ -265,8 +265,7 @@ class SessionTable:
         return cls(spark, name, source.named_in(platform.catalog.name))
 
     def load(self, uuid: str) -> Any:
-        """Return the Iceberg `Table`. Raises SourceError for another uuid, OutsideError if the table cannot be
-        loaded."""
+        """Return the Iceberg `Table`. Raises SourceError for another uuid, OutsideError if it cannot be loaded."""
         try:
             table = iceberg_table(self.spark, self.name)
         except Py4JJavaError as e:
