@@ -78,7 +78,12 @@ def plan(
         return compare_topics(call, base_dir, clock(now))
     configured = call.topic(str(topic))
     if settings:
-        return compare_topic(call, configured, settings, clock(now))
+        with call.output.progress() as progress:
+            progress(f"replaying the history of {configured.topic}")
+            other = policy_comparison.with_settings(configured, settings)
+            compared = policy_comparison.compare(configured, other, clock(now), progress.counting)
+        call.output.show(OnePolicy(compared))
+        return 0
     planned = evaluated(configured, now, force, partition)
     plans = [task_plan(unit, call.platform, configured.config, planned.shared_files) for unit in planned.units]
     call.output.show(ShownPlan(planned, plans))
@@ -155,16 +160,6 @@ def require_one_kind(topic: str | None, settings: Sequence[str], base_dir: Path 
         raise CleantailError("plan needs a TOPIC, or --diff BASE_DIR to compare all topics")
     if (settings or base_dir) and narrowed:
         raise CleantailError("--set and --diff replay whole topics: remove --partition and --force")
-
-
-def compare_topic(call: Invocation, topic: Topic, settings: Sequence[str], now_ms: int) -> int:
-    """Compare a topic with itself under other configs, and show a table."""
-    with call.output.progress() as progress:
-        progress(f"replaying the history of {topic.topic}")
-        other = policy_comparison.with_settings(topic, settings)
-        compared = policy_comparison.compare(topic, other, now_ms, progress.counting)
-    call.output.show(OnePolicy(compared))
-    return 0
 
 
 def compare_topics(call: Invocation, base_dir: Path, now_ms: int) -> int:

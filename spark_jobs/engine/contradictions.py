@@ -48,13 +48,6 @@ def spans_twice(records: DataFrame) -> DataFrame:
     return repeated.agg((F.min("word") * 64).alias("low"), (F.max("word") * 64 + 63).alias("high"))
 
 
-def at_repeated_offsets(records: DataFrame) -> DataFrame:
-    """Return the records that share their offset with another, if one of them is a candidate."""
-    by_offset = records.groupBy(PARTITION, OFFSET).agg(F.count("*").alias("records"), F.min(PART).alias(PART))
-    repeated = by_offset.where(f"records > 1 AND {PART} = {CANDIDATE}").select(PARTITION, OFFSET)
-    return records.join(repeated, [PARTITION, OFFSET], "left_semi")
-
-
 def contradicting(records: DataFrame) -> DataFrame:
     """Return one row for each offset with two different records, if one is a candidate.
 
@@ -106,7 +99,10 @@ def contradictions_in(records: DataFrame, few: bool = False) -> list[Contradicti
         twice = {row[PARTITION]: (row["low"], row["high"] + 1) for row in spans_twice(records).collect()}
         if not twice:
             return []
-        compared = at_repeated_offsets(records.where(span_condition(twice)))
+        inside = records.where(span_condition(twice))
+        by_offset = inside.groupBy(PARTITION, OFFSET).agg(F.count("*").alias("records"), F.min(PART).alias(PART))
+        repeated = by_offset.where(f"records > 1 AND {PART} = {CANDIDATE}").select(PARTITION, OFFSET)
+        compared = inside.join(repeated, [PARTITION, OFFSET], "left_semi")
     rows = first_by_log(contradicting(compared)).collect()
     return sorted((Contradiction.of_row(row.asDict()) for row in rows), key=lambda c: c.partition)
 
@@ -154,7 +150,13 @@ def of_round(
         spans = {p: [(low, high) for low, high, _ in ranges] for p, ranges in late_by_log.items() if ranges}
     if not spans:
         return {}
-    passed = _passed_before(late_by_log)
+    # the records that an earlier round has read, at offsets that this round reads again
+    read_before = [
+        (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
+        for p, ranges in late_by_log.items()
+        for low, high, files in ranges
+    ]
+    passed = reduce(or_, read_before, F.lit(False))
     updated = _updated_since_round(table, late_by_log)
     records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
     records = records.where(~F.col(DELETED) | (passed & ~F.col(PARTITION).isin(list(updated))))
@@ -191,16 +193,6 @@ def _hidden_by_rounds(table: TopicTable, snapshot_id: int, spans: Spans, passed:
     records = table.with_hidden_at(snapshot_id).where(_inside(spans)).where(passed)
     alive = records.where(~F.col(DELETED)).select(PARTITION, OFFSET)
     return records.where(F.col(DELETED)).join(alive, [PARTITION, OFFSET], "left_anti")
-
-
-def _passed_before(late_by_log: Mapping[int, LateFiles]) -> Column:
-    """Return the condition for records that an earlier round has read, at offsets that this round reads again."""
-    spans = [
-        (F.col(PARTITION) == p) & F.col(OFFSET).between(low, high - 1) & ~F.col("_file").isin(list(files))
-        for p, ranges in late_by_log.items()
-        for low, high, files in ranges
-    ]
-    return reduce(or_, spans, F.lit(False))
 
 
 def of_expiry(

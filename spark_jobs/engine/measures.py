@@ -21,7 +21,6 @@ from typing import Any
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from cleantail.config.kafka_configs import KafkaConfigs
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
 from cleantail.log.horizons import as_due, new_horizon_ms, spans_of, swept
 from cleantail.log.partition_state import (
@@ -162,7 +161,12 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
     else:
         counted = run_work(table, counting(ledgers), files.tasks)
     by_log = {log.partition: log for logs in counted for log in logs}
-    to_prove = [] if expiring else _proofs_due(table.topic.config, unit, states)
+    interval_ms = table.topic.config.cleantail_full_proof_interval_ms
+    to_prove = [
+        w
+        for w in unit.partitions
+        if not (expiring or _all_dirty(w)) and proof_due(states[w.partition].proven_ms, unit.now_ms, interval_ms)
+    ]
     proven: dict[int, KeyCounts] = {}
     if to_prove:
         with table.on_branch(unit.branch, spans_read(to_prove)) as records:
@@ -273,16 +277,6 @@ def prove_keys(records: DataFrame, works: Sequence[PartitionWork]) -> dict[int, 
     by_log = {row[PARTITION]: row["records"] for row in counted}
     proven = ((work.partition, *more.get(work.partition, (0, 0))) for work in works)
     return {log: KeyCounts(by_log.get(log, 0) - again, twice) for log, again, twice in proven}
-
-
-def _proofs_due(configs: KafkaConfigs, unit: WorkUnit, states: Mapping[int, PartitionState]) -> list[PartitionWork]:
-    """Return the logs with a due full proof."""
-    interval_ms = configs.cleantail_full_proof_interval_ms
-    return [
-        w
-        for w in unit.partitions
-        if not _all_dirty(w) and proof_due(states[w.partition].proven_ms, unit.now_ms, interval_ms)
-    ]
 
 
 def _all_dirty(work: PartitionWork) -> bool:

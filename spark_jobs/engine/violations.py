@@ -84,15 +84,17 @@ def examined_records(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.
     """Yield the records with a key that are below the end, and count everything that does not depend on keys."""
     task, bounds = dirty.task, Bounds.of(dirty.task)
     for number, file in task.numbered_files():
-        before = read_deletes_in_task(io, file.before, file)
+        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
         if _as_it_was(file, dirty):
-            _count_unread(io, tally, file, alive(file.records, before))
+            _count_unread(io, tally, file, keep)
             continue
         after = all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file)
         alive_after = alive(file.records, after)
-        _count_foreign(io, tally, file, ~alive(file.records, before) & alive_after)
+        foreign = ~keep & alive_after  # deleted in the base, but live on the branch
+        for records in records_of(io, task, file, foreign, keys=False) if foreign.any() else ():
+            everyone = np.ones(len(records), np.bool_)
+            tally.add(records, {"foreign_records": everyone, "records_out": everyone})
         copies = dirty.copies.of(file)
-        keep = alive(file.records, before)
         if dirty.decides(file, keep):
             _count_decided(dirty, io, tally, file, keep, alive_after)
             continue
@@ -181,15 +183,6 @@ def _count_unread(io: FileIO, tally: Tally, file: LogFile, keep: Booleans) -> No
     if any(file.may_hold(low, end) for low, end in ledger.spans):
         for batch in records_of(io, tally.task, file, keep, keys=False, tombstones=True):
             tally.add_tombstones(batch, np.ones(len(batch), np.bool_))
-
-
-def _count_foreign(io: FileIO, tally: Tally, file: LogFile, foreign: Booleans) -> None:
-    """Count records that are deleted in the base, but live on the branch."""
-    if not foreign.any():
-        return
-    for records in records_of(io, tally.task, file, foreign, keys=False):
-        everyone = np.ones(len(records), np.bool_)
-        tally.add(records, {"foreign_records": everyone, "records_out": everyone})
 
 
 def _as_it_was(file: LogFile, dirty: DirtyPart) -> bool:

@@ -136,20 +136,16 @@ def as_written(
     by_id = {_id_of(field): column for field, column in zip(batch.schema, batch.columns, strict=True)}
     arrays = []
     for field in written:
-        array = by_id.get(_id_of(field))
+        array: Any = by_id.get(_id_of(field))
         if field.name == schema.computed:
             array = pc.is_null(batch.column(VALUE))
         elif _id_of(field) in LINEAGE_IDS.values():
             array = lineage[field.name] if array is None else pc.coalesce(array, lineage[field.name])
-        arrays.append(_cast(array, field))
+        try:
+            arrays.append(array if array.type == field.type else array.cast(field.type))
+        except pa.ArrowException as e:
+            raise RefusedError(f"column {field.name}: {e}") from None
     return pa.RecordBatch.from_arrays(arrays, schema=written)
-
-
-def _cast(array: pa.Array, field: pa.Field) -> pa.Array:
-    try:
-        return array if array.type == field.type else array.cast(field.type)
-    except pa.ArrowException as e:
-        raise RefusedError(f"column {field.name}: {e}") from None
 
 
 BATCH_BYTES = 4 << 20

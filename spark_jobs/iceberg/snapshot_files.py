@@ -99,19 +99,17 @@ def planned_files(table: Any, jvm: Any, snapshot_id: int) -> list[PlannedFile]:
     to_json = static(jvm, "org.apache.iceberg.ScanTaskParser", "toJson")
     tasks = table.newScan().useSnapshot(snapshot_id).includeColumnStats().planFiles()
     try:
-        return [_planned(to_json, task) for task in each(tasks)]
+        planned = []
+        for task in each(tasks):
+            file, (facts, deletes) = task.file(), facts_of_task(to_json(task))
+            planned.append(PlannedFile(task, facts, deletes, (file.dataSequenceNumber(), file.fileSequenceNumber())))
+        return planned
     except UnsupportedOperationException as e:
         if UNKNOWN_TYPE not in str(e):
             raise
         raise TableError(f"{table.name()} has files that are partitioned by a dropped column. {REPARTITION}") from None
     finally:
         tasks.close()
-
-
-def _planned(to_json: Any, task: Any) -> PlannedFile:
-    facts, deletes = facts_of_task(to_json(task))
-    file = task.file()
-    return PlannedFile(task, facts, deletes, (file.dataSequenceNumber(), file.fileSequenceNumber()))
 
 
 def by_path(files: Iterable[PlannedFile]) -> dict[str, list[PlannedFile]]:

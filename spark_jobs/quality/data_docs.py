@@ -172,6 +172,9 @@ def validation_content(topic: str, validation: Any) -> dict[str, Any]:
     kind, partitions = _subject_of(validation)
     what, status = SUITES.get(validation.suite_name, validation.suite_name), _status(validation.success)
     passed = sum(bool(result.success) for result in validation.results)
+    # pages and logs count every check, also of one expectation on several partitions
+    is_one = partitions == PARTITION_UNKNOWN or partitions.startswith("partition ")
+    met = f"{passed} of {len(validation.results)} met{'' if is_one else f', each on {partitions}'}"
     return {
         "topic": topic,
         "title": SEPARATOR.join((topic, partitions, f"{kind} {round_name}", what, status)),
@@ -185,7 +188,7 @@ def validation_content(topic: str, validation: Any) -> dict[str, Any]:
             ("Round", round_name),
             ("Checked", f"{checked} UTC"),
             ("Suite", what),
-            ("Expectations", f"{passed} of {len(validation.results)} met{_on_each(partitions)}"),
+            ("Expectations", met),
         ],
         "head": ["Status", "Expectation", "Severity", "Observed"],
         "rows": [_result_row(result) for result in validation.results],
@@ -244,12 +247,6 @@ def _subject_of(validation: Any) -> tuple[str, str]:
     metas = [result.expectation_config.meta or {} for result in validation.results]
     found = next((meta[SUBJECT] for meta in metas if SUBJECT in meta), None)
     return (found["kind"], batch_name(found["partitions"])) if found else ("kind not recorded", PARTITION_UNKNOWN)
-
-
-def _on_each(partitions: str) -> str:
-    """Return a note if each expectation was checked on several partitions: pages and logs count every check."""
-    is_one = partitions == PARTITION_UNKNOWN or partitions.startswith("partition ")
-    return "" if is_one else f", each on {partitions}"
 
 
 def _status(success: Any) -> str:

@@ -195,7 +195,11 @@ def erase_keys(
     if not run.table.exists():
         raise CleantailError(f"topic {run.table.topic.topic} has no table yet; nothing was erased")
     done = Done.of(before)
-    _count_killed(run.table, done, before.get(PUBLISHING))
+    published = before.get(PUBLISHING)  # counted here if the run was killed before it recorded the round
+    if published is not None and published["round"] not in done.rounds:
+        rounds = (c.summary.get(ROUND) for c in history(run.table.load()) if c.is_round)
+        if published["round"] in rounds:
+            done.count(published)
     run = replace(run, publishing=lambda checked: note(PUBLISHING, _to_hide(checked.round, checked)))
     erasure = _Erasure(run, keys, note, excluded, done)
     scans, left = erasure.scanned("searching for the keys"), Left()
@@ -366,14 +370,6 @@ def _to_hide(name: str, made: CheckedRound | RoundResult) -> dict[str, Any]:
     logs = made.green if isinstance(made, CheckedRound) else made.published
     counts = {str(m.partition): m.deleted.get("erased", 0) for m in made.measures if m.partition in logs}
     return {"round": name, "records": {log: records for log, records in counts.items() if records}}
-
-
-def _count_killed(table: TopicTable, done: Done, hidden: Mapping[str, Any] | None) -> None:
-    """Count the round that an earlier run published if that run was killed before it recorded the round."""
-    if hidden is None or hidden["round"] in done.rounds:
-        return
-    if any(c.is_round and c.summary.get(ROUND) == hidden["round"] for c in history(table.load())):
-        done.count(hidden)
 
 
 def _failures(result: RoundResult) -> tuple[str, ...]:

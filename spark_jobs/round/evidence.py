@@ -135,7 +135,12 @@ class _Kept:
     def add(self, rows: Sequence[EvidenceRow]) -> None:
         """Keep the rows. Returns after they are on the disk."""
         with self.one_at_a_time:
-            self.file = self.file or _new_file(self.home)
+            if self.file is None:
+                with exclusive(self.home, KEPT_LOCK):
+                    path = make_folder(self.home, KEPT_FOLDER) / f"{uuid.uuid4().hex}.jsonl"
+                    self.file = path.open("x", encoding="utf-8")
+                    path.chmod(OWNER_FILE_MODE)
+                    fcntl.flock(self.file, fcntl.LOCK_EX)  # shows that the process lives
             # begins with a line break, because a full disk may have cut the previous rows
             self.file.write("".join(f"\n{json.dumps({'format': FORMAT, **row})}\n" for row in rows))
             self.file.flush()
@@ -146,16 +151,6 @@ class _Kept:
 _KEPT: dict[Path, _Kept] = {}
 """Home -> the rows that this process keeps now."""
 KEPT_FOLDER, KEPT_LOCK = "evidence", "kept-evidence"
-
-
-def _new_file(home: Path) -> IO[str]:
-    """Make a private file in the home. Its lock shows that the process lives."""
-    with exclusive(home, KEPT_LOCK):
-        path = make_folder(home, KEPT_FOLDER) / f"{uuid.uuid4().hex}.jsonl"
-        file = path.open("x", encoding="utf-8")
-        path.chmod(OWNER_FILE_MODE)
-        fcntl.flock(file, fcntl.LOCK_EX)
-    return file
 
 
 @contextmanager

@@ -114,6 +114,8 @@ def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) 
     spec, columns = iceberg.specs().get(first.specId()), table.topic.columns
     schema = schema_json(iceberg.schema())
     own = columns is None and iceberg.schema().findField(TOMBSTONE) is not None
+    name = f"rewritten-{uuid.uuid4()}"  # differs by group, because a table may choose folders by it
+    place = (name,) if spec.isUnpartitioned() else (spec, first.partition(), name)
     log_files = [
         LogFile.without_log(f.path, f.facts.records, before=f.delete_files, first_row_id=f.facts.first_row_id)
         for f in files
@@ -124,17 +126,9 @@ def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) 
         layout=layout_of(iceberg, offset_paths(columns)),
         in_order=columns is None or columns.has_offsets,
         settings=write_settings(texts(iceberg.properties()), table.platform.cleaner.cleantail_task_memory_bytes),
-        new_path=_new_path(iceberg, spec, first.partition()),
+        new_path=str(iceberg.locationProvider().newDataLocation(*place)),
         location=table.platform.warehouse,
     )
-
-
-def _new_path(iceberg: Any, spec: Any, partition: Any) -> str:
-    """Return the path prefix of a group's new files. Prefixes differ, because a table may choose folders by them."""
-    name, locations = f"rewritten-{uuid.uuid4()}", iceberg.locationProvider()
-    if spec.isUnpartitioned():
-        return str(locations.newDataLocation(name))
-    return str(locations.newDataLocation(spec, partition, name))
 
 
 def _require_plain(iceberg: Any, files: Sequence[PlannedFile]) -> None:
@@ -236,7 +230,9 @@ def _by_task(
     try:
         iceberg = table.load()
         for group in batch if table.topic.columns is None or table.topic.columns.has_offsets else ():
-            _require_no_overlap(group)
+            ordered = sorted(group, key=lambda f: (f.lower_offset, f.upper_offset))
+            if any(after.lower_offset < before.upper_offset for before, after in pairwise(ordered)):
+                raise RefusedError("their offsets overlap")  # a task does not sort
         tasks = [rewrite_task(table, iceberg, files) for files in old]
         try:
             [rewritten] = run_tasks(table, rewrite_all, [tasks], "rewrite files without deleted records")
@@ -264,13 +260,6 @@ def _require_there(table: TopicTable, old: Iterable[Sequence[PlannedFile]]) -> N
     now = {f.path for f in planned_files(iceberg, table.jvm, int(iceberg.currentSnapshot().snapshotId()))}
     if gone := sorted({file.path for files in old for file in files} - now):
         raise ConflictError(f"{gone[0]} was rewritten by another process while this one rewrote it")
-
-
-def _require_no_overlap(group: Group) -> None:
-    """Raise RefusedError if files of the group overlap: a task does not sort."""
-    ordered = sorted(group, key=lambda f: (f.lower_offset, f.upper_offset))
-    if any(after.lower_offset < before.upper_offset for before, after in pairwise(ordered)):
-        raise RefusedError("their offsets overlap")
 
 
 def _by_spark(table: TopicTable, group: Group, plan: RewritePlan, old: Sequence[PlannedFile], number: int) -> Staged:

@@ -18,12 +18,6 @@ from typing import Any
 ARCHIVES = (".zip", ".jar")
 
 
-def leave_archives() -> None:
-    sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
-    for entry in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
-        del sys.path_importer_cache[entry]
-
-
 def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]:
     """Return PySpark's `worker(socket, authenticated)`, changed to end quietly when its connection is closed."""
 
@@ -38,7 +32,9 @@ def until_let_go(worker: Callable[[Any, Any], int]) -> Callable[[Any, Any], int]
 
 if __name__ == "__main__":
     # before any other import: `copy` imports Jython's package `org` if it exists, and a jar seems to have it
-    leave_archives()
+    sys.path[:] = [entry for entry in sys.path if not entry.endswith(ARCHIVES)]
+    for entry in [p for p in sys.path_importer_cache if any(archive in p for archive in ARCHIVES)]:
+        del sys.path_importer_cache[entry]
     import duckdb  # noqa: F401  # which a task imports with its database
     import pyiceberg.io.pyarrow  # noqa: F401
     from pyspark import daemon

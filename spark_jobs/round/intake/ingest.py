@@ -204,19 +204,11 @@ def write_files_of_lines(
     target, path = file_target(table, denylist), log_path(table)
     work = partial(write_lines, reading, target, path, LOGS_MAX)
     written = run_writers(table, work, line_tasks(table.spark, files), "read lines")
-    try:
-        _require_apart(written)
-    except UnwritableError:
-        delete_written(table, written)
-        raise
-    return written
-
-
-def _require_apart(written: Sequence[WrittenLog]) -> None:
-    """Raise UnwritableError if files of two tasks overlap in a log."""
     for one, other in pairwise(sorted(written, key=lambda log: (log.partition, log.low))):
-        if one.partition == other.partition and other.low <= one.high:
+        if one.partition == other.partition and other.low <= one.high:  # files of two tasks overlap
+            delete_written(table, written)
             raise UnwritableError(f"records of partition {one.partition} are not in the order of their offsets")
+    return written
 
 
 def write_lines(
