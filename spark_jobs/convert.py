@@ -211,9 +211,8 @@ class LostRecords:
 def lost_records(
     table: Any, entries: SnapshotEntries, by_value: Mapping[int, BitMap64], shared: SharedPositions
 ) -> LostRecords:
-    """Return the deleted positions of the data files. `by_value`: index in `entries.data` -> positions.
-
-    Raises TableError if registrations of one file differ, or deletion vectors make the table unreadable."""
+    """Return the deleted positions of the data files. `by_value`: index in `entries.data` -> positions. Raises
+    TableError if registrations of a file differ, or deletion vectors make the table unreadable."""
     by_position = _by_position(entries, shared)
     whole, changed, hidden = dict[str, BitMap64](), set[str](), 0
     for number, entry in enumerate(entries.data):
@@ -301,9 +300,8 @@ class Conversion:
 
 
 def convert_deletes(spark: SparkSession, platform: Platform, table: str) -> Converted:
-    """Convert the deletes of a table, named namespace.name. Returns an empty result if no delete needs it.
-
-    Raises ConflictError if another commit came first in every attempt, TableError for deletes that cannot be read."""
+    """Convert the deletes of a table, named namespace.name. Empty if no delete needs it. Raises ConflictError if
+    another commit came first in every attempt, TableError for deletes that cannot be read."""
     return ROUNDS.run(
         lambda: _convert(Conversion(spark, platform, table)),
         lambda attempt, error: logger.info("the conversion starts again (attempt %s): %s", attempt, error),

@@ -47,9 +47,7 @@ class KeyColumn:
 
 
 def key_columns(table: Any, field_ids: Iterable[int]) -> dict[int, KeyColumn]:
-    """Return the columns by id. A dropped column is read from the newest schema that has it.
-
-    Raises TableError for a type that cannot be compared."""
+    """Return the columns by id, dropped ones by the newest schema that has them. Raises TableError."""
     return {number: _key_column(table, number) for number in field_ids}
 
 
@@ -121,9 +119,7 @@ class SearchTask:
 
 
 def search(store: Mapping[str, str], task: SearchTask) -> dict[int, BitMap64]:
-    """Return number of a data file -> positions that the equality deletes remove.
-
-    The positions may include records that other deletes already hide."""
+    """Return number of a data file -> positions that equality deletes remove, also if other deletes hide them."""
     io, hidden = load_file_io(dict(store), task.location), dict[int, BitMap64]()
     for field_ids in sorted({delete.field_ids for delete in task.deletes}):
         deletes = [delete for delete in task.deletes if delete.field_ids == field_ids]

@@ -77,9 +77,8 @@ class SnapshotLog:
 
 
 def ordered_batches(io: FileIO, source: SnapshotLog, denied: Denied = None) -> Iterator[pa.RecordBatch]:
-    """Yield the live records of the log (RECORD) without denied keys. Copies are included.
-
-    Raises TableError for a file that contradicts its metadata, or whose keys or values are not bytes."""
+    """Yield the live records of the log (RECORD), copies included, without denied keys. Raises TableError for a file
+    that contradicts its metadata, or whose keys or values are not bytes."""
     for group in overlapping(source.files):
         if len(group) == 1 and _in_order(io, source, group[0]):
             yield from _live(io, source, group[0], denied)
@@ -121,9 +120,8 @@ def _in_order(io: FileIO, source: SnapshotLog, file: LogFile) -> bool:
 def file_batches(
     io: FileIO, source: SnapshotLog, file: LogFile, columns: Sequence[str]
 ) -> Iterator[Mapping[str, pa.Array]]:
-    """Yield column -> its array in a topic table's type, for the visible live records of the log in a file.
-
-    The mapping has every requested column of the layout. The partition is read only if the file may have other logs."""
+    """Yield column -> array in a topic table's type, for the log's visible live records in a file. The partition is
+    read only if the file may have other logs."""
     require_as_in_kafka(source.layout, file.path)
     live = alive(file.records, read_deletes_in_task(io, file.before, file))
     read = [name for name in columns if name != PARTITION or file.log is None]
@@ -217,9 +215,7 @@ def rows_of(batch: pa.RecordBatch) -> Rows:
 
 
 def _headers(lists: pa.ListArray) -> list[Headers | None]:
-    """Return the headers of each record. Repeated keys, null values and empty values stay.
-
-    Converts each column to Python at once, because record by record is slower."""
+    """Return the headers of each record, by one conversion of each column: record by record is slower."""
     flat = lists.flatten()
     if not len(flat):
         return [None] * len(lists)
@@ -230,9 +226,7 @@ def _headers(lists: pa.ListArray) -> list[Headers | None]:
 
 
 def once(rows: Iterable[Rows], partition: int) -> Iterator[Rows]:
-    """Yield the rows with each offset once.
-
-    Raises ContradictionError, which names no key or value, if two records at one offset differ."""
+    """Yield the rows with each offset once. Raises ContradictionError, without a key or value, if two differ."""
     last: Rows | None = None
     for some in rows:
         if not len(some):
@@ -398,9 +392,8 @@ def verify_log(settings: Mapping[str, str], denied: Denied, store: Mapping[str, 
 
 
 def write_log(settings: Mapping[str, str], denied: Denied, store: Mapping[str, str], task: RestoreTask) -> LogProgress:
-    """Compare the partition's present records, then append the rest of the log.
-
-    Raises RestoreMismatchError if another producer writes into the partition."""
+    """Compare the partition's present records, then append the rest of the log. Raises RestoreMismatchError if another
+    producer writes into the partition."""
     feed = _feed(denied, store, task)
     with uncollected(), TargetLog(settings, task.topic, task.partition) as target:
         start, end = feed.skip(task.proved), target.end()
@@ -422,9 +415,8 @@ def log_rows(io: FileIO, source: SnapshotLog, denied: Denied = None) -> Iterator
 
 
 def compare(feed: Feed, target: TargetLog, start: int, end: int) -> int:
-    """Compare the next records of the feed with the offsets [start, end) of the partition. Returns their number.
-
-    Raises RestoreMismatchError, which names no key or value, for the first different record."""
+    """Compare the next records of the feed with the offsets [start, end) of the partition. Returns their number. Raises
+    RestoreMismatchError, which names no key or value, for the first different record."""
     at = start
     for messages in target.messages(start, end):
         index = 0

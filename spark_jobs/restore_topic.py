@@ -173,10 +173,8 @@ class Restore:
             )
 
     def _compared(self, target: TargetTopic, tasks: Sequence[RestoreTask], denied: Denied) -> dict[int, int]:
-        """Return partition -> number of records that an earlier run restored.
-
-        Raises RestoreMismatchError if these records are not the archive's first ones, ConflictError if a partition
-        grows."""
+        """Return partition -> number of records that an earlier run restored. Raises RestoreMismatchError if these are
+        not the archive's first ones, ConflictError if a partition grows."""
         if not target.records:
             return {task.partition: 0 for task in tasks}
         self.progress("comparing records of an earlier run")

@@ -216,10 +216,8 @@ def run_work(arguments: argparse.Namespace, work: Callable[[], Document]) -> int
 
 
 def clock_of(arguments: argparse.Namespace, platform: Platform) -> int:
-    """Return the one clock reading of the job (Unix ms). Raises CleantailError as require_clock_not_ahead does.
-
-    `--now` came through an XCom, so it is used only if the platform allows another clock.
-    """
+    """Return the one clock reading of the job (Unix ms). `--now` came through an XCom, so it counts only if the
+    platform allows another clock. Raises as require_clock_not_ahead does."""
     clock_ms = int(time.time() * 1000)
     if arguments.now is None:
         return clock_ms

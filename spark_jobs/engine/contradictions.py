@@ -36,10 +36,8 @@ COLUMNS = (PARTITION, OFFSET, *COMPARED, PART)
 
 
 def spans_twice(records: DataFrame) -> DataFrame:
-    """Return (partition, low, high): for each log the range of the candidates' repeated offsets, rounded to 64.
-
-    Reads neither keys nor values.
-    """
+    """Return (partition, low, high): each log's range of the candidates' repeated offsets, rounded to 64. Reads neither
+    keys nor values."""
     bits = F.bit_or(F.expr(f"shiftleft(1L, cast(`{OFFSET}` & 63 AS int))")).alias("bits")
     bits_of_offsets = records.groupBy(PARTITION, F.shiftright(OFFSET, 6).alias("word")).agg(
         F.count("*").alias("records"), bits, F.min(PART).alias(PART)
@@ -205,9 +203,7 @@ def of_expiry(
 
 
 def of_topic(table: TopicTable, snapshot_id: int, starts: Mapping[int, int]) -> list[Contradiction]:
-    """Return the contradictions among all records that readers see, including the head.
-
-    `starts`: partition -> log start."""
+    """Return the contradictions among all records that readers see, also the head. `starts`: log -> its start."""
     past = " OR ".join(span_condition({p: (0, start)}) for p, start in starts.items() if start) or "false"
     return contradictions_in(all_candidates(table.at_snapshot(snapshot_id).where(f"NOT ({past})")))
 

@@ -121,10 +121,7 @@ def merged_gone(parts: Iterable[GoneKeys]) -> GoneKeys:
 
 
 def _fill(database: Any, bounds: Mapping[int, LogBounds], messages: Iterable[tuple[int, Message]]) -> Sequence[Any]:
-    """Insert the messages into the tables `source` and `archive`, and return the results among them.
-
-    If the messages exceed the database's memory, it spills to disk.
-    """
+    """Insert the messages into the tables `source` and `archive`, and return the results among them."""
     rows = [(log, b.end, b.source_start, b.seen_to, b.checked_start) for log, b in bounds.items()]
     names = ("log", "end_offset", "source_start", "seen_to", "checked_start")
     columns = {name: pa.array([row[i] for row in rows], pa.int64()) for i, name in enumerate(names)}

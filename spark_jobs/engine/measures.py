@@ -82,10 +82,8 @@ def ledgers_of(
 def with_tombstones(
     measure: LogMeasure, ledger: tuple[Horizon, ...], by_entry: Mapping[int | None, EntryCounts]
 ) -> LogMeasure:
-    """Add the counts of tombstones to the measures of a log. `by_entry`: end of an entry of the ledger -> its counts.
-
-    An entry is swept up to its first guard, a due tombstone that must still hide a record.
-    """
+    """Add the counts of tombstones (end of a ledger's entry -> counts) to the measures of a log. An entry is swept up
+    to its first guard, a due tombstone that must still hide a record."""
     none = EntryCounts()
     return replace(
         measure,

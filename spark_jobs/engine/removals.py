@@ -285,9 +285,8 @@ def _by_offset(task: LogTask) -> bool:
 def decided_records(
     dirty: DirtyPart, io: FileIO, file: LogFile, keep: Booleans, tombstones: bool = False
 ) -> Iterator[tuple[Records, Booleans]]:
-    """Yield the records of a file that the dirty part decides, without their keys, each with whether it wins.
-
-    Reads the file again only if `tombstones` is set and the file may have tombstones."""
+    """Yield the records of a file that the dirty part decides, without keys, each with whether it wins. Reads the file
+    again only if `tombstones` is set and it may have some."""
     assert dirty.last is not None, "the caller has checked decides(file, keep)"
     met: Iterable[Records] = dirty.last.files[file.name]
     if tombstones and file.null_values != 0:

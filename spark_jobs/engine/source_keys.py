@@ -117,9 +117,7 @@ def messages_of_ranges(
 def in_buckets(
     database: Any, schema: pa.Schema, batches: Iterable[pa.RecordBatch], buckets: int
 ) -> Iterator[tuple[int, bytes]]:
-    """Yield (bucket, records with a key as an Arrow stream), by a hash of the key.
-
-    BLOB_BYTES bounds the bytes that are collected at a time, so long keys make smaller groups."""
+    """Yield (bucket, records with a key as an Arrow stream), by a hash of the key, from BLOB_BYTES at a time."""
     waiting, size = list[pa.RecordBatch](), 0
     with reading(database, "record", schema, batches):
         rows = database.sql("SELECT *, hash(key) AS h FROM record WHERE key IS NOT NULL")

@@ -102,10 +102,8 @@ class FileMetrics:
         return cls(plan, counted, ids)
 
     def of_footer(self, footer: FileMetaData) -> dict[str, Any]:
-        """Return the metrics of a file as Iceberg's JSON.
-
-        Raises RefusedError if the file has another name for a column than the table. For example, Iceberg's own writers
-        change names with a dot."""
+        """Return the metrics of a file as Iceberg's JSON. Raises RefusedError if a column has another name than in the
+        table, as Iceberg's own writers change names with a dot."""
         paths = {footer.schema.column(position).path for position in range(footer.num_columns)}
         if unknown := sorted(paths - self.ids.keys()):
             raise RefusedError(f"column {unknown[0]} has another name in the table")

@@ -443,9 +443,7 @@ def _prefixes(log: Numbers) -> pa.Array:
 
 
 def _tombstones(file: LogFile, arrays: dict[str, pa.Array], records: int) -> Booleans:
-    """Return, for each record, whether it is a tombstone: by the column that marks them, else by null values.
-
-    False if an adopted table maps no value, or if the metadata exclude tombstones."""
+    """Return, for each record, whether it is a tombstone: by the column that marks them, else by null values."""
     if file.null_values == 0:
         return np.zeros(records, np.bool_)
     if TOMBSTONE in arrays:

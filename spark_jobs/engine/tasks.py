@@ -174,9 +174,7 @@ T = TypeVar("T")
 
 def log_tasks(table: TopicTable, unit: WorkUnit, files: SnapshotFiles, by_rounds: bool = False) -> list[LogTask]:
     """Return the tasks of a unit, one for each log. Small logs share a task, and so do logs that share files.
-
-    `by_rounds`: whether a round ends when its map is full. Then every log has its own task.
-    """
+    `by_rounds`: a round ends when its map is full, so every log has its own task."""
     platform = table.platform
     logs = {work.partition for work in unit.partitions}
     configs, layout = table.topic.config, files.layout
@@ -406,10 +404,8 @@ def _run_shared(table: TopicTable, work: LogWork[R], task: LogTask) -> R:
 def _merged_dirty_part(
     context: Any, store: Mapping[str, str], shipped: Any, shares: Sequence[Share], met: KindsMet
 ) -> Any:
-    """Return the dirty part of all shares, by merged_map or shared_logs.merged_filter.
-
-    Spark merges groups of shares, and then the groups. So the driver gets one part, regardless of the number of shares.
-    """
+    """Return the dirty part of all shares, by merged_map or shared_logs.merged_filter. Spark merges groups of shares,
+    and then the groups, so the driver gets one part."""
     task: LogTask = shipped.value
     spans = [(work.first_dirty_offset, work.end_offset) for work in task.works]
     dirty = [share for share in shares if any(task.files[n].may_hold(*span) for n in share for span in spans)]

@@ -39,7 +39,6 @@ class RefusedError(Exception):
 @dataclass(frozen=True, slots=True)
 class TableSchema:
     """A table's columns, as Iceberg's JSON of the schema. `lineage`: records have row ids (format version 3).
-
     `computed`: name of the column that marks null values, which a file may lack. Empty if the table has none."""
 
     json: str
@@ -184,11 +183,8 @@ class WrittenFile:
 
 
 class NewFiles:
-    """Write batches into files of the table's target size. `path`: the beginning of their names.
-
-    Every attempt at a task has its own file names. So an attempt that still writes after Spark has abandoned it does no
-    harm.
-    """
+    """Write batches into files of the table's target size. `path`: the beginning of their names. Each attempt at a task
+    has its own file names, so one that Spark has abandoned does no harm."""
 
     def __init__(self, io: FileIO, path: str, settings: WriteSettings) -> None:
         self._io, self._settings = io, settings

@@ -208,10 +208,8 @@ def _steps(client: Any) -> tuple[Any, Any, Any]:
 
 
 def within(transaction: Any) -> Any:
-    """Return a table whose commits become part of the transaction.
-
-    Each commit deletes the manifests that it has written and merged into another. `Transaction` itself deletes
-    manifests of its operations only in `commitTransaction`."""
+    """Return a table whose commits become part of the transaction. Each deletes the manifests that it has merged into
+    another: `Transaction` itself does so only in `commitTransaction`."""
     staged = transaction.table()
     return JavaClass("org.apache.iceberg.BaseTable", transaction._gateway_client)(staged.operations(), staged.name())
 
@@ -304,11 +302,8 @@ def repeat(action: Callable[[], T]) -> T:
 
 
 def write_onto(load: Load, branch: str, write: Callable[[], None]) -> None:
-    """Let Spark write onto a branch to which only this process writes. Repeats the write if the commit was not
-    accepted.
-
-    If Spark commits twice, no harm is done, because only the files of the branch's last commit are read.
-    """
+    """Let Spark write onto a branch to which only this process writes, again if the commit was not accepted. Two
+    commits do no harm, because only the files of the branch's last commit are read."""
     before = load().snapshot(branch).snapshotId()
 
     def once() -> None:
@@ -419,10 +414,8 @@ def _drop(iceberg: Any, transaction: Any, branches: Iterable[str], table: Commit
 
 
 def _only_on(jvm: Any, iceberg: Any, branches: Collection[str]) -> list[Any]:
-    """Return the snapshots that only these branches lead to and that were never the head of `main`.
-
-    An earlier head of `main` stays, even if others rolled `main` back, because it shows the lost commits.
-    """
+    """Return the snapshots that only these branches lead to. An earlier head of `main` stays, even if others rolled
+    `main` back, because it shows the lost commits."""
     refs = {str(name): int(ref.snapshotId()) for name, ref in iceberg.refs().items()}
     others = [head for name, head in refs.items() if name not in branches]
     of_main = iceberg.history().toString()  # one call, not two for each entry
@@ -633,10 +626,8 @@ def stage_deletes(
     summary: Mapping[str, str],
     properties: Mapping[str, str] | None = None,
 ) -> None:
-    """Create the branch at the base, with the change on it. Replaces a branch of this name from a killed run.
-
-    The commit also sets properties of the table. Raises ConflictError.
-    """
+    """Create the branch at the base, with the change on it, and set properties. Replaces a branch of this name from a
+    killed run. Raises ConflictError."""
 
     def stage(iceberg: Any, transaction: Any) -> None:
         _stage_branch(jvm, iceberg, transaction, branch, base_snapshot_id, change, summary)
@@ -665,9 +656,8 @@ def _stage_branch(
 def with_uncommitted(
     table: Committed, branch: str, base_snapshot_id: int, change: BranchChange, summary: Mapping[str, str]
 ) -> Any:
-    """Return the table with the branch that stage_deletes would commit, which only this process has.
-
-    The manifests of the branch are written. Raises ConflictError as stage_deletes does."""
+    """Return the table with the branch that stage_deletes would commit. Only this process has it; its manifests are
+    written. Raises ConflictError as stage_deletes does."""
     iceberg, jvm = table.load(), table.jvm
     try:
         transaction = asked_again(iceberg.newTransaction)
@@ -682,10 +672,8 @@ def with_uncommitted(
 
 
 def commit_branch(table: Committed, uncommitted: Any, branch: str) -> None:
-    """Commit the branch of a table of with_uncommitted, with the same snapshot.
-
-    Raises ConflictError if another commit came first, because Iceberg accepts no snapshot with a used sequence
-    number."""
+    """Commit the branch of a table of with_uncommitted, with the same snapshot. Raises ConflictError if another commit
+    came first: Iceberg accepts no snapshot with a used sequence number."""
     head = uncommitted.snapshot(branch)
 
     def stage(_: Any, transaction: Any) -> None:
@@ -818,11 +806,8 @@ def _register_once(
 
 
 def _deletes_of(iceberg: Any, snapshot_id: int, paths: Collection[str]) -> dict[str, list[Any]]:
-    """Return path -> the delete files of all its registrations in a snapshot, for these paths.
-
-    Does not use a snapshot's own list of removed files, because it lacks the bounds that assign position deletes to one
-    data file.
-    """
+    """Return path -> the delete files of all its registrations in a snapshot. A snapshot's own list of removed files
+    lacks the bounds that assign position deletes to one data file."""
     by_file: dict[str, dict[tuple[str, int], Any]] = {}
     for file, deletes in files_with_deletes(iceberg, snapshot_id):
         if deletes and (path := str(file.location())) in paths:
@@ -927,11 +912,8 @@ def replace_files(
     load: Load | None = None,
     branches: Collection[str] = (),
 ) -> dict[str, str]:
-    """Replace data files, and drop `branches`, on which the new files were staged, in one commit. Returns the summary
-    of the snapshot. `load`: of a side table.
-
-    Raises ConflictError if an old file has changed since the base.
-    """
+    """Replace data files, and drop `branches`, on which the new ones were staged, in one commit. Returns the snapshot's
+    summary. `load`: of a side table. Raises ConflictError if an old file has changed since the base."""
     replacement.require_own_deletes(table.jvm)
 
     def stage(iceberg: Any, transaction: Any) -> None:

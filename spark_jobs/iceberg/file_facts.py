@@ -106,10 +106,7 @@ def facts_of_file(text: str) -> FileFacts:
 
 
 def facts_of_task(text: str) -> tuple[FileFacts, tuple[DeletedPositions, ...]]:
-    """Return the facts of a scan task's data file, and where its deleted positions are stored, from Iceberg's JSON.
-
-    Only the place of a delete file is read, because a task may have many.
-    """
+    """Return a scan task's data file, and only the places of its deleted positions: a task may have many."""
     described = json.loads(text)
     return _facts(described["data-file"]), tuple(map(_deleted, described.get("delete-files", ())))
 

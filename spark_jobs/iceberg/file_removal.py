@@ -30,10 +30,8 @@ two threads cannot do at the same time."""
 
 
 def require_own_files(spark: SparkSession, name: str, location: str) -> None:
-    """Raise TableError if any snapshot of the table names a file outside its location.
-
-    One query of Spark reads one file of each folder, and each file whose name has a percent sign.
-    """
+    """Raise TableError if any snapshot of the table names a file outside its location. One query of Spark reads one
+    file of each folder, and each file whose name has a percent sign."""
     named = f"SELECT file_path AS path FROM {name}.all_files UNION ALL SELECT path FROM {name}.all_manifests"
     folder, file = "regexp_extract(path, '^(.*/)[^/]*$', 1)", "substring_index(path, '/', -1)"
     odd = f"if(instr({file}, '%') > 0, {file}, '')"
@@ -78,10 +76,8 @@ def expire_snapshots(
 
 
 def forget_snapshots(load: Load, snapshots: Iterable[int], refs: Mapping[str, int]) -> None:
-    """Drop these branches and tags, and expire these snapshots, in one commit. No file is deleted.
-
-    Raises ConflictError if a branch or tag has moved to another snapshot than the one in `refs`.
-    """
+    """Drop these branches and tags, and expire these snapshots, in one commit that deletes no file. Raises
+    ConflictError if a branch or tag has moved to another snapshot than the one in `refs`."""
     gone = sorted(snapshots)
 
     def stage(iceberg: Any, transaction: Any) -> None:

@@ -70,10 +70,8 @@ def require_history(jvm: Any, iceberg: Any, table: str) -> None:
 
 
 def marked(transaction: Any, table: str, *, published: bool = False, ingested: bool = False) -> dict[str, str]:
-    """Return the property with marks at the snapshot that a transaction has just made.
-
-    If the table had no such property, it also marks the last ingestion.
-    """
+    """Return the property with marks at the snapshot that a transaction has just made. Without such a property before,
+    it also marks the last ingestion."""
     now = transaction.table()
     marks, mark = marks_of(texts(now.properties()), table, str(now.uuid())), mark_of(now.currentSnapshot())
     marks = replace(marks, published=mark) if published else marks
@@ -124,10 +122,8 @@ UNANSWERED = {"SocketTimeoutException", "ConnectionClosedException"}
 
 
 def asked_again(read: Callable[[], T]) -> T:
-    """Return the result of a read of the catalog. Reads a second time if the answer was not complete.
-
-    Iceberg's REST client itself repeats other failed reads.
-    """
+    """Return the result of a read of the catalog, by a second read if the first answer was not complete. Iceberg's REST
+    client itself repeats other failed reads."""
     try:
         return read()
     except Py4JJavaError as e:
@@ -165,7 +161,6 @@ class KeptFile:
 @dataclass(frozen=True, slots=True)
 class BranchChange:
     """The changes of a branch. `added`, `removed`: delete files. `kept`: data files that now have one registration.
-
     `data_files_changed`: number of added or removed data files, 0 in a round."""
 
     added: tuple[Any, ...]
@@ -205,9 +200,8 @@ def branch_change(table: Any, branch: str, base_snapshot_id: int) -> BranchChang
 
 
 def _is_kept(steps: Sequence[tuple[bool, Any]]) -> bool:
-    """Return whether a data file had several registrations and now has one, equal to the first.
-
-    `steps`: its removals and additions (True), in order."""
+    """Return whether a data file had several registrations and now has one, equal to the first. `steps`: its removals
+    and additions (True), in order."""
     *removed, (is_added, file) = steps
     if not is_added or len(removed) < 2 or any(is_new for is_new, _ in removed):
         return False
@@ -278,9 +272,8 @@ def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tup
 
 
 def data_file_of(jvm: Any, delete: Any) -> str:
-    """Return the one data file of a delete file: a vector names it, and position deletes may have it in their bounds.
-
-    Returns the text `None` if the delete file covers several data files."""
+    """Return the one data file of a delete file: a vector names it, position deletes may have it in their bounds. The
+    text `None` stands for several data files."""
     return data_files_of(jvm, [delete])[0]
 
 

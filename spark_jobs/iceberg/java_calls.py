@@ -30,9 +30,8 @@ LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
 
 
 def each(iterable: Any) -> Iterator[Any]:
-    """Yield the elements of a Java collection or of another Java Iterable.
-
-    Python's own loop over them ends with an exception in the JVM, which takes tens of milliseconds."""
+    """Yield the elements of a Java collection or Iterable. Python's own loop over them ends with an exception in the
+    JVM, which takes tens of milliseconds."""
     is_list = isinstance(iterable, JavaList)
     elements = iterable if is_list else static(iterable, LISTS, "newArrayList")(iterable)
     for number in range(elements.size()):

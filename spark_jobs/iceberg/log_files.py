@@ -365,10 +365,7 @@ def delete_files_of(jvm: Any, table: Any, described: Iterable[FileFacts]) -> lis
 
 
 def read_deletes_in_driver(table: Any, where: DeletedPositions, data_file: str) -> BitMap64:
-    """Return the data file's positions in a delete file, by the table's own IO.
-
-    Tasks use read_deletes_in_task instead. Raises TableError if the delete file cannot be read.
-    """
+    """Return the data file's positions in a delete file, by the table's own IO. Raises TableError."""
     require_bytes(where.length, limit := most_delete_bytes(), where.path)
     content = _content(table, where.path, where.start or 0, max(where.length, 0))
     if where.start is not None:

@@ -47,11 +47,8 @@ from spark_jobs.iceberg.executor_watch import watch_executors
 
 
 def start_session(platform: Platform, app_name: str, records: int | None = None) -> SparkSession:
-    """Return the running session, or start one. Settings of spark-submit win over the platform's.
-
-    `records`: the number of records that the session will read, if known (spark_settings.SMALL_RECORDS). Raises
-    CleantailError if the jars are missing.
-    """
+    """Return the running session, or start one. Settings of spark-submit win over the platform's. `records`: to read,
+    if known (spark_settings.SMALL_RECORDS). Raises CleantailError if the jars are missing."""
     jar_files = platform.spark.jars_of_cluster or jars(platform)
     if not jar_files and SUBMITTED not in os.environ:
         raise CleantailError(f"no Spark jars in {jars_directory(platform)}: {AGAIN}")

@@ -324,11 +324,8 @@ class SnapshotFiles:
         table.stage_deletes(branch, self.snapshot_id, change, summary or {}, properties or {})
 
     def write(self, removed: RemovedPositions, once: Iterable[LogFile] = ()) -> BranchChange:
-        """Write delete files of the positions, including positions that were deleted before.
-
-        Returns delete files to add, delete files that they replace, and data files that are registered `once` from now
-        on. Raises ConflictError if a delete file cannot be replaced.
-        """
+        """Write delete files of the positions and of earlier deletes. Returns them, the delete files that they replace,
+        and the data files registered `once` from now on. Raises ConflictError if one cannot be replaced."""
         lost, replaced, by_file = [], [], _by_file(removed)
         kept = {file.hash: KeptFile(self._files[file.hash].task.file(), file.arrived) for file in once}
         changed = sorted({*by_file, *kept})

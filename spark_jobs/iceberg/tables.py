@@ -105,10 +105,8 @@ class CatalogTable:
         return bool(self._catalog().namespaceExists(self._identifier().namespace()))
 
     def create(self, new: NewTable) -> bool:
-        """Create the table. Return False if another process has just created a table of that name.
-
-        The namespace must exist. Raises Py4JJavaError if the catalog refuses the table.
-        """
+        """Create the table in its existing namespace. Returns False if another process has just created it. Raises
+        Py4JJavaError if the catalog refuses the table."""
         jvm = self.spark._jvm
         struct = static(jvm, "org.apache.spark.sql.types.StructType", "fromDDL")(new.columns)
         schema = static(jvm, f"{ICEBERG}.spark.SparkSchemaUtil", "convert")(struct)
@@ -192,10 +190,8 @@ def branch_name(stem: str) -> str:
 
 
 def created_at_s(branch: str) -> float:
-    """Return the start of the branch's age in Unix seconds: its creation, plus RESTORE_S for a restore.
-
-    Other branches are never stale: the result is infinity, also for a user's `in_20240101`, which has no time in ns.
-    """
+    """Return the start of the branch's age in Unix seconds: its creation, plus RESTORE_S for a restore. Infinity for
+    other branches, also a user's `in_20240101`, which has no time in ns: they are never stale."""
     created = whole_number(branch.rpartition("_")[2]) or 0
     if created < 10**18 or not branch.startswith(BRANCH_PREFIXES):
         return float("inf")
@@ -435,9 +431,8 @@ class TopicTable:
 
     @contextmanager
     def on_branch(self, branch: str, spans: Spans, files: Collection[str] | None = None) -> Iterator[DataFrame]:
-        """Yield the records in the spans on a round's branch, also if only this process has the branch.
-
-        `files`: only records of these data files."""
+        """Yield the records in the spans on a round's branch, also if only this process has it. `files`: only of these
+        data files."""
         inside, staged = span_condition(spans), self.uncommitted.table
         if staged is None:
             records = self.at_branch(branch).where(inside)
@@ -506,10 +501,8 @@ class TopicTable:
         return texts(self.load().snapshot(self.head_of(branch)).summary())
 
     def append_to(self, branch: str, frame: DataFrame, as_it_is: bool = False) -> None:
-        """Append data files to the branch, one log to a file, in offset order (the table's write order).
-
-        `as_it_is`: each task of the frame has one log, in that order. A topic's own table also gets `tombstone`.
-        """
+        """Append data files to the branch, one log to a file, in the table's write order. `as_it_is`: each task of the
+        frame has one log, in that order. A topic's own table also gets `tombstone`."""
         if self.topic.columns is None and self.load().schema().findField(TOMBSTONE) is not None:
             frame = frame.withColumn(TOMBSTONE, F.col(VALUE).isNull())
         writer = frame.writeTo(f"{self.name}.`branch_{branch}`").option(*AS_PARQUET)

@@ -142,10 +142,8 @@ NAMED = 8
 
 
 def subject(kind: str, partitions: Sequence[int], records: int | None = None) -> dict[str, Any]:
-    """Return the `meta` of an expectation, the only input that Great Expectations returns with the results.
-
-    `records`: how many the round found in these partitions, None if the suite counts them itself.
-    """
+    """Return the `meta` of an expectation, the only input that Great Expectations returns with the results. `records`:
+    how many the round found in these partitions, None if the suite counts them itself."""
     counts = {} if records is None else {"records": records}
     return {SUBJECT: {"kind": kind, "partitions": sorted(partitions), **counts}}
 
@@ -271,9 +269,7 @@ def _result_row(result: Any) -> list[dict[str, Any]]:
 
 
 def _observed(result: Any) -> dict[str, Any]:
-    """Return the observed values, or the reason why the expectation could not be evaluated.
-
-    Shows only counts and offsets of records."""
+    """Return observed counts and offsets of records, or why the expectation could not be evaluated."""
     if error := error_in(result):
         return {"text": _short(error)}
     result_document, config = result.result or {}, result.expectation_config
@@ -315,9 +311,8 @@ def write_pages(site: Path, topic: str, validations: Iterable[Any]) -> list[Path
 
 
 def remove_results(topic: Topic, until_ms: int) -> int:
-    """Remove the results and pages of rounds past cleantail.evidence.retention.ms. Returns the number of their files.
-
-    A round's folder has its name, which begins with the round's clock. Pages in a store stay."""
+    """Remove results and pages of rounds past cleantail.evidence.retention.ms, by the clock in their folder's name.
+    Returns the number of files. Pages in a store stay."""
     home, before_ms = topic.platform.home, until_ms - topic.config.cleantail_evidence_retention_ms
     oldest, site, removed = round_name(max(before_ms, 0), 0), site_of(home, topic.topic), 0
     for kept in (results_of(home, topic.topic), site / "validations"):

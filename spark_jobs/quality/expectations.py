@@ -93,10 +93,8 @@ def _arguments(kwargs: Mapping[str, Any]) -> str:
 
 
 def expectation_class(check: Check, platform: Platform) -> type[Any]:
-    """Return the class of a check. Only a module that platform.expectations names is imported.
-
-    Raises UnusableCheckError if an expectation of the platform cannot be used here.
-    """
+    """Return the class of a check. Only a module that platform.expectations names is imported. Raises
+    UnusableCheckError if an expectation of the platform cannot be used here."""
     gx, name = imported(), check.expectation
     if not is_own(name):
         found: type[Any] = getattr(gx.expectations, class_name(name))
@@ -157,9 +155,8 @@ class Auditor:
         self.project = Project(home, topic.topic, store)
 
     def check_round(self, round_id: str, measures: Sequence[Mapping[str, int]]) -> list[CheckResult]:
-        """Evaluate the rules of a round. Searches for the failed logs only if a rule is broken.
-
-        `measures`: for each log, `partition`, `records_in` and the number of violations (0 or more) of each rule."""
+        """Evaluate the rules of a round, and search for the failed logs only if one is broken. `measures`: for each
+        log, `partition`, `records_in` and the number of violations of each rule."""
         import pandas as pd
 
         logs = [m[PARTITION] for m in measures]
@@ -202,9 +199,8 @@ class Auditor:
     def check_records(
         self, round_id: str, records: DataFrame, logs: Sequence[int], limit: TimeLimit
     ) -> list[CheckResult]:
-        """Evaluate the topic's own expectations on the records that a round would publish.
-
-        If one fails, each log is evaluated alone. Checks that exceed the time limit count as not evaluated."""
+        """Evaluate the topic's own expectations on the records that a round would publish. If one fails, each log is
+        evaluated alone. Checks that exceed the time limit count as not evaluated."""
         if not self._topic.checks:
             return []
         before = self.project.validations
@@ -224,10 +220,8 @@ class Auditor:
     def _located(
         self, round_id: str, records: DataFrame, results: list[CheckResult], before: int, limit: TimeLimit
     ) -> list[CheckResult]:
-        """Return the results of one log with the offsets of some failed records.
-
-        If Great Expectations cannot return the offsets, the results stay unchanged. `before`: number of validations
-        before the validations of the results."""
+        """Return one log's results with the offsets of some failed records, if Great Expectations can find them.
+        `before`: number of validations before those of the results."""
         if all(f.passed or f.error for f in results):
             return results
         checks, logs = self._topic.checks, [results[0].partition]
@@ -285,9 +279,8 @@ def _records_in(measures: Sequence[Mapping[str, int]]) -> int | None:
 
 
 def validated_together(rounds: Sequence[tuple[Auditor, str, Sequence[Mapping[str, int]]]]) -> list[list[CheckResult]]:
-    """Return the results of `check_round` for each (auditor, round, measures). All rounds have the same rules.
-
-    Validates all measures together, and each round alone only if a rule is broken."""
+    """Return check_round's results for each (auditor, round, measures), all with the same rules. Validates all measures
+    together, and each round alone only if a rule is broken."""
     import pandas as pd
 
     auditor = rounds[0][0]

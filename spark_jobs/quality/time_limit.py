@@ -185,9 +185,8 @@ OURS = "cleantail"
 
 
 def error_in(result: Any) -> str:
-    """Return why an expectation could not be evaluated; empty if it was.
-
-    Great Expectations does not raise for a missing column, for example. Its exception info has two shapes."""
+    """Return why an expectation could not be evaluated; empty if it was. Great Expectations does not raise for a
+    missing column, for example, and its exception info has two shapes."""
     info = result.exception_info or {}
     if info.get("by") == OURS:
         return str(info["exception_message"]) if info["raised_exception"] else ""

@@ -83,11 +83,8 @@ def quarantined(
     kept: Mapping[int, str],
     backoff_ms: int,
 ) -> dict[int, PartitionState]:
-    """Return the quarantined states of the logs whose check failed. `kept`: result of keep_failed.
-
-    Omits a log that an earlier attempt of this round quarantined, with the same branch name, so that no failure counts
-    twice.
-    """
+    """Return the quarantined states of the logs whose check failed. `kept`: result of keep_failed. Omits a log that an
+    earlier attempt of this round quarantined, so that no failure counts twice."""
     red, after = failed_logs(checked), {}
     judged = {verdict.partition: verdict.judged_ms for verdict in checked.verdicts}
     for unit, work in checked.works():
@@ -103,9 +100,8 @@ def quarantined(
 
 @contextmanager
 def judged_records(table: TopicTable, unit: StagedUnit, works: Sequence[PartitionWork]) -> Iterator[DataFrame]:
-    """Yield the records that the topic's own checks read. If they are few, Spark reads them once.
-
-    The branch's files are listed only if the plan has few records."""
+    """Yield the records that the topic's own checks read. If they are few, Spark reads them once. The branch's files
+    are listed only if the plan has few records."""
     few = sum(work.records for work in works) <= FEW_RECORDS and are_few(
         table.files_at(unit.head_snapshot_id, table.as_staged()).sizes_of([work.partition for work in works])
     )
@@ -160,9 +156,8 @@ def sample_of(table: TopicTable, units: Sequence[StagedUnit], partitions: Collec
 
 
 def _sampled(table: TopicTable, unit: WorkUnit, works: Sequence[PartitionWork], room: int) -> DataFrame:
-    """Return (partition, offset, kept offset) of at most `room` removed records.
-
-    The kept offset is null if the round leaves no record of the key, as for an expired tombstone."""
+    """Return (partition, offset, kept offset) of at most `room` removed records. The kept offset is null if the round
+    leaves no record of the key, as for an expired tombstone."""
     inside = F.col(PARTITION).isin([w.partition for w in works])
     base, branch = table.at_snapshot(unit.base_snapshot_id), table.at_branch(unit.branch)
     removed = _removed(base.where(inside), branch.where(inside)).collect()

@@ -46,9 +46,8 @@ logger = logging.getLogger("cleantail.check")
 
 
 def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> CheckedRound:
-    """Check the round. Publish it if the application `publishes` and no approval is needed.
-
-    The outcome is in the evidence and the table. Raises ConflictError if a branch was dropped before any check."""
+    """Check the round. Publish it if the application `publishes` and no approval is needed; evidence and table have the
+    outcome. Raises ConflictError if a branch was dropped before any check."""
     try:
         units = [staged_unit(run.table.summary_of(branch).get(UNIT), branch) for branch in request.branches]
     except ConflictError:
@@ -63,9 +62,8 @@ def check_and_publish(run: Run, request: CheckRequest, publishes: bool) -> Check
 
 
 def _checked_before(run: Run, request: CheckRequest) -> CheckedRound | None:
-    """Return the round that an earlier attempt of the task checked on these branches. None if the evidence has none.
-
-    The task `publish` completes its publication."""
+    """Return the round that an earlier attempt of the task checked on these branches, None without evidence. The task
+    `publish` completes its publication."""
     topic = run.table.topic
     evidence = evidence_of_round(open_catalog(topic.platform), topic, request.round, COMPACT)
     last = last_compaction(topic, evidence)
@@ -93,9 +91,8 @@ def _publish(run: Run, checked: CheckedRound) -> None:
 def publish_recorded(
     session: Callable[[], SparkSession], topic: Topic, reference: RoundReference, kind: str
 ) -> RoundResult:
-    """Publish or reject the referenced round, by its evidence and its answer.
-
-    Raises HeldError as answered_round does, before a session starts."""
+    """Publish or reject the referenced round, by its evidence and its answer. Raises HeldError as answered_round does,
+    before a session starts."""
     answered = answered_round(topic, reference, kind)
     checked = answered.checked
     if answered.answer is None and checked.kind == COMPACT and checked.red and topic.config.deletes:
@@ -104,9 +101,8 @@ def publish_recorded(
 
 
 def publish_answered(run: Run, answered: AnsweredRound) -> RoundResult:
-    """Drop a rejected round. Publish any other round, unless an earlier attempt of the task did.
-
-    An approved round is published exactly as shown. A round that needs no approval may be made again first."""
+    """Drop a rejected round. Publish any other round exactly as shown, unless an earlier attempt of the task did. A
+    round that needs no approval may be made again first."""
     checked = answered.checked
     if isinstance(answered.answer, Rejection):
         return replace(set_aside(run.table, checked, answered.answer), red_before=tuple(checked.red))
@@ -132,9 +128,8 @@ def _with_upkeep(run: Run, checked: CheckedRound, result: RoundResult) -> RoundR
 
 
 def publish_or_start_over(run: Run, checked: CheckedRound) -> RoundResult:
-    """Publish the round. If the table changed meanwhile, make and check a round of the same logs again.
-
-    Raises HeldError, with the round dropped, if the new round needs approval."""
+    """Publish the round. If the table changed meanwhile, make and check a round of the same logs again. Raises
+    HeldError, with the round dropped, if the new round needs approval."""
     result = run_round(run, kind_of(run.table, checked), checked)
     if result.checked is None:
         return result

@@ -177,10 +177,8 @@ def _found_in(
 
 
 def write_tombstones(topic: Topic, settings: Mapping[str, str], alive: Sequence[tuple[int, bytes]]) -> None:
-    """Write a tombstone for each key to the partition that has its records.
-
-    Raises CleantailError if the brokers refuse a tombstone. The others may have been written. A repeated call is
-    safe."""
+    """Write a tombstone for each key to the partition that has its records. A repeated call is safe. Raises
+    CleantailError if the brokers refuse one; the others may have been written."""
     from confluent_kafka import KafkaException, Producer
 
     failed = list[Any]()

@@ -155,10 +155,8 @@ KEPT_FOLDER, KEPT_LOCK = "evidence", "kept-evidence"
 
 @contextmanager
 def rows_kept(platform: Platform) -> Iterator[None]:
-    """Keep the rows of the block in a file, and append all of them in one commit at its end.
-
-    If the process dies, or the commit fails, the file stays. The next such block with this home appends its rows.
-    """
+    """Keep the rows of the block in a file, and append all of them in one commit at its end. If the process dies, or
+    the commit fails, the file stays, and the next such block with this home appends its rows."""
     if platform.home in _KEPT:
         yield
         return
@@ -260,10 +258,8 @@ def _append(table: Table, rows: Sequence[EvidenceRow]) -> None:
 
 
 def summarize_days(table: TopicTable, until_ms: int) -> int:
-    """Replace the topic's rows past cleantail.evidence.retention.ms by one row a day, in one commit.
-
-    Returns the number of replaced rows. Today's rows, and rows of rounds that undone_or_open names, stay. `until_ms`:
-    the clock."""
+    """Replace the topic's rows past cleantail.evidence.retention.ms by one row a day, in one commit. Returns their
+    number. Today's rows, and those that undone_or_open names, stay. `until_ms`: the clock."""
     before_ms = (until_ms - table.topic.config.cleantail_evidence_retention_ms) // DAY_MS * DAY_MS
     of_topic = EqualTo("topic", table.topic.topic)
     evidence = evidence_table(table.platform)
@@ -293,9 +289,8 @@ Evidence = tuple[TopicTable, CheckedRound, Sequence[CheckResult]]
 
 
 def append_evidence(platform: Platform, rounds: Sequence[Evidence]) -> None:
-    """Record one row per log of these checked rounds, in one commit. Publish reads these rows.
-
-    `deleted` (by reason), `checks` and `sample` are JSON without record data."""
+    """Record one row per log of these checked rounds, in one commit. Publish reads these rows, whose JSON columns have
+    no record data."""
     unreported = _unreported(platform, [table for table, _, _ in rounds])
     record_rows(platform, [*unreported, *((table, checked_rows(of, results)) for table, of, results in rounds)])
 
@@ -362,9 +357,8 @@ def _unreported(platform: Platform, tables: Iterable[TopicTable]) -> list[RowsOf
 
 
 def _ended_rounds(table: TopicTable) -> list[Commit]:
-    """Return the newest rounds on `main` whose publishers have recorded the outcome, or died.
-
-    Earlier checks have recorded the rounds before them."""
+    """Return the newest rounds on `main` whose publishers have recorded the outcome, or died. Earlier checks have
+    recorded the rounds before them."""
     rounds = [c for c in islice(history(table.load()), COMMITS_BACK) if c.is_round]
     return [c for c in rounds[:ROUNDS_BACK] if time.time() * 1000 - c.at_ms >= DEAD_AFTER_MS]
 

@@ -42,7 +42,6 @@ def view_name(table: TopicTable) -> str:
 
 def ensure_latest_view(table: TopicTable, iceberg: Any = None) -> None:
     """Create the view, or replace it after the topic's strategy or a log start changed. `iceberg`: the loaded table.
-
     Only warns if the catalog does not support views."""
     properties, configs = texts((iceberg or table.load()).properties()), table.topic.config
     states = states_of_properties(properties, table.name)

@@ -105,9 +105,8 @@ def expire_unit(table: TopicTable, plan: EvaluatedTopic, unit: WorkUnit) -> Stag
 def reconciliation_unit(
     table: TopicTable, source: SourceTopic, now_ms: int, partitions: Collection[int] | None = None, wait: bool = False
 ) -> WorkUnit:
-    """Return the logs to compare as one unit: `partitions`, or all.
-
-    `wait` omits logs whose quarantine pause has not ended. Raises as SourceTopic.require_comparable does."""
+    """Return the logs to compare as one unit: `partitions`, or all. `wait` omits logs whose quarantine pause has not
+    ended. Raises as SourceTopic.require_comparable does."""
     topic = table.topic
     facts = read_facts(topic)
     if facts is None or facts.snapshot_id is None:

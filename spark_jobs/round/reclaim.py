@@ -111,9 +111,8 @@ def merge_files_of(table: TopicTable, of: str) -> int:
 
 
 def _remove_unused(table: TopicTable, of: str, name: str) -> None:
-    """Remove the files that no snapshot uses, including those that PyIceberg's expiry leaves.
-
-    Raises TableError, and removes no file, if a file could belong to another table."""
+    """Remove the files that no snapshot uses, including those that PyIceberg's expiry leaves. Raises TableError, and
+    removes no file, if one could belong to another table."""
     catalog = open_catalog(table.platform)
     seen = catalog.load_table(f"{table.platform.catalog.namespace}.{of}")
     require_separate_folder(catalog, table.platform, seen)
@@ -190,10 +189,8 @@ AHEAD = 2
 
 
 def rewrite_groups(table: TopicTable, groups: Sequence[Group]) -> Iterator[RewrittenFiles]:
-    """Rewrite the groups and yield the files swapped on `main`.
-
-    A Spark task rewrites a batch; one task per core runs at a time. After an error, no batch starts and staged files
-    are dropped."""
+    """Rewrite the groups, a batch in each Spark task, and yield the files swapped on `main`. One task per core runs at
+    a time. After an error, no batch starts and staged files are dropped."""
     cores, plans, numbers = parallelism(table.platform.spark), Plans(table, groups), count()
     waiting, batches = deque[tuple[Batch, Future[Staged]]](), iter(rewrite_batches(groups))
 
@@ -333,11 +330,8 @@ def _shrink_metadata(table: TopicTable) -> None:
 
 @dataclass(frozen=True, slots=True)
 class OwnFolder:
-    """The folder of a table.
-
-    since_ms  time (Unix ms) of the table's oldest file; None if orphans must stay
-    kept      reason why orphans stay; may be empty
-    """
+    """The folder of a table. `since_ms`: time (Unix ms) of its oldest file, None if orphans must stay. `kept`: why they
+    stay, may be empty."""
 
     location: str
     since_ms: int | None

@@ -172,10 +172,8 @@ def _never(unit: WorkUnit) -> StagedUnit:
 
 
 def kind_of(table: TopicTable, checked: CheckedRound) -> RoundKind:
-    """Return the kind of a round that an earlier task checked.
-
-    A reconciliation that must start over is withdrawn, because this process has no login to the brokers. An erasure is
-    withdrawn too: the next run of its request makes another round."""
+    """Return the kind of a round that an earlier task checked. A reconciliation or erasure that must start over is
+    withdrawn: this process has no login to the brokers, and the request's next run makes another round."""
     if checked.kind == EXPIRE:
         fresh_from = {work.partition: work.fresh_from for _, work in checked.works() if work.fresh_from is not None}
         return expiry(table, checked.now_ms, fresh_from)
@@ -215,9 +213,8 @@ class Run:
 
 
 def compact_round(run: Run, plan: EvaluatedTopic, checked: CheckedRound | None = None) -> RoundResult:
-    """Compact, check and publish a plan's units. `checked`: the round of the plan, if it was already checked.
-
-    If the memory budget ends a round early (semantics.md 1.4.1), further rounds run up to the planned ends."""
+    """Compact, check and publish a plan's units. `checked`: the round of the plan, if it was already checked. If the
+    memory budget ends a round early (semantics.md 1.4.1), further rounds run up to the planned ends."""
     result = RoundResult()
     ends = {w.partition: w.end_offset for unit in plan.units for w in unit.partitions}
     kind, planned = compaction(run.table, plan.now_ms), planned_compaction(run.table, plan)

@@ -73,9 +73,8 @@ def merge_small_files(table: TopicTable, name: str, of: Any | None, least: int) 
 
 
 def stage_on_branch(table: TopicTable, group: Sequence[DataFile], base_snapshot_id: int, number: int) -> str:
-    """Write the live records of the group, in offset order, to a branch. Returns its name.
-
-    One Spark task reads, sorts and writes them, without a shuffle. In format version 3 they get new row ids."""
+    """Write the group's live records, in offset order, to a branch, and return its name. One Spark task reads, sorts
+    and writes them, without a shuffle. In format version 3 they get new row ids."""
     branch = branch_name(f"rw_{base_snapshot_id}_{number}")
     columns = table.topic.columns
     if columns is not None and not columns.has_offsets:
@@ -103,9 +102,8 @@ def live_rows(table: TopicTable, group: Sequence[DataFile], snapshot_id: int) ->
 
 
 def rewrite_task(table: TopicTable, iceberg: Any, files: Sequence[PlannedFile]) -> RewriteTask:
-    """Return the task that rewrites these files, which are in offset order.
-
-    Raises RefusedError if the task does not support the table, ConflictError if a delete file covers other files."""
+    """Return the task that rewrites these files, which are in offset order. Raises RefusedError if it does not support
+    the table, ConflictError if a delete file covers other files."""
     deletes = [list(each(file.task.deletes())) for file in files]
     require_own_deletes(table.jvm, zip((file.path for file in files), deletes, strict=True))
     version = format_version(iceberg)
@@ -158,9 +156,8 @@ class RewritePlan:
     files: Mapping[str, Sequence[PlannedFile]]
 
     def of(self, group: Group) -> list[PlannedFile]:
-        """Return the group's files in offset order. Raises ConflictError if a file was removed, or registered again.
-
-        The next round keeps one registration of such a file."""
+        """Return the group's files in offset order. Raises ConflictError if a file was removed, or registered again:
+        the next round keeps one registration of it."""
         for file in group:
             registrations = self.files.get(file.path, ())
             if len(registrations) != 1:
@@ -192,12 +189,8 @@ class Plans:
 
 @dataclass(frozen=True, slots=True)
 class Staged:
-    """Rewritten groups that are not yet on `main`.
-
-    old     files of the groups in the snapshot
-    new     files with their live records
-    branch  branch with the new files, or None
-    """
+    """Rewritten groups that are not yet on `main`. `old`: their files in the snapshot. `new`: files with the live
+    records, on `branch` if it is not None."""
 
     snapshot_id: int
     old: Sequence[PlannedFile]
@@ -275,9 +268,8 @@ def _by_spark(table: TopicTable, group: Group, plan: RewritePlan, old: Sequence[
 
 
 def _require_all_records(group: Group, new: Sequence[Any], live_records: int | None = None) -> None:
-    """Raise ConflictError or TableError unless the new files have the live records of the group.
-
-    `live_records`: number that was found in the old files."""
+    """Raise ConflictError or TableError unless the new files have the group's live records. `live_records`: number
+    found in the old files."""
     written, expected = _records(new), _live_records(group)
     if live_records not in (None, expected):
         raise ConflictError("records of these files were deleted after the run started")

@@ -76,9 +76,8 @@ def undo_once(
 
 
 def roll_back(table: TopicTable, expected: RollbackPlan, by: str, request: str = "") -> int:
-    """Run the plan on the current table. Returns the id of the new snapshot.
-
-    Raises ConflictError if the rollback would undo other rounds than the plan."""
+    """Run the plan on the current table, and return the id of the new snapshot. Raises ConflictError if the rollback
+    would undo other rounds than the plan."""
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
         states = states_of_properties(properties, table.name)
@@ -169,10 +168,7 @@ def require_new(topic: Topic, request: str) -> None:
 
 
 def _put_back_bytes(table: TopicTable, undone: Iterable[UndoneRound]) -> dict[int, int]:
-    """Return partition -> bytes that the undone rounds had saved, from their own evidence.
-
-    If rounds have the same name, the last counts.
-    """
+    """Return partition -> bytes that the undone rounds had saved, by their evidence: the last of a name counts."""
     rounds = {(u.round, u.kind) for u in undone}
     rows = rows_of(evidence_table(table.platform), {"topic": table.topic.topic, "outcome": PUBLISHED})
     ordered = sorted(rows, key=lambda r: r["checked_at_ms"])
@@ -202,9 +198,8 @@ def append_undone_ingestion(
 
 
 def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
-    """Undo the ingestion of this snapshot in the current table. Returns the id of the new snapshot.
-
-    Raises TableError, with nothing changed, if a round or another writer's change followed the ingestion."""
+    """Undo the ingestion of this snapshot in the current table. Returns the id of the new snapshot. Raises TableError,
+    with nothing changed, if a round or another writer's change followed."""
     ingestion = IngestionChoice(str(ingestion_id), snapshot_id=ingestion_id)
 
     def plan(history: Sequence[Commit], properties: Mapping[str, str]) -> Rollback:
@@ -227,9 +222,8 @@ def undo_ingestion(table: TopicTable, ingestion_id: int, by: str) -> int:
 
 
 def undo_in_topic(table: TopicTable, planned: IngestionUndo, logs: Sequence[LogWithout], by: str, now_ms: int) -> int:
-    """Undo the ingestion, append a row of evidence for each log, and return the id of the new snapshot.
-
-    A crash in between only loses the rows: the snapshot's summary has the ingestion and the user."""
+    """Undo the ingestion, append a row of evidence for each log, and return the new snapshot's id. A crash in between
+    only loses the rows: the snapshot's summary has the ingestion and the user."""
     note_rewritten(table, now_ms)
     snapshot_id = undo_ingestion(table, planned.ingestion.snapshot_id, by)
     append_undone_ingestion(table, planned, logs, by, now_ms)

@@ -29,10 +29,8 @@ logger = logging.getLogger("cleantail.packs")
 
 
 def with_unreported(table: TopicTable, now_ms: int, reported: TopicOutcome) -> TopicOutcome:
-    """Return the outcome that an earlier try reported, with the rounds on `main` that it did not report.
-
-    `now_ms`: the clock of the run, from which all tries derive the names of their rounds.
-    """
+    """Return the outcome that an earlier try reported, with the rounds on `main` that it did not report. `now_ms`: the
+    clock of the run, from which all tries derive the names of their rounds."""
     outcome, known = reported, {result.snapshot_id for result in reported.rounds.values()}
     newer = takewhile(lambda commit: commit.snapshot_id not in known, history(table.load()))
     for commit in reversed(list(_of_run(newer, now_ms))):
@@ -70,10 +68,8 @@ def _of_run(commits: Iterable[Commit], now_ms: int) -> Iterator[Commit]:
 
 
 def _answered(table: TopicTable, commit: Commit) -> CheckedRound:
-    """Return the commit's round from the evidence, and record its publication there.
-
-    Raises CleantailError if the evidence has another check of the round.
-    """
+    """Return the commit's round from the evidence, and record its publication there. Raises CleantailError if the
+    evidence has another check of the round."""
     named, kind = commit.summary[ROUND], commit.summary[OPERATION]
     checked = recorded_round(kept_catalog(table.platform), table.topic, named, kind)
     published = published_as(table, checked)

@@ -49,10 +49,8 @@ BATCH = 20
 def run_pack(
     spark: SparkSession, platform: Platform, request: PackRequest, clients: Mapping[str, Settings] = NO_CLIENTS
 ) -> PackResult:
-    """Do the due work of these topics, in their order. Raises only errors that end the application.
-
-    `clients`: topic -> the settings of its Kafka client.
-    """
+    """Do the due work of these topics, in their order. `clients`: topic -> settings of its Kafka client. Raises only
+    errors that end the application."""
     outcomes = PackOutcomes(platform.home, request.outcomes)
     configured = find_topics(request.topics, platform.config_dir)
     append_left(platform)

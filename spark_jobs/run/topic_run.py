@@ -148,10 +148,8 @@ class TopicRun:
             return with_unreported(self.table, self.request.now_ms, self.died)
 
     def prepare(self) -> None:
-        """Ingest, evaluate, make and measure the round, which then waits to be checked. Raises StationError.
-
-        If nothing is due, `plan` stays None.
-        """
+        """Ingest, evaluate, make and measure the round, which then waits to be checked. If nothing is due, `plan` stays
+        None. Raises StationError."""
         for station, work in in_order({INGEST: self._ingest, EVALUATE: self._evaluate, COMPACT: self._stage}):
             with self._at(station):
                 work()
@@ -202,10 +200,7 @@ class TopicRun:
         write_back(self.table, plan)
 
     def _measured(self, plan: EvaluatedTopic) -> MeasuredRound | None:
-        """Make and measure the round of the plan.
-
-        Returns None if the table changed meanwhile. Then `finish` begins again.
-        """
+        """Make and measure the round of the plan. None if the table changed meanwhile: `finish` begins again."""
         kind = compaction(self.table, plan.now_ms)
         planned = planned_compaction(self.table, plan)
         try:
@@ -285,10 +280,7 @@ class TopicRun:
 
     def _drop_branches_of_the_dead(self) -> None:
         """Drop the branches that an earlier try has staged. Both tries derive the names of their rounds from the run's
-        clock.
-
-        Branches of other runs are dropped once they are stale.
-        """
+        clock. Branches of other runs are dropped once they are stale."""
         if self.died is not None:
             # ct_TIME_ without the parts that are not known here: the round's sequence number, and its unit
             of_run = branch_stem(round_name(self.request.now_ms, 0), 0).removesuffix("0_u0")

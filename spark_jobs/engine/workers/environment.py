@@ -29,11 +29,7 @@ _checked: set[str] = set()
 
 
 def require_workers(context: SparkContext, platform: Platform, tasks: int) -> None:
-    """Raise CleantailError, before anything is changed, if a worker's environment cannot run the tasks.
-
-    A package may be missing, or have a version that Cleantail cannot use. Cleantail and Python must have the
-    driver's versions.
-    """
+    """Raise CleantailError, before anything is changed, if a worker's environment cannot run the tasks."""
     application = str(context.applicationId)
     if platform.spark.master.startswith("local") or application in _checked:
         return

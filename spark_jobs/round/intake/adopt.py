@@ -23,9 +23,8 @@ from spark_jobs.iceberg.log_files import format_version
 
 
 def adopt_table(spark: SparkSession, topic: Topic, upgrade: bool) -> bool:
-    """Commit the missing properties. Returns whether any was missing.
-
-    Raises ConflictError if another commit came first in every attempt."""
+    """Commit the missing properties, and return whether any was missing. Raises ConflictError if another commit came
+    first in every attempt."""
     name = ".".join(f"`{part}`" for part in (topic.platform.catalog.name, *topic.table.split(".")))
     try:
         return _commit(lambda: iceberg_table(spark, name), topic, upgrade)

@@ -65,9 +65,8 @@ class SentKeys:
 
 @dataclass(frozen=True, slots=True)
 class Denylist:
-    """A topic's denylist for one ingestion. `keys`: None if it is empty.
-
-    `version`: the property of the topic's table at the start; None if it has none."""
+    """A topic's denylist for one ingestion. `keys`: None if it is empty. `version`: the property of the topic's table
+    at the start; None if it has none."""
 
     version: str | None
     keys: SentKeys | None = None
@@ -207,9 +206,8 @@ def left_out_by(erased: Erased, now_ms: int) -> tuple[LeftOut, ...]:
 
 
 def note_denylist(table: TopicTable) -> None:
-    """Let ingestions that began before the last approval fail at their commit.
-
-    Call it after the event APPROVED was recorded, and before the table is searched for the request's keys."""
+    """Let ingestions that began before the last approval fail at their commit. Call it after the event APPROVED was
+    recorded, and before the table is searched for the request's keys."""
     requests = ErasureStore(table.platform).requests(table.topic.topic)
     denied = [request.id for request in requests if request.denies]
     version = digest_of(denied)

@@ -220,7 +220,6 @@ def write_lines(
     ranges: Sequence[FileRange],
 ) -> list[WrittenLog]:
     """Write the records of the ranges, in a Spark task. `path`: from log_path. `properties`: of PyIceberg's FileIO.
-
     Raises SuspectLinesError and UnwritableError, after deleting its files."""
     writers: dict[int, LogWriter] = {}
 
@@ -309,9 +308,8 @@ def ingest_files(
 
 
 def _present(topic: Topic, cache: DigestCache, given: Mapping[Path, str], now_ms: int) -> frozenset[str] | None:
-    """Return the digests of the given files, and of all files that match source.path.
-
-    None if the latter may be incomplete, because a folder is not mounted or a file is unreadable."""
+    """Return the digests of the given files and of all that match source.path. None if a folder is not mounted or a
+    file is unreadable."""
     matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
     if topic.source.path and not matching:
         return None
@@ -330,9 +328,8 @@ def _append(
     present: frozenset[str] | None,
     mark_ms: int,
 ) -> tuple[int, tuple[str, ...]]:
-    """Write all records outside of `main`, then append them to `main` with the marks of their files.
-
-    Returns (number of records, warnings). Raises OutsideError if a file changed since its state in `states`."""
+    """Write all records outside of `main`, then append them to `main` with the marks of their files. Returns (number of
+    records, warnings). Raises OutsideError if a file changed since its state in `states`."""
     branch = branch_name(f"in_{next(iter(fresh))[:16]}_{os.getpid()}")
     try:
         progress("reading and writing records")
@@ -364,9 +361,8 @@ def _append(
 def _held_records(
     table: TopicTable, branch: str, files: list[Path], reading: LineReading, denylist: Denylist
 ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
-    """Write the records of the files. Returns the written records, and counts of records that were left out.
-
-    Raises BadLineError for a line that is not a record, or whose record the table cannot hold under policy `fail`."""
+    """Return the written records of the files, and counts of those left out. Raises BadLineError for a line that is not
+    a record, or whose record the table cannot hold under policy `fail`."""
     try:
         return _new_records(table, branch, files, reading, denylist), ()
     except BadLineError:
@@ -384,9 +380,7 @@ def _held_records(
 def _new_records(
     table: TopicTable, branch: str, files: list[Path], reading: LineReading, denylist: Denylist
 ) -> NewRecords:
-    """Write the records of the files: tasks write data files, or Spark appends to the branch.
-
-    Raises BadLineError for a line that is not a record."""
+    """Let tasks write data files, or Spark append to the branch. Raises BadLineError for a wrong line."""
     work = (table.spark, files, reading)
     try:
         try:

@@ -242,9 +242,7 @@ def read_topic(
     within_ms: int | None = None,
 ) -> KafkaIngestResult:
     """Read a topic to its end. `lock_within_s`: as in ingest_files. `within_ms`: time limit if other topics wait.
-
-    Raises CleantailError; the current portion appends nothing then. A new table stays: another ingestion may have
-    filled it."""
+    Raises CleantailError: the portion appends nothing, but a new table stays, which others may have filled."""
     require_own_table(topic)
     stall_ms = topic.stall_timeout_ms if within_ms is None else min(topic.stall_timeout_ms, within_ms)
     brokers = Brokers(settings, stall_ms)
@@ -420,9 +418,8 @@ class TopicRead:
     def _written(
         self, staging: Staging, branch: str, ranges: Sequence[Range]
     ) -> tuple[NewRecords, tuple[LeftOut, ...]]:
-        """Write the ranges. Returns the records, and those that were left out.
-
-        After a failed read, checks the topic again first: the brokers' answer often explains the failure better."""
+        """Write the ranges. Returns the records, and those that were left out. After a failed read, checks the topic
+        again first: the brokers' answer often explains the failure better."""
         try:
             try:
                 return staging.write(branch, ranges, ALL), ()

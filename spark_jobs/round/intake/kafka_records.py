@@ -70,10 +70,8 @@ class Staging:
     denylist: Denylist
 
     def write(self, branch: str, ranges: Sequence[Range], keep: Keep) -> NewRecords:
-        """Write the ranges' records. Tasks write files. If the table does not allow this, Spark appends to the branch.
-
-        The result is empty if the ranges have only markers and aborted records. Raises SourceError, UnholdableError
-        and SourceUnreachableError."""
+        """Let tasks write the ranges' records, or Spark append them to the branch. Empty if the ranges have only
+        markers and aborted records. Raises SourceError, UnholdableError and SourceUnreachableError."""
         tasks = task_ranges(ranges, self.cores)
         try:
             target = file_target(self.table, self.denylist)
@@ -101,10 +99,8 @@ TYPES = {1: 0, 2: 1}
 
 class ArrowReader(Protocol):
     def batches(self, span: Range, keep: Keep) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a range in offset order, in the table's columns.
-
-        With keep=UNHELD, yields only records that the table cannot hold, in UNHELD_COLUMNS. With keep=ALL, raises
-        UnholdableError for such a record."""
+        """Yield the range's records in offset order, in the table's columns. Raises UnholdableError if keep=ALL.
+        keep=UNHELD: only records that the table cannot hold, in UNHELD_COLUMNS."""
 
     def close(self) -> None: ...
 

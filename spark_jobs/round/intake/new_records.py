@@ -71,9 +71,8 @@ def leave_out(table: TopicTable, unheld: DataFrame, denylist: Denylist, now_ms: 
 
 
 def record_gaps(table: TopicTable, entries: Sequence[Gap | LeftOut]) -> None:
-    """Append entries that the evidence lacks: offsets missing from Kafka, and records that the table cannot hold.
-
-    The same commit has written the entries into the table's properties, so a crash after it loses no row."""
+    """Append entries that the evidence lacks: offsets missing from Kafka, and records that the table cannot hold. They
+    are in the table's properties since the same commit, so a crash after it loses no row."""
     columns = ("partition", "first_dirty_offset", "end_offset", "note")
     append_once(table, [_row(entry) for entry in entries], identified_by=columns)
 
@@ -117,9 +116,8 @@ def require_one_record_an_offset(
 
 
 def require_agreement(table: TopicTable, branch: str, records: NewRecords, source: str, question: str) -> None:
-    """Raise ContradictionError if a record differs from the table's at its offset.
-
-    `source`: the name of the source for people. `question`: text about the likely cause."""
+    """Raise ContradictionError if a record differs from the table's at its offset. `source`: its name for people.
+    `question`: text about the likely cause."""
     contradictions, _ = contradictions_of(table, branch, records)
     if not contradictions:
         return
@@ -266,10 +264,8 @@ class NewRecords:
         behind: SideRows,
         sort: bool = False,
     ) -> NewRecords:
-        """Let Spark append the records to a new branch. `behind`: records that the frame left out.
-
-        `sort`: the records are in any order. Otherwise each task has one log, in the order of its offsets, and each
-        offset once."""
+        """Let Spark append the records to a new branch. `behind`: records that the frame left out. `sort`: the records
+        are in any order. Else each task has one log, in offset order, each offset once."""
         table.create_branch(branch, None)
         before = table.head_of(branch)
         table.append_to(branch, frame, as_it_is=not sort)

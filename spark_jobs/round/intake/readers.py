@@ -16,7 +16,6 @@ from spark_jobs.round.intake.source_table_reading import read_source_table
 
 def read_feed(spark: SparkSession, poll: Poll, progress: Progress, lock_within_s: float | None = None) -> IngestResult:
     """Append what is new in the topic's source. `lock_within_s`: as in ingest_files; None if no other topic waits.
-
     Raises CleantailError, and errors of Spark."""
     return READERS[poll.topic.fed_by](spark, poll, progress, lock_within_s)
 

@@ -116,9 +116,8 @@ def task_errors(error_of: Callable[[PySparkException], CleantailError | None] = 
 def unheld_batch(
     records: Sequence[tuple[Record, Sequence[tuple[str | bytes, bytes | None]] | None, Reason]],
 ) -> pa.RecordBatch:
-    """Return records that no topic's table can hold, each with its headers, as one Arrow batch.
-
-    Headers are None if the client cannot read them. Lone surrogates in a header's name represent its bytes."""
+    """Return records that no topic's table can hold, each with its headers, or None if the client cannot read them.
+    Lone surrogates in a header's name represent its bytes."""
     rows = [
         (*(r.partition, r.offset, r.timestamp_ms, r.timestamp_type, r.key, r.value), _raw_headers(headers), reason)
         for r, headers, reason in records
@@ -232,9 +231,8 @@ def _has_plain_lines(block: bytes, line_bytes: int) -> bool:
 
 
 def _has_its_fields(fields: dict[str, pa.Array], block: bytes) -> bool:
-    """Return whether no required field is null.
-
-    Finds names by a quoted name with a colon. This is safe, because quotation marks in a string are escaped."""
+    """Return whether no required field is null. Finds names by a quoted name with a colon, which no string can contain,
+    because quotation marks in it are escaped."""
     payload = fields["payload"]
     return (
         fields["partition"].null_count == 0
@@ -245,9 +243,8 @@ def _has_its_fields(fields: dict[str, pa.Array], block: bytes) -> bool:
 
 
 def _is_left_out(name: str, column: pa.Array, block: bytes) -> bool:
-    """Return whether each null is from a line without the field. Then the block has as many names as values.
-
-    Returns False if the block has escapes, because they could hide a name."""
+    """Return whether each null is from a line without the field: then the block has as many names as values. False if
+    the block has escapes, because they could hide a name."""
     if not column.null_count:
         return True
     return b"\\u" not in block and block.count(b'"%s"' % name.encode()) == len(column) - column.null_count

@@ -79,9 +79,7 @@ class WrittenLog:
 
 
 def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
-    """Return the settings for files of a topic's own table.
-
-    Raises UnwritableError if the table needs a feature that only Iceberg's writer has."""
+    """Return the settings for files of a topic's own table. Raises UnwritableError if only Iceberg's writer can."""
     iceberg = table.load()
     columns_of = iceberg.schema().findColumnName
     fields = [(str(f.transform()), str(columns_of(f.sourceId()))) for f in each(iceberg.spec().fields())]
@@ -110,9 +108,8 @@ def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
 
 
 def log_path(table: TopicTable) -> str:
-    """Return the path prefix of new files with {} as the log's number, for tasks whose logs are not known in advance.
-
-    Raises UnwritableError if the table does not have Iceberg's default folders."""
+    """Return the path prefix of new files with {} as the log's number, for logs that are not known in advance. Raises
+    UnwritableError if the table does not have Iceberg's default folders."""
     one, two = (new_paths(table, [log])[log] for log in (1, 2))
     folder, name = one.rsplit("/", 1)
     if not folder.endswith(f"/{PARTITION}=1") or not two.startswith(f"{folder[:-1]}2/") or "{" in one or "}" in one:
@@ -198,9 +195,8 @@ def _refusals() -> Iterator[None]:
 def run_writers(
     table: TopicTable, work: Callable[[Mapping[str, str], T], Sequence[WrittenLog]], tasks: Sequence[T], what: str
 ) -> list[WrittenLog]:
-    """Run the tasks on Spark, one for each core at a time. Returns the written files.
-
-    After an error no further task starts, and all files are deleted."""
+    """Run the tasks on Spark, one for each core at a time. Returns the written files. After an error no further task
+    starts, and all files are deleted."""
     if not tasks:
         return []
     cores = int(table.spark.sparkContext.defaultParallelism)

@@ -110,9 +110,8 @@ class SegmentLogs:
         return replace(at, position=replace(at.position, next_offsets={**starts, **at.next_offsets}))
 
     def describe(self, at: TablePosition) -> BrokerTopic:
-        """Return the logs as brokers would describe them.
-
-        A log without segments above the position has nothing to read. Missing ids are those of the table's position."""
+        """Return the logs as brokers would describe them, with the position's ids for missing ones. A log without
+        segments above the position has nothing to read."""
         known = at.next_offsets
         logs = {p: LogOffsets(offset, offset, offset) for p, offset in known.items()}
         logs |= {log.partition: log.offsets for log in self.logs if log.offsets.end >= known.get(log.partition, 0)}

@@ -62,10 +62,8 @@ BAD, DIFFERS, UNHELD_TIME = "bad", "differs", "unheld"
 
 
 def guarded(columns: Columns, kinds: Mapping[str, str]) -> list[str]:
-    """Return a select list of a topic table's columns over the stored columns. `kinds`: path -> Spark's name of its
-    type.
-
-    The first column, which every plan reads, checks all rules."""
+    """Return a topic table's columns as a select list over the stored columns. Its first column, which every plan
+    reads, checks all rules. `kinds`: path -> Spark's name of its type."""
     sql = expressions(columns, kinds)
     if columns.timestamp:
         ms = _milliseconds(columns.timestamp, kinds)
@@ -137,9 +135,8 @@ def _joined(parts: list[str]) -> str:
 
 
 def beyond(columns: Columns, next_offsets: Mapping[int, int]) -> str:
-    """Return an SQL condition over the stored columns for records at or above these offsets, or of other partitions.
-
-    Includes records without partition or offset, because the guards report them."""
+    """Return an SQL condition for records at or above these offsets, or of other partitions. Includes records without
+    partition or offset, which the guards report."""
     partition, offset = map(quoted, columns.partition_and_offset)
     below = " OR ".join(f"({partition} = {p:d} AND {offset} < {end:d})" for p, end in sorted(next_offsets.items()))
     return f"NOT coalesce({below or 'false'}, false)"
@@ -177,9 +174,8 @@ Tree = Mapping[str, Any]
 
 
 def columns_at(then: Any, now: Any, types: StructType, paths: Iterable[str]) -> list[Column]:
-    """Return the columns of these paths with their current names.
-
-    `then`, `now`: Iceberg's schemas of the snapshot and of the table. `types`: Spark's schema of the table."""
+    """Return the columns of these paths with their current names. `then`, `now`: Iceberg's schemas of the snapshot and
+    of the table. `types`: Spark's schema of the table."""
     tree = _tree(paths)
     return [_column(then, now.findField(name), types[name].dataType, inner, None) for name, inner in tree.items()]
 
@@ -312,10 +308,8 @@ class SourceFrames:
         return cls(table, iceberg, columns, kinds, now.schema)
 
     def records(self, plan: SnapshotPlan, known: Mapping[int, int], keep: Keep = ALL) -> DataFrame:
-        """Return the plan's records, unordered and with copies, in the columns of a topic table.
-
-        With keep=UNHELD, returns the records that a table cannot hold, in UNHELD_COLUMNS. `known`: next offsets before
-        the read."""
+        """Return the plan's records, unordered and with copies, in the columns of a topic table. `known`: next offsets
+        before the read. keep=UNHELD: those that a table cannot hold, in UNHELD_COLUMNS."""
         if plan.start_id is None:
             whole = self._at(plan.end.snapshot_id)
             unread = whole.where(beyond(self.columns, plan.from_offsets)) if plan.from_offsets else whole
@@ -368,7 +362,6 @@ class SourceFrames:
 
     def _between(self, files: Sequence[Any]) -> Column:
         """Return a condition on partition and offset by the files' bounds, so that Iceberg skips most other files.
-
         Includes null, which the guards report."""
         partition, offset = self.columns.partition_and_offset
         return self._inside(files, partition) & self._inside(files, offset)
