@@ -24,7 +24,7 @@ from cleantail.kafka.restore_plan import (
 from cleantail.kafka.target_client import TargetBrokers
 from cleantail_cli import parameters
 from cleantail_cli.command import Invocation, command
-from cleantail_cli.long_work import Progress, spark_session
+from cleantail_cli.long_work import Progress, table_in_spark
 from cleantail_cli.output import ConsoleOutput
 from cleantail_cli.parameters import NATURAL
 
@@ -85,18 +85,15 @@ def restore(
 
 def _restored(topic: Topic, request: RestoreRequest, settings: dict[str, str], progress: Progress) -> RestoreResult:
     """Plan the restore from metadata, and start Spark only if the restore is possible."""
-    platform = topic.platform
     brokers = TargetBrokers(settings)
-    with exclusive(platform.home, f"restore-{request.target}"):
+    with exclusive(topic.platform.home, f"restore-{request.target}"):
         progress("reading offsets from the brokers")
         now_ms = int(time.time() * 1000)
         plan = plan_restore(topic, request, brokers, now_ms)
 
-        from spark_jobs.iceberg.tables import TopicTable
         from spark_jobs.restore_topic import Restore
 
-        with spark_session(platform, f"cleantail restore {topic.topic}", progress) as spark:
-            table = TopicTable.of(spark, topic)
+        with table_in_spark(topic, "restore", progress, "pinning the records") as table:
             return Restore(table, brokers, settings, progress).run(plan, now_ms)
 
 

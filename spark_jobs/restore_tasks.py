@@ -35,7 +35,7 @@ from cleantail.log.winners import MICROS_PER_MILLI, Booleans
 from spark_jobs.engine.rewrite_task import BATCH_RECORDS, live_batches, opened
 from spark_jobs.engine.task_records import reading, require_place, task_database
 from spark_jobs.iceberg.file_columns import HEADER_LIST, Layout, Projection, as_topic_column, has_offsets, parts_in
-from spark_jobs.iceberg.log_files import LogFile, alive, read_deletes_in_task
+from spark_jobs.iceberg.log_files import LogFile, live_before
 from spark_jobs.round.intake.denylist import SentKeys
 
 STAMP = "stamp"
@@ -123,7 +123,7 @@ def file_batches(
     """Yield column -> array in a topic table's type, for the log's visible live records in a file. The partition is
     read only if the file may have other logs."""
     require_as_in_kafka(source.layout, file.path)
-    live = alive(file.records, read_deletes_in_task(io, file.before, file))
+    live = live_before(io, file)
     read = [name for name in columns if name != PARTITION or file.log is None]
     with opened(io, file) as parquet:
         projection = Projection(parquet.schema_arrow, source.layout, read, file.constants, file.path)

@@ -45,7 +45,7 @@ from spark_jobs.engine.tasks import described, run_tasks
 from spark_jobs.iceberg import file_columns, log_files
 from spark_jobs.iceberg.file_columns import Kinds, digest
 from spark_jobs.iceberg.java_calls import static
-from spark_jobs.iceberg.log_files import alive, read_deletes_in_task
+from spark_jobs.iceberg.log_files import live_before
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import FILE, PLACE, TopicTable
 
@@ -218,7 +218,7 @@ def digest_of_file(properties: Mapping[str, str], task: LogTask) -> FileDigest:
     """Return the digest of the first live records of the task's one file, by Cleantail's reader."""
     [file] = task.files
     io = load_file_io(dict(properties), task.location)
-    keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+    keep = live_before(io, file)
     places = np.cumsum(keep) - 1
     seen, digests = 0, dict[str, int]()
     for some in records_of(io, task, file, keep, versions=True, tombstones=True):

@@ -21,7 +21,7 @@ from spark_jobs.engine.removals import Removed
 from spark_jobs.engine.tally import Tally
 from spark_jobs.engine.task_records import Records, records_of
 from spark_jobs.engine.tasks import run_apart
-from spark_jobs.iceberg.log_files import alive, all_of, read_deletes_in_task
+from spark_jobs.iceberg.log_files import live_after, live_before
 from spark_jobs.iceberg.tables import TopicTable
 
 ERASED = "erased"
@@ -32,7 +32,7 @@ def find_erased(properties: Mapping[str, str], task: LogTask, keys: ErasedKeys) 
     """Return the live records of the keys. `properties`: of PyIceberg's FileIO, with the store's secrets."""
     io, removed = load_file_io(dict(properties), task.location), Removed()
     for number, file in task.numbered_files():
-        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+        keep = live_before(io, file)
         for records in records_of(io, task, file, keep, plain_keys=True):
             removed.add_records(ERASED, task, number, records, _of_keys(records, keys))
     return removed.result(task, task)
@@ -42,8 +42,8 @@ def judge_erased(properties: Mapping[str, str], task: LogTask, keys: ErasedKeys)
     """Return the counts of LogMeasure: an erasure removes the records of its keys, and no other."""
     io, tally = load_file_io(dict(properties), task.location), Tally(task, {})
     for _, file in task.numbered_files():
-        before = alive(file.records, read_deletes_in_task(io, file.before, file))
-        after = alive(file.records, all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file))
+        before = live_before(io, file)
+        after = live_after(io, file)
         for records in records_of(io, task, file, before | after, plain_keys=True):
             base, live, erased = before[records.pos], after[records.pos], _of_keys(records, keys)
             tally.add(

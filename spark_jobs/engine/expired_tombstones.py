@@ -33,7 +33,7 @@ from spark_jobs.engine.task_records import (
     touched_records,
     versioned,
 )
-from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
+from spark_jobs.iceberg.log_files import LogFile, live_after, live_before
 
 
 def find_expired(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers) -> LogRemovals:
@@ -53,7 +53,7 @@ def tombstones_of(task: LogTask, io: FileIO, ledgers: Ledgers) -> Iterator[tuple
     for number, file in task.numbered_files():
         if not _may_have(file, task, ledgers):
             continue
-        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+        keep = live_before(io, file)
         for records in records_of(io, task, file, keep, versions=versioned(task), tombstones=True):
             assert records.tombstone is not None, "tombstones were requested"
             inside = _in_spans(records, task, ledgers, records.tombstone)
@@ -112,7 +112,7 @@ def _lowest_above(task: LogTask, io: FileIO, numbers: TaskKeys, count: int) -> R
         # files of all shares, because a tombstone guards its key against each of their records
         for number, file in enumerate(task.files):
             if file.upper_offset is None or file.upper_offset >= int(bounds.end.min()):
-                keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+                keep = live_before(io, file)
                 for records in records_of(io, task, file, keep, versions=True):
                     chosen = (records.offset >= bounds.end[records.log]) & ~records.keyless
                     rest = records.where(chosen)
@@ -137,8 +137,8 @@ def judge_expiry(properties: Mapping[str, str], task: LogTask, ledgers: Ledgers)
     with task_keys(task) as numbers:
         guards = guarding(task, io, numbers, ledgers)
     for number, file in task.numbered_files():
-        before = alive(file.records, read_deletes_in_task(io, file.before, file))
-        after = alive(file.records, all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file))
+        before = live_before(io, file)
+        after = live_after(io, file)
         for records in records_of(io, task, file, before | after, keys=False, tombstones=True):
             in_spans = _in_spans(records, task, ledgers, before[records.pos])
             offsets.add(file, records.where(in_spans & (records.offset < bounds.end[records.log])))

@@ -50,7 +50,7 @@ from spark_jobs.engine.task_records import (
     verdict_of,
     versioned,
 )
-from spark_jobs.iceberg.log_files import FileName, LogFile, alive, read_deletes_in_task
+from spark_jobs.iceberg.log_files import FileName, LogFile, live_before
 
 FLAGS_FOR_EACH = 8
 """Maximum bytes of flags for each offset of a set, so that flags take no more memory than the offsets."""
@@ -302,7 +302,7 @@ def dirty_records(task: LogTask, io: FileIO) -> Iterator[tuple[LogFile, Records]
     low, end = int(bounds.first.min()), int(bounds.end.max())
     for _, file in task.numbered_files():
         if file.may_hold(low, end):
-            keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+            keep = live_before(io, file)
             for records in records_of(io, task, file, keep):
                 yield file, records.where(is_dirty(records, bounds))
 
@@ -410,7 +410,7 @@ def competing(dirty: DirtyPart, planned: LogTask, io: FileIO, removed: Removed) 
         if not _may_lose(file, dirty, bounds, int(ends.max())):
             continue
         copies = dirty.copies.of(file)
-        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+        keep = live_before(io, file)
         if dirty.decides(file, keep):
             for records, wins in decided_records(dirty, io, file, keep):
                 removed.add_records(SUPERSEDED, task, number, records, ~wins)

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 from pyiceberg.io import FileIO, load_file_io
 
@@ -26,6 +25,7 @@ from cleantail.config.topic_table import KEY, OFFSET
 from cleantail.erasure.erased_keys import ErasedKeys
 from cleantail.human import counted
 from cleantail.lake.manifest_entries import open_parquet
+from cleantail.log.winners import Booleans, Longs
 from spark_jobs.engine.written_files import (
     LAST_UPDATED,
     ROW_ID,
@@ -37,10 +37,8 @@ from spark_jobs.engine.written_files import (
     as_written,
 )
 from spark_jobs.iceberg.file_columns import Layout, Projection
-from spark_jobs.iceberg.log_files import LogFile, alive, column_batches, read_deletes_in_task
+from spark_jobs.iceberg.log_files import LogFile, column_batches, live_before
 
-Booleans = npt.NDArray[np.bool_]
-Longs = npt.NDArray[np.int64]
 BATCH_RECORDS, PACKED_RECORDS = 1 << 17, 1 << 13
 STREAM_BYTES = 8 << 20
 """Each column is read in pieces of this size, so that a row group is never in memory as a whole."""
@@ -193,7 +191,7 @@ def rewrite_files(properties: Mapping[str, str], task: RewriteTask) -> RewriteOu
 
 def _rewrite(io: FileIO, task: RewriteTask, source: RewriteSource, order: OffsetOrder, new: NewFiles) -> int:
     file = source.file
-    live = alive(file.records, read_deletes_in_task(io, file.before, file))
+    live = live_before(io, file)
     for at, arrays in column_batches(io, file, task.layout, (KEY,)) if task.without is not None else ():
         assert task.without is not None, "the loop has a condition"
         live[at : at + len(arrays[KEY])] &= ~task.without.found(arrays[KEY])

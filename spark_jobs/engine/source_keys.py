@@ -37,7 +37,7 @@ from spark_jobs.engine.task_records import Records, reading, records_of, task_da
 from spark_jobs.engine.tasks import Failed, described, require_done, require_python, shares_of
 from spark_jobs.iceberg.file_columns import each_noting
 from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
+from spark_jobs.iceberg.log_files import LogFile, live_after, live_before
 from spark_jobs.iceberg.tables import TopicTable
 
 PASSES = 5
@@ -193,11 +193,8 @@ def _records(
     task: LogTask, io: FileIO, count: Counting | None
 ) -> Iterator[tuple[LogFile, Records, Booleans, Booleans]]:
     for _, file in task.numbered_files():
-        before = alive(file.records, read_deletes_in_task(io, file.before, file))
-        after = before
-        if count:
-            deleted = all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file)
-            after = alive(file.records, deleted)
+        before = live_before(io, file)
+        after = live_after(io, file) if count else before
         for records in records_of(io, task, file, before | after, tombstones=True):
             if count:
                 count(task, records, before[records.pos], after[records.pos])

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
 from threading import Lock
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -46,7 +46,12 @@ from cleantail.log.winners import (
     versions_of,
 )
 from spark_jobs.engine.log_task import LogTask
-from spark_jobs.iceberg.log_files import BATCH_RECORDS, LogFile, alive, column_batches, read_deletes_in_task
+from spark_jobs.iceberg.log_files import (
+    BATCH_RECORDS,
+    LogFile,
+    column_batches,
+    live_before,
+)
 
 KEY_AND_OFFSET = pa.schema([("key", pa.binary()), ("offset", pa.int64())])
 Rows = Mapping[str, np.ndarray[Any, Any]]
@@ -60,17 +65,6 @@ class TouchedKeys:
     count: int
     low: bytes | None
     high: bytes | None
-
-
-class KeyNumbers(Protocol):
-    """The numbers of touched keys, from 0 to their count (exclusive)."""
-
-    def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
-        """Yield the records whose key is touched: their columns without the key, and `number`, the number of their key.
-
-        All batches are read, even if no key is touched, because reading counts the records. `schema`: of the batches,
-        with `key`.
-        """
 
 
 PORTION_BYTES = 8 << 20
@@ -282,7 +276,15 @@ class TaskKeys:
         return self._keys.last_offsets()
 
     def numbered(self, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> Iterator[Rows]:
+        """Yield the records whose key is touched: their columns without the key, and `number`, the number of their key.
+
+        All batches are read, even if no key is touched, because reading counts the records. `schema`: of the batches,
+        with `key`.
+        """
         return self._keys.numbered(schema, batches)
+
+
+Numbered = TaskKeys | KeysInDatabase
 
 
 @contextmanager
@@ -517,7 +519,7 @@ class TouchedRecords:
         return flagged
 
 
-def touched_records(task: LogTask, keys: KeyNumbers, batches: Iterable[pa.RecordBatch]) -> TouchedRecords:
+def touched_records(task: LogTask, keys: Numbered, batches: Iterable[pa.RecordBatch]) -> TouchedRecords:
     """Return the records whose key is touched. `batches`: of schema_of."""
     return collected(list(keys.numbered(schema_of(task), batches)))
 
@@ -570,7 +572,7 @@ def verdict_of(
     return TouchedVerdict(known, known & (records.offset == best.offset[records.number]), buried)
 
 
-def remembered_ranks(task: LogTask, io: FileIO, keys: KeyNumbers, count: int) -> Ranks | None:
+def remembered_ranks(task: LogTask, io: FileIO, keys: Numbered, count: int) -> Ranks | None:
     """Return the highest rank in the ledger of each touched key. None if the ledger has no entry of these logs."""
     if not task.remembered.files or not count:
         return None
@@ -593,7 +595,7 @@ def remembered_batches(task: LogTask, io: FileIO) -> Iterator[pa.RecordBatch]:
     for file in task.remembered.files:
         if file.log not in known:
             continue
-        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+        keep = live_before(io, file)
         for at, arrays in column_batches(io, file, task.remembered.layout, columns):
             rows = pa.table({name: arrays[name] for name in columns})
             inside = pc.and_(

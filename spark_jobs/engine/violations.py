@@ -35,7 +35,7 @@ from spark_jobs.engine.task_records import (
     verdict_of,
     versioned,
 )
-from spark_jobs.iceberg.log_files import LogFile, alive, all_of, read_deletes_in_task
+from spark_jobs.iceberg.log_files import LogFile, live_after, live_before
 
 UNUSABLE = {"timestamp": "future_timestamps", "header": "malformed_versions"}
 """Strategy -> the measure of dirty records with a version that the strategy cannot use."""
@@ -84,12 +84,11 @@ def examined_records(dirty: DirtyPart, io: FileIO, tally: Tally) -> Iterator[pa.
     """Yield the records with a key that are below the end, and count everything that does not depend on keys."""
     task, bounds = dirty.task, Bounds.of(dirty.task)
     for number, file in task.numbered_files():
-        keep = alive(file.records, read_deletes_in_task(io, file.before, file))
+        keep = live_before(io, file)
         if _as_it_was(file, dirty):
             _count_unread(io, tally, file, keep)
             continue
-        after = all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file)
-        alive_after = alive(file.records, after)
+        alive_after = live_after(io, file)
         foreign = ~keep & alive_after  # deleted in the base, but live on the branch
         for records in records_of(io, task, file, foreign, keys=False) if foreign.any() else ():
             everyone = np.ones(len(records), np.bool_)

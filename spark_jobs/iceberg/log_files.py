@@ -207,6 +207,16 @@ def alive(records: int, deleted: BitMap64) -> npt.NDArray[np.bool_]:
     return mask
 
 
+def live_before(io: FileIO, file: LogFile) -> npt.NDArray[np.bool_]:
+    """Return, for each record of the file, whether the base has it."""
+    return alive(file.records, read_deletes_in_task(io, file.before, file))
+
+
+def live_after(io: FileIO, file: LogFile) -> npt.NDArray[np.bool_]:
+    """Return, for each record of the file, whether the branch has it."""
+    return alive(file.records, all_of(file.records) if file.lost else read_deletes_in_task(io, file.after, file))
+
+
 def column_batches(
     io: FileIO, file: LogFile, layout: Layout, columns: Sequence[str]
 ) -> Iterator[tuple[int, dict[str, pa.Array]]]:

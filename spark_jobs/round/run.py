@@ -147,26 +147,6 @@ def expiry(
     return RoundKind(EXPIRE, now_ms, plan)
 
 
-def reconciliation(table: TopicTable, source: SourceTopic, now_ms: int, wait: bool = False) -> RoundKind:
-    """Return the kind of round that removes keys gone at the source. `wait`: as in reconciliation_unit."""
-
-    def plan(logs: RoundLogs) -> PlannedRound:
-        unit = reconciliation_unit(table, source, now_ms, logs.cleaned | logs.retained or None, wait)
-        stage = partial(reconcile_unit, table, source)
-        return PlannedRound(unit.round, (unit,) if unit.partitions else (), stage)
-
-    return RoundKind(RECONCILE, now_ms, plan, partial(measure_reconciliation, table, source))
-
-
-def erasure(table: TopicTable, keys: ErasedKeys, now_ms: int) -> RoundKind:
-
-    def plan(logs: RoundLogs) -> PlannedRound:
-        unit = erasure_unit(table, now_ms, logs.cleaned | logs.retained)
-        return PlannedRound(unit.round, (unit,) if unit.partitions else (), partial(erase_unit, table, keys))
-
-    return RoundKind(ERASE, now_ms, plan, partial(measure_erasure, table, keys))
-
-
 def _never(unit: WorkUnit) -> StagedUnit:
     raise AssertionError(f"unit {unit.unit} of a round without units")
 
@@ -245,13 +225,24 @@ def expire_round(
 
 def reconcile_round(run: Run, source: SourceTopic, now_ms: int, wait: bool = False) -> RoundResult:
     """Remove keys gone at the source in a checked round. `wait`: as in reconciliation_unit."""
-    kind = reconciliation(run.table, source, now_ms, wait)
+
+    def plan(logs: RoundLogs) -> PlannedRound:
+        unit = reconciliation_unit(run.table, source, now_ms, logs.cleaned | logs.retained or None, wait)
+        stage = partial(reconcile_unit, run.table, source)
+        return PlannedRound(unit.round, (unit,) if unit.partitions else (), stage)
+
+    kind = RoundKind(RECONCILE, now_ms, plan, partial(measure_reconciliation, run.table, source))
     return run_round(run, kind, kind.plan(RoundLogs(frozenset())))
 
 
 def erase_round(run: Run, keys: ErasedKeys, now_ms: int, partitions: Collection[int]) -> RoundResult:
     """Remove every record of these keys from these logs in a checked round."""
-    kind = erasure(run.table, keys, now_ms)
+
+    def plan(logs: RoundLogs) -> PlannedRound:
+        unit = erasure_unit(run.table, now_ms, logs.cleaned | logs.retained)
+        return PlannedRound(unit.round, (unit,) if unit.partitions else (), partial(erase_unit, run.table, keys))
+
+    kind = RoundKind(ERASE, now_ms, plan, partial(measure_erasure, run.table, keys))
     return run_round(run, kind, kind.plan(RoundLogs(frozenset(partitions))))
 
 
