@@ -135,15 +135,12 @@ def require_ready(topic: Topic, exclude: Sequence[str]) -> None:
     ErasureSecret.from_environ(topic.platform.env)
     signing_key(topic.platform.env)
     require_usable(topic)
-    require_known(topic, exclude)
-
-
-def require_known(topic: Topic, exclude: Sequence[str]) -> None:
-    """Raise CleantailError for a name to exclude that the topic's tables do not have: a certificate would list it."""
+    if not exclude:
+        return
     from cleantail.erasure.request_files import excludable
 
-    known = excludable(topic) if exclude else set(exclude)
-    if unknown := sorted({*exclude} - known):
+    known = excludable(topic)
+    if unknown := sorted({*exclude} - known):  # a certificate would list it
         raise CleantailError(
             f"--exclude {unknown[0]}: no table of topic {topic.topic} has a branch or tag of this name. Allowed are "
             f"these: {', '.join(sorted(known))}"

@@ -118,17 +118,13 @@ def take_back(topic: Topic, text: str, dry_run: bool, progress: Progress) -> Rep
 
 def _come_again(topic: Topic, planned: IngestionUndo) -> list[str]:
     """Return the ingestion's files that source.path still matches. The DAG's next run would ingest them again."""
+    try:
+        matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []
+    except CleantailError:  # the path is not allowed: the next run reports it
+        return []
     digests = {file.sha256 for file in planned.sources.files}
     with DigestCache(topic.platform.home, topic.platform.limits.of_input) as cache:
-        return [str(file) for file in _matching(topic) if cache.digest_if_readable(file) in digests]
-
-
-def _matching(topic: Topic) -> list[Path]:
-    """Return the files that source.path matches. Empty if the path is not allowed: the next run reports the error."""
-    try:
-        return matching_files(topic.platform, topic.source.path) if topic.source.path else []
-    except CleantailError:
-        return []
+        return [str(file) for file in matching if cache.digest_if_readable(file) in digests]
 
 
 @dataclass(frozen=True)

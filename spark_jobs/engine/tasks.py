@@ -40,7 +40,16 @@ from spark_jobs.engine.removals import DirtyPart
 from spark_jobs.engine.shared_logs import RESULT
 from spark_jobs.engine.task_records import TouchedRecords
 from spark_jobs.engine.workers.environment import require_workers
-from spark_jobs.iceberg.file_columns import KindsMet, Layout, Projection, each_noting, has_offsets, noting, parts_in
+from spark_jobs.iceberg.file_columns import (
+    KindsMet,
+    Layout,
+    Projection,
+    each_noting,
+    has_offsets,
+    noting,
+    null_keys,
+    parts_in,
+)
 from spark_jobs.iceberg.log_files import LogFile
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable
@@ -156,16 +165,9 @@ def _with_bounds(file: LogFile, statistics: Statistics, layout: Layout) -> LogFi
         upper_offset=None if offset is None else int(offset[1]),
         low_key=key[0] if key is not None and in_bytes else None,
         high_key=key[1] if key is not None and in_bytes else None,
-        null_keys=_null_keys(statistics, layout),
+        null_keys=null_keys(layout, statistics.nulls),
         null_values=statistics.nulls(VALUE) if VALUE in layout and not file.marked else file.null_values,
     )
-
-
-def _null_keys(statistics: Statistics, layout: Layout) -> int | None:
-    """Return the number of records without a key: 0 if one part of the key is never null, None if unknown."""
-    if parts := [statistics.nulls(name) for name in parts_in(layout, KEY)]:
-        return 0 if 0 in parts else None
-    return statistics.nulls(KEY)
 
 
 R = TypeVar("R")

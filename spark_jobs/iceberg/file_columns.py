@@ -77,16 +77,18 @@ Kinds = dict[str, MetKind]
 KindsMet = Accumulator[Kinds]
 
 
-class _Union(AccumulatorParam[Kinds]):
-    def zero(self, value: Kinds) -> Kinds:
+class UnionByKey(AccumulatorParam[dict[str, Any]]):
+    """Collects dicts in the driver, by the union of the values of a key. So a repeated task changes nothing."""
+
+    def zero(self, value: dict[str, Any]) -> dict[str, Any]:
         return {}
 
-    def addInPlace(self, value1: Kinds, value2: Kinds) -> Kinds:  # noqa: N802  Spark's name
-        return value1 | {kind: value1[kind] | met if kind in value1 else met for kind, met in value2.items()}
+    def addInPlace(self, value1: dict[str, Any], value2: dict[str, Any]) -> dict[str, Any]:  # noqa: N802  Spark's name
+        return value1 | {key: value1[key] | value if key in value1 else value for key, value in value2.items()}
 
 
 def kinds_met(context: Any) -> KindsMet:
-    met: KindsMet = context.accumulator({}, _Union())
+    met: KindsMet = context.accumulator({}, UnionByKey())
     return met
 
 
@@ -210,6 +212,14 @@ def parts_in(layout: Mapping[str, Any], column: str) -> list[str]:
     """Return the names of a column's parts in a layout. Empty if it is a single column."""
     count = next(n for n in count_from(0) if part_name(column, n) not in layout)
     return [part_name(column, n) for n in range(count)]
+
+
+def null_keys(layout: Mapping[str, Any], nulls: Callable[[str], int | None]) -> int | None:
+    """Return how many records have no key, or None if unknown. A key of several parts is null only if all parts are.
+    `nulls`: number of a column's nulls, or None."""
+    if parts := [nulls(name) for name in parts_in(layout, KEY)]:
+        return 0 if 0 in parts else None
+    return nulls(KEY)
 
 
 def topic_arrays(arrays: Mapping[str, pa.Array], layout: Layout, where: str) -> dict[str, pa.Array]:

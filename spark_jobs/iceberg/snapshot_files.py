@@ -31,6 +31,7 @@ from spark_jobs.iceberg.file_columns import (
     PartitionConstants,
     adopted_layout,
     layout_of,
+    null_keys,
     parts_in,
 )
 from spark_jobs.iceberg.file_facts import FileFacts, facts_of_task
@@ -247,7 +248,7 @@ class SnapshotFiles:
             upper_offset=high,
             low_key=low_key,
             high_key=high_key,
-            null_keys=_null_keys(nulls, ids),
+            null_keys=null_keys(ids, lambda name: nulls.get(ids[name])),
             null_values=None if self._has_marks else nulls.get(ids[VALUE]) if VALUE in ids else 0,
             marked=self._has_marks or (TOMBSTONE in ids and nulls.get(ids[TOMBSTONE]) == 0),
             before=file.delete_files,
@@ -358,25 +359,17 @@ def _null_counts(facts: FileFacts, constants: Constants, layout: Layout) -> dict
     return by_partition | {number: count for number, count in counts.items() if count is not None}
 
 
-def _null_keys(nulls: Mapping[int, int], ids: Mapping[str, int]) -> int | None:
-    """Return how many records have no key, or None if unknown. A key of several parts is null only if all parts are."""
-    parts = [nulls.get(ids[name]) for name in parts_in(ids, KEY)]
-    if parts:
-        return 0 if 0 in parts else None
-    return nulls.get(ids[KEY])
-
-
 def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
     """Return the lowest and the highest offset that a file of a topic's own table can have, by its metadata."""
-    field, ends = int(schema.findField(OFFSET).fieldId()), (0, LONG_MAX - 1)
-    sides = (file.lowerBounds(), file.upperBounds())
-    bounds = [None if side is None else side.get(field) for side in sides]
-    to_bytes = getattr(jvm, BYTE_BUFFERS).toByteArray
-    low, high = (
-        end if bound is None else int.from_bytes(bytes(to_bytes(bound)), "little", signed=True)
-        for bound, end in zip(bounds, ends, strict=True)
-    )
-    return low, high
+    field = int(schema.findField(OFFSET).fieldId())
+    low, high = (whole_bound(jvm, bounds, field) for bounds in (file.lowerBounds(), file.upperBounds()))
+    return 0 if low is None else low, LONG_MAX - 1 if high is None else high
+
+
+def whole_bound(jvm: Any, bounds: Any, field_id: int) -> int | None:
+    """Return a column's bound as a whole number, or None if the metadata have none."""
+    bound = None if bounds is None else bounds.get(field_id)
+    return None if bound is None else _as_long(bytes(getattr(jvm, BYTE_BUFFERS).toByteArray(bound)))
 
 
 def _as_long(bound: bytes | None) -> int | None:

@@ -482,11 +482,6 @@ class TopicTable:
             raise ConflictError(f"branch {branch} of table {self.topic.table} is gone: what was staged there is void")
         return int(snapshot.snapshotId())
 
-    def require_head(self, branch: str, snapshot_id: int, iceberg: Any) -> None:
-        """Raise ConflictError unless the branch was at this snapshot when `iceberg` was loaded."""
-        if self.head_of(branch, iceberg) != snapshot_id:
-            raise ConflictError(f"branch {branch} of table {self.topic.table} was changed after its round was done")
-
     def files_at(self, snapshot_id: int, iceberg: Any = None) -> SnapshotFiles:
         """Return the data files of a snapshot, to delete positions in them. `iceberg`: as in head_of. Raises
         TableError if an adopted table names files outside its own folders."""

@@ -198,7 +198,11 @@ def append_left(platform: Platform) -> None:
             with _left_if_outside():
                 rows += [row for line in file if (row := _row(line, file.name)) is not None]
                 read.append(file)
-        _append_once(platform, rows)
+        if rows:  # the process that kept them may have died after its commit
+            evidence = evidence_table(platform)
+            names = ("topic", "kind", "round", "partition", "outcome", "checked_at_ms")
+            there = evidence_rows(evidence, In("checked_at_ms", {row["checked_at_ms"] for row in rows}))
+            _append(evidence, _lacking(there, rows, names))
         for file in read:
             Path(file.name).unlink(missing_ok=True)
 
@@ -225,30 +229,20 @@ def _row(line: str, file: str) -> EvidenceRow | None:
     return cast("EvidenceRow", row)
 
 
-def _append_once(platform: Platform, rows: Sequence[EvidenceRow]) -> None:
-    """Append rows that the evidence lacks. The process that kept them may have died after its commit."""
-    if not rows:
-        return
-    evidence, names = evidence_table(platform), ("topic", "kind", "round", "partition", "outcome", "checked_at_ms")
-    there = evidence_rows(evidence, In("checked_at_ms", {row["checked_at_ms"] for row in rows}))
+def _lacking(there: Iterable[EvidenceRow], rows: Iterable[EvidenceRow], names: Sequence[str]) -> list[EvidenceRow]:
+    """Return the rows that are not there. `names`: the columns that identify a row."""
     known = {tuple(row.get(name) for name in names) for row in there}
-    _append(evidence, [row for row in rows if tuple(row.get(name) for name in names) not in known])
+    return [row for row in rows if tuple(row.get(name) for name in names) not in known]
 
 
 def append_once(table: TopicTable, rows: Sequence[EvidenceRow], identified_by: Sequence[str]) -> None:
     """Append rows that the evidence lacks, so that a repeated task records each row once.
 
     All rows have one kind and one topic. `identified_by`: the columns that identify a row among them."""
-    if not rows:
-        return
-
-    def identity(row: Mapping[str, object]) -> tuple[object, ...]:
-        return tuple(row[column] for column in identified_by)
-
-    evidence = evidence_table(table.platform)
-    there = rows_of(evidence, {"topic": table.topic.topic, "kind": rows[0]["kind"]})
-    recorded = {identity(row) for row in there}
-    append_rows(evidence, table, [row for row in rows if identity(row) not in recorded])
+    if rows:
+        evidence = evidence_table(table.platform)
+        there = rows_of(evidence, {"topic": table.topic.topic, "kind": rows[0]["kind"]})
+        append_rows(evidence, table, _lacking(there, rows, identified_by))
 
 
 def _append(table: Table, rows: Sequence[EvidenceRow]) -> None:

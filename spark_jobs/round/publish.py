@@ -192,7 +192,9 @@ def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) 
     ever. `iceberg`: the table as loaded for the commit."""
     states = states_of_properties(texts(iceberg.properties()), table.name)
     for unit in checked.units:
-        table.require_head(unit.branch, unit.head_snapshot_id, iceberg)
+        if table.head_of(unit.branch, iceberg) != unit.head_snapshot_id:
+            branch = f"branch {unit.branch} of table {table.topic.table}"
+            raise ConflictError(f"{branch} was changed after its round was done")
         base = iceberg.snapshot(unit.base_snapshot_id)
         if base is None:
             raise ConflictError(f"snapshot {unit.base_snapshot_id} that round {checked.round} read has expired")

@@ -35,7 +35,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyspark.accumulators import Accumulator, AccumulatorParam
+from pyspark.accumulators import Accumulator
 from pyspark.sql import DataFrame, SparkSession
 
 from cleantail.config.input_limits import DEFAULT_LIMITS, InputLimits
@@ -62,6 +62,7 @@ from cleantail.sources.digest_cache import DigestCache
 from cleantail.sources.kcat import Record, ignored_text, parse_line, read_records, unheld_reason
 from cleantail.sources.source_files import FileContent, FileRange, file_state, file_tasks, require_unchanged
 from spark_jobs.iceberg.commits import append_files
+from spark_jobs.iceberg.file_columns import UnionByKey
 from spark_jobs.iceberg.iceberg_reads import texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.denylist import Denylist, left_out_by
@@ -94,21 +95,9 @@ from spark_jobs.round.latest_view import ensure_latest_view
 from spark_jobs.round.released_logs import note_before_intake
 
 
-class IgnoredFields(AccumulatorParam[dict[str, frozenset[str]]]):
-    """Collects file -> names of ignored fields in the driver. A repeated task changes nothing."""
-
-    def zero(self, value: dict[str, frozenset[str]]) -> dict[str, frozenset[str]]:
-        return {}
-
-    def addInPlace(
-        self, value1: dict[str, frozenset[str]], value2: dict[str, frozenset[str]]
-    ) -> dict[str, frozenset[str]]:
-        return value1 | {file: value1.get(file, frozenset()) | names for file, names in value2.items()}
-
-
 @dataclass(frozen=True, slots=True)
 class LineReading:
-    """Options for reading lines, as in cleantail.sources.kcat.parse_line. `ignored`: accumulator of IgnoredFields."""
+    """Options for reading lines, as in cleantail.sources.kcat.parse_line. `ignored`: file -> names of its fields."""
 
     encoding: str = "text"
     topic: str | None = None
@@ -296,7 +285,7 @@ def ingest_files(
         table.ensure()
         ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
-        ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, IgnoredFields())
+        ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, UnionByKey())
         reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
         read = {file: states[file] for file in fresh.values()}
         record_left_out(table)

@@ -53,7 +53,7 @@ from cleantail.log.snapshot_plan import SnapshotPlan
 from spark_jobs.iceberg.commits import java_message
 from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, iceberg_table
 from spark_jobs.iceberg.java_calls import each
-from spark_jobs.iceberg.snapshot_files import BYTE_BUFFERS
+from spark_jobs.iceberg.snapshot_files import whole_bound
 from spark_jobs.round.intake.record_batches import UNHELD_COLUMNS
 
 MARK = "cleantail.source-table"
@@ -369,19 +369,13 @@ class SourceFrames:
     def _inside(self, files: Sequence[Any], path: str) -> Column:
         number = self.iceberg.schema().findField(path).fieldId()
         sides = [(file.lowerBounds(), file.upperBounds()) for file in files]
-        bounds = [(self._bound(low, number), self._bound(high, number)) for low, high in sides]
+        jvm = self.table.spark._jvm
+        bounds = [(whole_bound(jvm, low, number), whole_bound(jvm, high, number)) for low, high in sides]
         known = [(low, high) for low, high in bounds if low is not None and high is not None]
         if not known or len(known) < len(bounds):
             return F.lit(True)
         column = column_of(path)
         return column.isNull() | column.between(min(low for low, _ in known), max(high for _, high in known))
-
-    def _bound(self, bounds: Any, field_id: int) -> int | None:
-        """Return a bound of a whole number, or None if the metadata have none."""
-        data = bounds.get(field_id) if bounds is not None else None
-        if data is None:
-            return None
-        return int.from_bytes(getattr(self.table.spark._jvm, BYTE_BUFFERS).toByteArray(data), "little", signed=True)
 
     def _kept(self, stored: DataFrame, keep: Keep) -> DataFrame:
         if keep == UNHELD:
