@@ -236,7 +236,7 @@ def test_a_task_that_is_killed_leaves_the_table_as_it_was_and_an_orphan(
         from spark_jobs.engine.written_files import NewFiles
 
         def die(self):
-            self._write_group()
+            self.flush()
             self._open[1].flush()
             os.kill(os.getpid(), signal.SIGKILL)
 
