@@ -118,12 +118,7 @@ def _take_over(call: Invocation, report: Adopted, columns: Columns, written: tup
     if report.dry_run:
         return
     if in_table:
-        from spark_jobs.round.intake.adopt import adopt_table
-
-        name = f"cleantail adopt {topic.topic}"
-        with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
-            progress("changing the table")
-            adopt_table(spark, topic, report.upgrade)
+        _adopt(call, topic, report.upgrade)
     if written:
         return
     try:
@@ -223,6 +218,15 @@ def _require_free(file: Path, table: str, call: Invocation) -> None:
     problem = problem_of_new(Claim.of(file, table, catalog), claims_of(call.config), catalog)
     if problem:
         raise ConfigError(file, [replace(problem, line=None)])
+
+
+def _adopt(call: Invocation, topic: Topic, upgrade: bool) -> None:
+    from spark_jobs.round.intake.adopt import adopt_table
+
+    name = f"cleantail adopt {topic.topic}"
+    with call.output.progress() as progress, spark_session(call.platform, name, progress) as spark:
+        progress("changing the table")
+        adopt_table(spark, topic, upgrade)
 
 
 def _unsafe(table: Table, platform: Platform) -> tuple[list[str], str]:

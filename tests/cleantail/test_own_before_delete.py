@@ -98,16 +98,13 @@ OWNED = {
         "replace": "the same document, newer: its name says of which round it is",
         "rmtree": "folders of rounds among the topic's own results and pages, by the name that only a round has",
     },
-    "spark_jobs/round/intake/record_files.py": {
-        "deleteFile": "files under UUIDs of this ingestion, before their commit is begun",
-    },
     "spark_jobs/round/latest_view.py": {
         "CREATE OR REPLACE VIEW": "the topic's own view, made from the table at any time"
     },
     "spark_jobs/round/mend.py": {"removeDeletes": "vectors of the snapshot that was read, validated from it"},
     "spark_jobs/round/reclaim.py": {"rewriteDataFiles": "rows stay; Iceberg validates the files"},
-    "spark_jobs/round/staged_rewrites.py": {
-        "deleteFile": "files under UUIDs of this run, before their commit, or after it was refused and is not there",
+    "spark_jobs/engine/table_files.py": {
+        "deleteFile": "files under UUIDs of this run or ingestion, before their commit, or after it was refused and is not there",
     },
 }
 """Module -> call that deletes -> why nothing of another process goes with it."""
