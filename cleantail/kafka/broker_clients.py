@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 REMEMBERED_S = 60
-Asked = tuple[object, ...]
+ClientKey = tuple[object, ...]
 """The settings of a client, sorted, and its timeout (ms)."""
 
 
@@ -42,7 +42,7 @@ class SilentBrokers:
     """Stores which brokers do not answer. Shared by several threads. `now_s` is a monotonic clock (s)."""
 
     now_s: Callable[[], float] = time.monotonic
-    _since_s: dict[Asked, float] = field(default_factory=dict)
+    _since_s: dict[ClientKey, float] = field(default_factory=dict)
 
     @contextmanager
     def asked(self, settings: Mapping[str, str], stall_timeout_ms: int) -> Iterator[None]:

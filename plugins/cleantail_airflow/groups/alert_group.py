@@ -34,8 +34,8 @@ from cleantail_airflow.alerts.ended_run import (
 from cleantail_airflow.alerts.messages import MessageOrigin, message_of
 from cleantail_airflow.groups.group_plan import (
     TOPIC,
-    Asked,
     GroupPlan,
+    GroupRunParams,
     group_plan_of,
     left_since,
     remember,
@@ -188,19 +188,19 @@ class AlertGroupOperator(BaseOperator):
         ended = ended_tasks(context)
         failed = failed_tasks(ended, context)
         try:
-            asked = Asked.of(context)
-            list(topics_of_group(self.group, self.config_dir, asked.topic))
+            requested = GroupRunParams.of(context)
+            list(topics_of_group(self.group, self.config_dir, requested.topic))
         except AirflowFailException:  # nothing was done, so only the user who triggered the run needs the message
             self.log.info("the trigger was refused; the log of evaluate has the reason")
             return
-        if not (failed or asked.rollback_to):
+        if not (failed or requested.rollback_to):
             self.log.info("evaluate made no plan; its log has the reason")
             return
-        if not asked.topic:
+        if not requested.topic:
             _require_reached(self._notify_of_group(failed, context))
             return
-        run = RunOfTopic(int(time.time() * 1000), ended, failed, asked.partition, all_tried=False)
-        self._notify_topics(None, lambda _: run, asked.topic, context)
+        run = RunOfTopic(int(time.time() * 1000), ended, failed, requested.partition, all_tried=False)
+        self._notify_topics(None, lambda _: run, requested.topic, context)
 
     def _notify_of_group(self, failed: Sequence[FailedInstance], context: Context) -> list[str]:
         unreached = notify_of_evaluation(self.group, self.config_dir, platform_of(self.config_dir), context, failed)

@@ -91,8 +91,8 @@ from cleantail_airflow.groups.group_plan import (
     GROUP_PARAMS,
     GROUP_PLAN_JSON,
     PLANNED_PACK_JSON,
-    Asked,
     GroupPlan,
+    GroupRunParams,
     PlannedPack,
     group_plan_of,
     left_since,
@@ -174,31 +174,33 @@ class EvaluateGroupOperator(BaseOperator):
         from cleantail_airflow.groups.alert_group import is_open
         from cleantail_airflow.outcomes.run_metrics import send_since_last_run
 
-        asked = Asked.of(context)
+        requested = GroupRunParams.of(context)
         context["ti"].xcom_push(EVALUATED, int(time.time() * 1000))
         platform = platform_of(self.config_dir)
         group = find_group(self.group, Path(self.config_dir))
         self.schedule = group.schedule
-        if asked.rollback_to:
-            list(topics_of_group(self.group, self.config_dir, asked.topic))  # raises for a topic of another group
-            self.reason = f"the run is a rollback of {asked.topic}: it does nothing else"
+        if requested.rollback_to:
+            list(topics_of_group(self.group, self.config_dir, requested.topic))  # raises for a topic of another group
+            self.reason = f"the run is a rollback of {requested.topic}: it does nothing else"
             skip_all_after(self, context, self.reason, {ROLLBACK, OUTCOME, ALERT})
-        now_ms = clock_of_run(platform, asked.now_ms)
-        evaluation = self._evaluate_topics(platform, asked, now_ms, context)
+        now_ms = clock_of_run(platform, requested.now_ms)
+        evaluation = self._evaluate_topics(platform, requested, now_ms, context)
         send_since_last_run(evaluation.topics, context["ti"])
-        plan = _plan(group, asked, now_ms, evaluation)
+        plan = _plan(group, requested, now_ms, evaluation)
         self.reason = plan.reason
         self.log.info("%s", plan.reason)
         context["ti"].xcom_push(PLAN, GROUP_PLAN_JSON.plain(plan))
         if not plan.packs:
-            if asked.partition is None and asked.now_ms is None:  # else other logs or later records may wait
-                remember(self.group, (), evaluation.waiting, now_ms, asked.topic)
+            if requested.partition is None and requested.now_ms is None:  # else other logs or later records may wait
+                remember(self.group, (), evaluation.waiting, now_ms, requested.topic)
             context["ti"].xcom_push(NOTE, f"{plan.reason}. Skipped tasks had no work.")
             skip_all_after(self, context, plan.reason, {ALERT} if plan.to_report or is_open(self.group) else ())
         set_return_value(context, [PLANNED_PACK_JSON.plain(pack) for pack in plan.packs])
         skip(context, evaluation.not_due)
 
-    def _evaluate_topics(self, platform: Platform, asked: Asked, now_ms: int, context: Context) -> Evaluation:
+    def _evaluate_topics(
+        self, platform: Platform, requested: GroupRunParams, now_ms: int, context: Context
+    ) -> Evaluation:
         """Evaluate the topics one by one.
 
         Raises AirflowException if the catalog cannot be reached: that failure is not attributed to any topic.
@@ -208,13 +210,13 @@ class EvaluateGroupOperator(BaseOperator):
         except CleantailError as error:
             raise exception_for(str(error), error.exit_code) from None
         evaluation, kept = Evaluation(waiting=left_since(self.group)), FactsCache(platform)
-        for name, topic in topics_of_group(self.group, self.config_dir, asked.topic):
+        for name, topic in topics_of_group(self.group, self.config_dir, requested.topic):
             evaluation.topics.append(name)
             if isinstance(topic, ConfigError):
                 evaluation.broken[name] = str(topic)
                 continue
             try:
-                self._evaluate_topic(topic, kept, asked, now_ms, context, evaluation)
+                self._evaluate_topic(topic, kept, requested, now_ms, context, evaluation)
             except Exception as error:
                 known = error if isinstance(error, CleantailError) else explained(error)
                 # the message of an unexpected error may contain record data
@@ -224,7 +226,13 @@ class EvaluateGroupOperator(BaseOperator):
         return evaluation
 
     def _evaluate_topic(
-        self, topic: Topic, kept: FactsCache, asked: Asked, now_ms: int, context: Context, evaluation: Evaluation
+        self,
+        topic: Topic,
+        kept: FactsCache,
+        requested: GroupRunParams,
+        now_ms: int,
+        context: Context,
+        evaluation: Evaluation,
     ) -> None:
         from cleantail_airflow.alerts.alerting import notify_missed_deadlines
         from cleantail_airflow.outcomes.run_metrics import send_plan
@@ -234,9 +242,9 @@ class EvaluateGroupOperator(BaseOperator):
         plan = evaluate_topic(
             topic,
             now_ms=now_ms,
-            force=asked.force,
-            partition=asked.partition,
-            reconcile=asked.reconcile,
+            force=requested.force,
+            partition=requested.partition,
+            reconcile=requested.reconcile,
             kept=kept,
             unconverted=new.converts,  # until then the plan counts the records that equality deletes delete
         )
@@ -244,14 +252,16 @@ class EvaluateGroupOperator(BaseOperator):
         notify_missed_deadlines(topic, context, plan.logs, now_ms, self.schedule, new.converts)
         evaluation.new_input |= new.bytes is not None
         evaluation.reconcile |= plan.reconcile.due
-        if (due := due_topic(plan, new, topic.config, evaluation.waiting.get(topic.topic), asked.force)) is not None:
+        if (
+            due := due_topic(plan, new, topic.config, evaluation.waiting.get(topic.topic), requested.force)
+        ) is not None:
             evaluation.due.append(due)
             self.log.info("%s: %s%s", topic.topic, plan.reason, "" if new.bytes is None else "; new records to ingest")
         elif has_to_notify(topic, plan, now_ms):
             evaluation.to_report.append(topic.topic)
 
 
-def _plan(group: TopicGroup, asked: Asked, now_ms: int, evaluation: Evaluation) -> GroupPlan:
+def _plan(group: TopicGroup, requested: GroupRunParams, now_ms: int, evaluation: Evaluation) -> GroupPlan:
     """Return the plan of the run. The most urgent pack is first, and the pack of broken topics is last."""
     packed = pack_topics(evaluation.due, group.limits)
     packs = [PlannedPack(pack.label, pack.topics, largest_bytes=pack.largest_bytes) for pack in packed.packs]
@@ -264,9 +274,9 @@ def _plan(group: TopicGroup, asked: Asked, now_ms: int, evaluation: Evaluation) 
         now_ms=now_ms,
         reason=reason,
         evaluated=len(evaluation.topics),
-        force=asked.force,
-        partition=asked.partition,
-        reconcile=asked.reconcile,
+        force=requested.force,
+        partition=requested.partition,
+        reconcile=requested.reconcile,
         packs=tuple(packs),
         left_over=packed.left_over,
         to_report=tuple(evaluation.to_report),

@@ -38,7 +38,7 @@ GROUP_PARAMS: dict[str, dict[str, Any]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class GroupRunParams:
     """The parameters of a run. `topic` None: all topics. `rollback_to` None: an ordinary run."""
 
     topic: str | None
@@ -49,7 +49,7 @@ class Asked:
     rollback_to: str | None
 
     @classmethod
-    def of(cls, context: Context) -> Asked:
+    def of(cls, context: Context) -> GroupRunParams:
         """Return the parameters of the run.
 
         Raises AirflowFailException for an unknown parameter, or if a parameter needs a topic and none is given.
