@@ -115,6 +115,9 @@ class StationOperator(LineageOperator, BaseOperator):
 
     @noting
     def execute(self, context: Context) -> None:
+        self._show(context)
+
+    def _show(self, context: Context) -> None:
         ti = context["ti"]
         xcom = ti.xcom_pull(task_ids=RUN_PACK, map_indexes=ti.map_index)
         if not xcom or planned_pack(self.pack).errors:
