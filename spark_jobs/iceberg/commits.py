@@ -60,7 +60,7 @@ from spark_jobs.iceberg.iceberg_reads import (
     require_own_deletes,
     texts,
 )
-from spark_jobs.iceberg.java_calls import each, static
+from spark_jobs.iceberg.java_calls import each, entries, static
 from spark_jobs.iceberg.log_files import format_version
 
 logger = logging.getLogger("cleantail.commits")
@@ -416,7 +416,7 @@ def _drop(iceberg: Any, transaction: Any, branches: Iterable[str], table: Commit
 def _only_on(jvm: Any, iceberg: Any, branches: Collection[str]) -> list[Any]:
     """Return the snapshots that only these branches lead to. An earlier head of `main` stays, even if others rolled
     `main` back, because it shows the lost commits."""
-    refs = {str(name): int(ref.snapshotId()) for name, ref in iceberg.refs().items()}
+    refs = {name: int(ref.snapshotId()) for name, ref in entries(iceberg.refs()).items()}
     others = [head for name, head in refs.items() if name not in branches]
     of_main = iceberg.history().toString()  # one call, not two for each entry
     is_ancestor_of = static(jvm, SNAPSHOTS, "isAncestorOf")

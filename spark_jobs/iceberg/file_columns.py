@@ -53,7 +53,7 @@ from cleantail.lake.records.projection import (
 from cleantail.lake.records.topic_columns import joined_parts, key_bytes, marked, micros, whole_numbers
 from cleantail.log.adopted_table import LINEAGE_IDS, ROW_ID
 from spark_jobs.iceberg.file_facts import FileFacts
-from spark_jobs.iceberg.java_calls import each, schema_json
+from spark_jobs.iceberg.java_calls import each, entries, schema_json
 
 EXAMPLES = 3
 """Maximum number of files that represent a kind: the files with the most records."""
@@ -176,7 +176,7 @@ class PartitionConstants:
 
     def __init__(self, table: Any, ids: Iterable[int]) -> None:
         wanted, self._sources = set(ids), dict[int, list[tuple[int, str, int]]]()
-        for spec in table.specs().values():
+        for spec in entries(table.specs()).values():
             fields = [(int(f.sourceId()), str(f.fieldId()), str(f.transform())) for f in each(spec.fields())]
             self._sources[int(spec.specId())] = [
                 (at, number, source)

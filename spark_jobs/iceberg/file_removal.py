@@ -19,7 +19,7 @@ from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import FIRST_METADATA, files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.commits import Committed, Load, conflict, require_same_main, send
 from spark_jobs.iceberg.iceberg_reads import asked_again, listed_by_io, texts
-from spark_jobs.iceberg.java_calls import each
+from spark_jobs.iceberg.java_calls import each, entries
 
 logger = logging.getLogger("cleantail.file_removal")
 T = TypeVar("T")
@@ -81,7 +81,7 @@ def forget_snapshots(load: Load, snapshots: Iterable[int], refs: Mapping[str, in
     gone = sorted(snapshots)
 
     def stage(iceberg: Any, transaction: Any) -> None:
-        there = {str(name): ref for name, ref in iceberg.refs().items()}
+        there = entries(iceberg.refs())
         if moved := [n for n in refs if n in there and int(there[n].snapshotId()) != refs[n]]:
             raise ConflictError(f"{moved[0]} of {iceberg.name()} was moved meanwhile")
         if dropped := there.keys() & refs.keys():
@@ -140,7 +140,7 @@ def past_unreadable(load: Load, older_than_ms: int, action: Callable[[], T]) -> 
 
 def _forget_unreadable(load: Load, older_than_ms: int) -> list[int]:
     iceberg = load()
-    heads = {int(ref.snapshotId()): str(name) for name, ref in iceberg.refs().items()}
+    heads = {int(ref.snapshotId()): name for name, ref in entries(iceberg.refs()).items()}
     held, waiting = set[int](), list(heads)
     while waiting:
         snapshot = iceberg.snapshot(waiting.pop())

@@ -38,6 +38,11 @@ def each(iterable: Any) -> Iterator[Any]:
         yield elements.get(number)
 
 
+def entries(java_map: Any) -> dict[Any, Any]:
+    """Return a small Java map as a dict. As in `each`, Python's own loop over it would end with an exception."""
+    return {key: java_map.get(key) for key in each(java_map.keySet())}
+
+
 ICEBERG = "org.apache.iceberg"
 JACKSON = "com.fasterxml.jackson.databind.ObjectMapper"
 """Writes any map as JSON. Spark includes it."""

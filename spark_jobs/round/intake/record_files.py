@@ -110,7 +110,7 @@ def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
 def log_path(table: TopicTable) -> str:
     """Return the path prefix of new files with {} as the log's number, for logs that are not known in advance. Raises
     UnwritableError if the table does not have Iceberg's default folders."""
-    one, two = (new_paths(table, [log])[log] for log in (1, 2))
+    one, two = new_paths(table, [1, 2]).values()
     folder, name = one.rsplit("/", 1)
     if not folder.endswith(f"/{PARTITION}=1") or not two.startswith(f"{folder[:-1]}2/") or "{" in one or "}" in one:
         raise UnwritableError("the table chooses the folders of its files by itself")
