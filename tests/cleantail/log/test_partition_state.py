@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cleantail.config.unholdable import ERASED
 from cleantail.errors import TableError
 from cleantail.log.partition_state import (
     PROPERTY_FORGOTTEN,
@@ -355,10 +356,15 @@ WHY = "kcat could not decode key or value, or read Avro's null"
             replace(LEFT, last_offset=6, records=2, policy="quarantine"),
             f"2 records that the table cannot hold (offsets 5 to 6: {WHY}), moved to the side table",
         ),
+        (replace(LEFT, reason=ERASED), "1 record of erased keys left out (offset 5)"),
     ],
 )
 def test_records_that_were_left_out_are_reported_with_offsets_reason_and_policy(entry, text):
     assert entry.text == f"partition 2: {text}"
+
+
+def test_records_of_erased_keys_are_counted_apart():
+    assert [replace(LEFT, reason=reason).counted_as for reason in ("not decoded", ERASED)] == ["unholdable", ERASED]
 
 
 def test_records_that_are_left_out_again_are_listed_once():

@@ -229,8 +229,17 @@ def test_a_compaction_leaves_what_was_reconciled():
 
 
 @pytest.mark.parametrize(
-    ("before", "end"), [(None, WORK.log_end_offset), (10**6, 10**6)], ids=["first", "higher before"]
+    ("before", "of_work", "end"),
+    [(None, 30, 30), (10**6, 30, 10**6), (None, 0, 0)],
+    ids=["first", "higher before", "empty"],
 )
-def test_an_erasure_keeps_where_the_log_ended_though_its_last_records_go(before, end):
-    state = after_erasure(PartitionState(checkpoint=3, log_end_offset=before), WORK, 600)
+def test_an_erasure_keeps_where_the_log_ended_though_its_last_records_go(before, of_work, end):
+    work = replace(WORK, log_end_offset=of_work)
+    state = after_erasure(PartitionState(checkpoint=3, log_end_offset=before), work, 600)
     assert (state.log_end_offset, state.checkpoint, state.last_round_ms) == (end, 3, 600)
+
+
+@pytest.mark.parametrize(("kind", "lifted"), [("erase", True), ("compact", False), ("reconcile", False)])
+def test_an_erasure_lifts_its_own_quarantine_alone(kind, lifted):
+    held = replace(QUARANTINE, kind=kind)
+    assert after_erasure(PartitionState(quarantine=held), WORK, 600).quarantine == (None if lifted else held)
