@@ -180,9 +180,9 @@ def noting(method: Method) -> Method:
     """Decorate a method of an operator that Airflow calls with the context first: `noted` around each call."""
 
     @wraps(method)
-    def with_note(self: Any, context: Context, *arguments: Any) -> Any:
+    def with_note(self: Any, context: Context, *arguments: Any, **named: Any) -> Any:
         with noted(context):
-            return method(self, context, *arguments)
+            return method(self, context, *arguments, **named)
 
     return cast(Method, with_note)
 
