@@ -442,7 +442,10 @@ def _merged_group(number: int, parts: Iterator[tuple[int, Any]]) -> Iterator[tup
 
 
 def _both(one: Any, other: Any) -> Any:
-    return next((part for part in (one, other) if isinstance(part, Failed)), None) or one | other
+    for part in (one, other):
+        if isinstance(part, Failed):
+            return part
+    return one | other
 
 
 def _share(

@@ -70,7 +70,18 @@ def test_where_no_approvers_are_named_whoever_airflow_lets_answer_approves():
     assert decided(topic(), CHECKED, yes(user={"id": "eve", "name": ""})) == "eve"
 
 
-def test_an_answer_that_the_version_before_wrote_is_read(project):
+def test_an_answer_about_another_topic_is_not_read(project):
+    catalog, orders = OrdersTable(project).catalog, topic("anna")
+    write_answer(catalog, orders, yes())
+    [(name, text)] = [
+        (n, t) for n, t in catalog.load_namespace_properties("cleantail").items() if n.startswith(PROPERTY_ANSWER)
+    ]
+    assert read_answer(catalog, orders, "compact") == yes()
+    catalog.update_namespace_properties("cleantail", updates={name: text.replace('"orders"', '"payments"')})
+    assert read_answer(catalog, orders, "compact") is None
+
+
+def test_a_stored_answer_is_read(project):
     catalog, orders = OrdersTable(project).catalog, topic("anna")
     write_answer(catalog, orders, yes())
     [name] = [n for n in catalog.load_namespace_properties("cleantail") if n.startswith(PROPERTY_ANSWER)]
