@@ -87,7 +87,7 @@ def test_a_position_is_a_short_property_of_plain_text(catalog):
     assert text == r'{"at_ms":7,"name":"Zo\u00eb","offset":9,"partition":3,"topic":"orders"}'
 
 
-def test_a_position_that_the_version_before_wrote_or_one_to_come_is_read(catalog):
+def test_a_stored_position_is_read_with_spaces_or_unknown_fields(catalog):
     catalog.create_namespace_if_not_exists("cleantail")
     before = r'{"at_ms": 7, "name": "Zo\u00eb", "offset": 9, "partition": 3, "topic": "orders"}'
     to_come = '{"topic": "orders", "name": "b", "partition": 4, "offset": 1, "at_ms": 1, "more": 1}'

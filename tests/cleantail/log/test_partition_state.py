@@ -137,7 +137,7 @@ def test_nothing_of_a_refused_text_is_repeated():
     assert "secret" not in str(error.value)
 
 
-BEFORE = (
+STORED = (
     '{"checkpoint":10,"earlier_rounds":[[20,6],[30,5]],"guards":3,"head_tombstones":4,"horizons":[{"end_offset":5,'
     '"horizon_ms":100,"swept_to":0,"tombstones":3},{"end_offset":10,"horizon_ms":200,"swept_to":0,"tombstones":0}],'
     '"known_sequence_number":7,"last_round_ms":99,"log_end_offset":30,"log_start_offset":2,"proven_ms":null,'
@@ -146,12 +146,12 @@ BEFORE = (
 )
 
 
-def test_the_version_before_wrote_the_very_same_text():
-    assert parse_partition_state(BEFORE, "t") == FULL
-    assert FULL.as_json() == BEFORE
+def test_the_text_of_a_stored_state_does_not_change():
+    assert parse_partition_state(STORED, "t") == FULL
+    assert FULL.as_json() == STORED
 
 
-def test_a_state_that_an_early_version_wrote_has_what_it_did_not_know_of():
+def test_a_stored_state_without_newer_fields_has_their_defaults():
     text = (
         '{"checkpoint":5,"head_tombstones":0,"horizons":[{"end_offset":5,"horizon_ms":9,"tombstones":1}],'
         '"known_sequence_number":3,"last_round_ms":1,"log_end_offset":6,"log_start_offset":0,"quarantine":'

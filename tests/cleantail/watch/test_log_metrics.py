@@ -290,7 +290,7 @@ def test_the_last_compaction_is_that_of_its_worst_unit_and_survives_the_table_pr
     assert LAST_COMPACTION_JSON.value_or_none(LAST_COMPACTION_JSON.text(last)) == last
 
 
-def test_the_last_compaction_has_the_text_that_the_version_before_wrote():
+def test_the_text_of_a_stored_last_compaction_does_not_change():
     text = (
         '{"buffer_percent":2.5,"bytes_read":3,"bytes_written":4,"clean_ms":1,"invalid_messages_read":9,'
         '"map_bytes_read":7,"map_messages_read":8,"messages_read":5,"messages_written":6}'
