@@ -18,6 +18,10 @@ def read_bytes(plan, new_bytes=None, converts=None, force=None, **config):
     return None if due is None else due.read_bytes
 
 
+def test_the_login_of_the_kafka_client_is_not_in_the_text_of_new_input():
+    assert "hunter2" not in repr(NewInput(client={"sasl.password": "hunter2"}))
+
+
 def test_nothing_is_due_of_a_clean_log():
     assert read_bytes(planned(facts(log(0), {0: CLEAN}))) is None
 
