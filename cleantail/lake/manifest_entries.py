@@ -126,13 +126,14 @@ def entries_of_deletes(table: Table, manifest: ManifestFile) -> Iterator[DeleteF
     schema of version 3 has that field. For position deletes (version 2) the bounds contain the name.
     """
     with named_if_damaged(table, manifest.manifest_path):
-        for sequence_number, file in _live_entries(table.io, manifest.manifest_path):
+        for sequence_number, _, file in _live_entries(table.io, manifest.manifest_path):
             inherited = manifest.sequence_number if sequence_number is None else sequence_number
             yield _delete_file(file, inherited or 0)
 
 
-def _live_entries(io: FileIO, manifest_path: str) -> Iterator[tuple[int | None, dict[str, Any]]]:
-    """Yield (sequence number, fields of the file) of each live entry, with all fields of format version 3."""
+def _live_entries(io: FileIO, manifest_path: str) -> Iterator[tuple[int | None, int | None, dict[str, Any]]]:
+    """Yield (data sequence number, file sequence number, fields of the file) of each live entry, with all fields of
+    format version 3. A file that is registered again may keep the first number, and gets a new second one."""
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, DataFile, ManifestEntry
 
     names = [field.name for field in DATA_FILE_TYPE[3].fields]
@@ -140,7 +141,8 @@ def _live_entries(io: FileIO, manifest_path: str) -> Iterator[tuple[int | None, 
     with avro_file()(io.new_input(manifest_path), MANIFEST_ENTRY_SCHEMAS[3], types) as entries:
         for entry in entries:
             if entry.status != ENTRY_DELETED:
-                yield entry.sequence_number, {name: entry.data_file[i] for i, name in enumerate(names)}
+                file = {name: entry.data_file[i] for i, name in enumerate(names)}
+                yield entry.sequence_number, entry.file_sequence_number, file
 
 
 def _delete_file(file: Mapping[str, Any], sequence_number: int) -> DeleteFile | ForeignDelete:
@@ -223,7 +225,7 @@ def _entries(io: FileIO, manifest: Mapping[str, Any]) -> Iterator[tuple[str, Lin
     Inheritance).
     """
     next_id = manifest["first_row_id"]
-    for sequence_number, file in _live_entries(io, str(manifest["manifest_path"])):
+    for _, sequence_number, file in _live_entries(io, str(manifest["manifest_path"])):
         first = file["first_row_id"]
         if first is None and next_id is not None:
             first, next_id = next_id, next_id + int(file["record_count"])

@@ -85,11 +85,10 @@ def test_files_that_are_registered_twice_count_once_and_ties_go_as_before(orderl
     assert topic.stored() == {"k0": [4], "k1": [9], "k2": [14], "k3": [15]}
 
 
-@pytest.mark.deep
 def test_a_round_that_registers_a_file_of_the_active_segment_once_makes_its_records_the_latest(orderless, twice):  # noqa: F811
     """They have new row ids then (docs/limits.md): the highest version still wins, and only ties may go another way.
 
-    test_files_that_are_registered_twice_count_once_and_ties_go_as_before holds the rule."""
+    No other test has entries whose data and file sequence numbers differ."""
     topic = orderless("ordered_active_twice", [[(0, 7, NOW, "a", "x"), (1, 9, NOW, "b", "x")]])
     topic.append([(2, 8, NOW, "a", "y"), (3, 8, NOW, "b", "y"), (4, 1, NOW, "c", "y")])
     sink = twice(full(topic.table))
