@@ -60,11 +60,10 @@ class Setting:
 
 def settings_in_force(topic: Topic) -> list[Setting]:
     """Return all settings of a topic's YAML except its name and description. The Kafka configs are last."""
-    settings = [
-        Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic.layers), field.description or "")
-        for name, text_of in _KEYS.items()
-        if (field := Topic.model_fields[name])
-    ]
+    settings = []
+    for name, text_of in _KEYS.items():
+        meaning = Topic.model_fields[name].description or ""
+        settings.append(Setting(name, text_of(getattr(topic, name)), "", _origin(name, topic.layers), meaning))
     for name in ("source", "columns"):
         inner = getattr(topic, name)
         if inner is not None:  # only an adopted table has columns
