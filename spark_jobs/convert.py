@@ -52,12 +52,12 @@ from spark_jobs.engine.tasks import require_python, run_described, stored_work
 from spark_jobs.iceberg.commits import (
     Load,
     drop_branches,
+    new_update,
     overtaken,
     replay,
     send,
     stage_deletes,
     with_summary,
-    within,
 )
 from spark_jobs.iceberg.file_columns import PartitionConstants
 from spark_jobs.iceberg.file_facts import FileFacts
@@ -428,7 +428,7 @@ def _publish(
         now = int(table.currentSnapshot().snapshotId())
         if now != base:
             _require_unchanged(jvm, table, base, entries, change)
-        delta = within(transaction).newRowDelta().validateFromSnapshot(now).validateDeletedFiles()
+        delta = new_update(transaction, "newRowDelta").validateFromSnapshot(now).validateDeletedFiles()
         replay(jvm, delta, change, by_position=True)
         with_summary(delta, _summary(done)).commit()
         if table.refs().containsKey(branch):

@@ -35,7 +35,7 @@ from cleantail.log.segments import DataFile
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from spark_jobs.engine.registrations import registered_twice
 from spark_jobs.engine.tasks import files_of, log_tasks, run_tasks, run_work, with_footers
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.snapshot_files import union_of
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.restore_tasks import (

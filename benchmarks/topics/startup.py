@@ -74,7 +74,7 @@ def _watched(lake: Lake) -> Spans:
 
 def answers(lake: Lake) -> dict[str, Times]:
     """Return the seconds of an answer of 12 KiB from the JVM, with and without immediate TCP acknowledgements."""
-    from spark_jobs.iceberg.iceberg_reads import texts
+    from spark_jobs.iceberg.java_calls import texts
 
     session = lake.session()
     jvm: Any = session._jvm

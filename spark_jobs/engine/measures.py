@@ -45,7 +45,8 @@ from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
 from spark_jobs.engine.tasks import LogWork, log_tasks, run_apart, run_work
 from spark_jobs.engine.violations import count_violations, decide_bucket, read_share
-from spark_jobs.iceberg.iceberg_reads import branch_change, texts
+from spark_jobs.iceberg.iceberg_reads import branch_change
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.log_files import with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
 from spark_jobs.iceberg.tables import TopicTable, below_end, spans_read

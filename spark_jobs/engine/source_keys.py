@@ -36,7 +36,7 @@ from spark_jobs.engine.shared_logs import RESULT, Hashes, Message, blobs
 from spark_jobs.engine.task_records import Records, reading, records_of, task_database
 from spark_jobs.engine.tasks import Failed, described, require_done, require_python, shares_of
 from spark_jobs.iceberg.file_columns import each_noting
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.log_files import LogFile, live_after, live_before
 from spark_jobs.iceberg.tables import TopicTable
 

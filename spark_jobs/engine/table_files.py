@@ -49,8 +49,7 @@ from cleantail.config.topic_table import FILE_BYTES, OFFSET, Columns
 from cleantail.human import whole_number
 from spark_jobs.engine.written_files import LINEAGE_IDS, RefusedError, WriteSettings, WrittenFile
 from spark_jobs.iceberg.file_columns import Layout, layout_of
-from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.java_calls import DescribedFiles, each, schema_json, static
+from spark_jobs.iceberg.java_calls import DescribedFiles, each, schema_json, static, texts
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.files")

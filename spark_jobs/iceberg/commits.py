@@ -55,12 +55,12 @@ from spark_jobs.iceberg.iceberg_reads import (
     is_ancestor,
     kinds_of,
     marked,
+    on_local_disk,
     properties_after,
     require_history,
     require_own_deletes,
-    texts,
 )
-from spark_jobs.iceberg.java_calls import each, entries, static
+from spark_jobs.iceberg.java_calls import RELOCATED, each, entries, static, texts
 from spark_jobs.iceberg.log_files import format_version
 
 logger = logging.getLogger("cleantail.commits")
@@ -207,11 +207,22 @@ def _steps(client: Any) -> tuple[Any, Any, Any]:
     return kind, step("doCommit"), step("requestRefresh")
 
 
-def within(transaction: Any) -> Any:
-    """Return a table whose commits become part of the transaction. Each deletes the manifests that it has merged into
-    another: `Transaction` itself does so only in `commitTransaction`."""
+MORE_EXECUTORS = f"{RELOCATED}.util.concurrent.MoreExecutors"
+
+
+def new_update(transaction: Any, kind: str) -> Any:
+    """Return an update of the table, such as `newRowDelta`, whose commit becomes part of the transaction.
+
+    The commit deletes manifests that it has merged into others: `Transaction` itself does so only in
+    `commitTransaction`. On a local disk the thread that commits also reads the manifests. Iceberg would pass each of
+    about four steps to other threads, and sleep for 10 ms before it looks whether they are done.
+    """
     staged = transaction.table()
-    return JavaClass("org.apache.iceberg.BaseTable", transaction._gateway_client)(staged.operations(), staged.name())
+    table = JavaClass("org.apache.iceberg.BaseTable", transaction._gateway_client)(staged.operations(), staged.name())
+    update = getattr(table, kind)()
+    if on_local_disk(table):
+        update = update.scanManifestsWith(static(table, MORE_EXECUTORS, "newDirectExecutorService")())
+    return update
 
 
 def before_commit(iceberg: Any, metadata: Any) -> None:
@@ -507,7 +518,7 @@ def append_files(
             raise ConflictError(f"another ingestion into {table.topic.table} has set {faster[0]}: nothing was appended")
         require_denylist(table, there, denylist)
         require_history(table.jvm, transaction.table(), table.topic.table)
-        _append(transaction, within(transaction).newAppend(), files, summary)
+        _append(new_update(transaction, "newAppend"), files, summary)
         marks = marked(transaction, table.topic.table, ingested=True)
         retention_ms = table.topic.config.cleantail_ingested_retention_ms
         aged, gone = ({}, ()) if present is None else aged_marks(there, present, now_ms, retention_ms)
@@ -564,8 +575,8 @@ def append_and_advance(table: Committed, files: Sequence[Any], advance: Advance)
             raise ConflictError(f"another ingestion into {table.topic.table} was faster: nothing was appended")
         require_denylist(table, properties, advance.denylist)
         require_history(table.jvm, now, table.topic.table)
-        append = within(transaction).newAppend() if files else transaction.newFastAppend()
-        _append(transaction, append, files, advance.summary)
+        append = new_update(transaction, "newAppend") if files else transaction.newFastAppend()
+        _append(append, files, advance.summary)
         left_out = with_left_out(properties, table.topic.table, advance.left_out)
         marks = marked(transaction, table.topic.table, ingested=True)
         _set(transaction, {advance.name: advance.after, **left_out, **marks})
@@ -582,7 +593,7 @@ def publish_branch(
     def stage(iceberg: Any, transaction: Any) -> None:
         if check is not None:
             check(texts(transaction.table().properties()))
-        _append(transaction, within(transaction).newAppend(), files, {})
+        _append(new_update(transaction, "newAppend"), files, {})
         _drop(iceberg, transaction, [branch])
 
     send(load, stage)
@@ -594,7 +605,7 @@ def drop_files(load: Load, paths: Collection[str]) -> None:
     def stage(iceberg: Any, transaction: Any) -> None:
         # not by path, because for a text py4j calls another method of that name, which returns nothing
         files = files_with_deletes(iceberg, int(iceberg.currentSnapshot().snapshotId()))
-        delete = within(transaction).newDelete()
+        delete = new_update(transaction, "newDelete")
         for file, _ in files:
             if str(file.location()) in paths:
                 delete.deleteFile(file)
@@ -603,7 +614,7 @@ def drop_files(load: Load, paths: Collection[str]) -> None:
     send(load, stage)
 
 
-def _append(transaction: Any, append: Any, files: Iterable[Any], summary: Mapping[str, str]) -> None:
+def _append(append: Any, files: Iterable[Any], summary: Mapping[str, str]) -> None:
     for file in files:
         append.appendFile(file)
     with_summary(append, summary).commit()
@@ -648,7 +659,7 @@ def _stage_branch(
 ) -> None:
     _create_branch(iceberg, transaction, branch, base_snapshot_id)
     rest = _register_once(jvm, iceberg, transaction, change, base_snapshot_id, branch)
-    delta = within(transaction).newRowDelta().toBranch(branch).validateFromSnapshot(base_snapshot_id)
+    delta = new_update(transaction, "newRowDelta").toBranch(branch).validateFromSnapshot(base_snapshot_id)
     _add(delta, rest)
     with_summary(delta, summary).commit()
 
@@ -741,7 +752,7 @@ def publish_deletes(
             since = now if by_position else since
         if partitions:
             rest = _register_once(table.jvm, iceberg, transaction, change, since)
-            delta = within(transaction).newRowDelta().validateFromSnapshot(since).validateDeletedFiles()
+            delta = new_update(transaction, "newRowDelta").validateFromSnapshot(since).validateDeletedFiles()
             replay(table.jvm, delta, rest, by_position)
             with_summary(delta, summary).commit()
         _drop(iceberg, transaction, branches, table)
@@ -787,7 +798,7 @@ def _register_once(
     removed, added = _deletes_of(iceberg, since, paths), _by_data_file(jvm, change.added, paths)
     at_once = [path for path in removed if format_version(iceberg) >= VECTORS_VERSION]
     for sequence_number in sorted({kept.sequence_number for kept in change.kept}):
-        rewrite = within(transaction).newRewrite().validateFromSnapshot(since).dataSequenceNumber(sequence_number)
+        rewrite = new_update(transaction, "newRewrite").validateFromSnapshot(since).dataSequenceNumber(sequence_number)
         rewrite = rewrite.toBranch(branch) if branch else rewrite
         for file in (k.file for k in change.kept if k.sequence_number == sequence_number):
             path = str(file.location())
@@ -893,7 +904,7 @@ class Replacement:
         require_own_deletes(jvm, [(str(file.location()), deletes) for file, deletes in self.old])
 
     def stage(self, transaction: Any, base_snapshot_id: int, summary: Mapping[str, str]) -> None:
-        rewrite = within(transaction).newRewrite().validateFromSnapshot(base_snapshot_id)
+        rewrite = new_update(transaction, "newRewrite").validateFromSnapshot(base_snapshot_id)
         if self.sequence_number is not None:
             rewrite = rewrite.dataSequenceNumber(self.sequence_number)
         for file, deletes in self.old:
@@ -955,7 +966,7 @@ def _forget_removed(jvm: Any, transaction: Any, summary: Mapping[str, str]) -> N
     )
     if not data and not deletes:
         return
-    rewrite = within(transaction).rewriteManifests()
+    rewrite = new_update(transaction, "rewriteManifests")
     if data:
         removed = jvm.java.util.ArrayList()
         for manifest in data:
@@ -1017,9 +1028,9 @@ def roll_back(table: Committed, plan: Callable[[Sequence[Commit], Mapping[str, s
         rollback = plan(list(history(iceberg)), texts(iceberg.properties()))
         appends = [(iceberg.snapshot(s), added_by(iceberg, s)) for s in rollback.appends]
         _go_back(table, transaction, rollback.to_snapshot_id)
-        _append(transaction, transaction.newFastAppend(), (), rollback.summary)
+        _append(transaction.newFastAppend(), (), rollback.summary)
         for snapshot, files in appends:
-            _append(transaction, transaction.newFastAppend(), files, writer_entries(texts(snapshot.summary())))
+            _append(transaction.newFastAppend(), files, writer_entries(texts(snapshot.summary())))
         marks = marked(transaction, table.topic.table, published=True, ingested=True)
         _set(transaction, {**rollback.properties, **marks}, rollback.removed)
 

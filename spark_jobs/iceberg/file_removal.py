@@ -18,8 +18,8 @@ from cleantail.errors import ConflictError, OvertakenError, TableError, UnknownC
 from cleantail.lake.neighbours import may_delete_files, require_inner_files
 from cleantail.lake.storage_locations import FIRST_METADATA, files_outside, location_of, surely_inside, table_folders
 from spark_jobs.iceberg.commits import Committed, Load, conflict, require_same_main, send
-from spark_jobs.iceberg.iceberg_reads import asked_again, listed_by_io, texts
-from spark_jobs.iceberg.java_calls import each, entries
+from spark_jobs.iceberg.iceberg_reads import asked_again, on_local_disk
+from spark_jobs.iceberg.java_calls import each, entries, texts
 
 logger = logging.getLogger("cleantail.file_removal")
 T = TypeVar("T")
@@ -208,7 +208,8 @@ def remove_orphans(spark: SparkSession, table: Any, older_than_ms: int, location
 def _orphans(spark: SparkSession, table: Any, older_than_ms: int) -> list[str]:
     collected = _jvm(spark).java.util.stream.Stream.builder()  # a Consumer of Java that deletes nothing
     action = actions_of(spark).deleteOrphanFiles(table).olderThan(max(older_than_ms, 0)).deleteWith(collected)
-    result = action.usePrefixListing(listed_by_io(table)).execute()
+    # by Iceberg's own file IO, or for local files by Hadoop
+    result = action.usePrefixListing(not on_local_disk(table)).execute()
     return [str(path) for path in each(result.orphanFileLocations())]
 
 

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from cleantail.config.topic_table import PROPERTY_FORMAT, require_known_format
+from cleantail.config.topic_table import require_known_format
 from cleantail.errors import ConflictError
 from cleantail.lake.metadata_guards import require_data_alone
 from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS
@@ -27,7 +27,7 @@ from cleantail.rounds.rewritten_history import (
     may_be_rewritten,
     property_of_marks,
 )
-from spark_jobs.iceberg.java_calls import as_dict, each, schema_json, static
+from spark_jobs.iceberg.java_calls import each, schema_json, static, texts
 
 SNAPSHOTS = "org.apache.iceberg.util.SnapshotUtil"
 
@@ -139,15 +139,20 @@ def iceberg_table(spark: SparkSession, name: str) -> Any:
     write. Properties may change at any time, so each load checks them. Also raises TableError if a commit to an adopted
     table would delete metadata files outside its location.
     """
+    return with_properties(spark, name)[0]
+
+
+def with_properties(spark: SparkSession, name: str) -> tuple[Any, dict[str, str]]:
+    """Load a table as iceberg_table does, and return it with its properties."""
     load = static(spark._jvm, SPARK_UTIL, "loadIcebergTable")
     table = asked_again(lambda: load(spark._jsparkSession, name))
-    properties = table.properties()
-    require_known_format(name, {PROPERTY_FORMAT: properties.get(PROPERTY_FORMAT)})
-    if properties.containsKey(PROPERTY_COLUMNS) and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
+    properties = texts(table.properties())
+    require_known_format(name, properties)
+    if PROPERTY_COLUMNS in properties and deletes_old_metadata(properties.get(DELETES_OLD_METADATA)):
         log = [entry.file() for entry in each(table.operations().current().previousFiles())]
         require_inner_log(name, str(table.location()), [str(file) for file in log])
-    require_data_alone(name, static(spark._jvm, "java.lang.String", "join")("\n", properties.keySet()).split("\n"))
-    return table
+    require_data_alone(name, properties)
+    return table, properties
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,11 +299,5 @@ def require_own_deletes(jvm: Any, deletes: Iterable[tuple[str, Sequence[Any]]]) 
             raise ConflictError(f"{delete.location()} was added meanwhile, and deletes rows of several data files")
 
 
-def listed_by_io(table: Any) -> bool:
-    """Return whether Iceberg's own file IO lists the table's folder. Hadoop lists local files only."""
-    return not str(table.location()).startswith("file:")
-
-
-def texts(java_map: Any) -> dict[str, str]:
-    """Return a Java map of texts, such as properties or a summary, as a dict."""
-    return {name: str(value) for name, value in as_dict(java_map).items()}
+def on_local_disk(table: Any) -> bool:
+    return str(table.location()).startswith("file:")

@@ -26,7 +26,9 @@ def static(jvm: Any, class_name: str, name: str) -> Any:
     return getattr(JavaClass(class_name, jvm._gateway_client), name)
 
 
-LISTS = "org.apache.iceberg.relocated.com.google.common.collect.Lists"
+RELOCATED = "org.apache.iceberg.relocated.com.google.common"
+"""Iceberg's own copy of Guava."""
+LISTS = f"{RELOCATED}.collect.Lists"
 
 
 def each(iterable: Any) -> Iterator[Any]:
@@ -54,9 +56,9 @@ NO_FILE = {"content": "data", "file-path": "", "file-format": "parquet", "file-s
 """Data file of a dummy task that only has delete files."""
 
 
-def as_dict(java_map: Any) -> dict[str, Any]:
-    """Return a Java map with text keys as a dict, in one call of the JVM."""
-    mapping: dict[str, Any] = json.loads(_writer(java_map._gateway_client).writeValueAsString(java_map))
+def texts(java_map: Any) -> dict[str, str]:
+    """Return a Java map of texts, such as properties or a summary, as a dict, in one call of the JVM."""
+    mapping: dict[str, str] = json.loads(_writer(java_map._gateway_client).writeValueAsString(java_map))
     return mapping
 
 

@@ -65,9 +65,9 @@ from spark_jobs.iceberg.iceberg_reads import (
     iceberg_table,
     kinds_of,
     partition_of,
-    texts,
+    with_properties,
 )
-from spark_jobs.iceberg.java_calls import as_dict, each, static
+from spark_jobs.iceberg.java_calls import each, static, texts
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles, as_topic_table, topic_columns
 
 ICEBERG = "org.apache.iceberg"
@@ -258,13 +258,12 @@ class TopicTable:
         """Load the Iceberg `Table`. Raises TableError if it is missing, not a table, or not the topic's, and
         OutsideError if the catalog does not answer."""
         try:
-            table = iceberg_table(self.spark, self.name)
+            table, properties = with_properties(self.spark, self.name)
         except (Py4JJavaError, AnalysisException) as e:
             said = java_message(e) if isinstance(e, Py4JJavaError) else str(e).splitlines()[0]
             is_outage = isinstance(e, Py4JJavaError) and kinds_of(e) & UNKNOWN
             error = OutsideError if is_outage else TableError
             raise error(f"table {self.topic.table} cannot be loaded: {said}") from None
-        properties = as_dict(table.properties())
         require_ours({name: properties.get(name) for name in OWNERS}, self.topic)
         return table
 

@@ -28,7 +28,7 @@ from cleantail.rounds.approval import Rejection, after_rejection
 from cleantail.rounds.check_results import CheckResult, RemovedRecord
 from cleantail.rounds.checked_round import CheckedRound, RoundResult, StagedUnit, keyless_logs, misread_logs
 from cleantail.rounds.past_rounds import REJECTED, WITHDRAWN
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.snapshot_files import FEW_RECORDS, are_few
 from spark_jobs.iceberg.tables import FILE, POS, TopicTable, below_end, spans_read, with_position
 from spark_jobs.round.evidence import append_answer, has_answer

@@ -23,7 +23,8 @@ from cleantail.log.winners import latest_timestamp_sql, rank_sql, remembered_uni
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.deleted_versions import ensure_ledger, ledger_table
 from spark_jobs.iceberg.commits import java_message, repeat
-from spark_jobs.iceberg.iceberg_reads import asked_again, texts
+from spark_jobs.iceberg.iceberg_reads import asked_again
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.snapshot_files import POSITION_AS_ROW_ID, topic_columns
 from spark_jobs.iceberg.tables import TopicTable
 

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.lake.repairable_deletes import DamagedVectors
 from cleantail.rounds.commit_summaries import MEND, OPERATION
-from spark_jobs.iceberg.commits import send, within
+from spark_jobs.iceberg.commits import new_update, send
 from spark_jobs.iceberg.iceberg_reads import iceberg_table
 from spark_jobs.iceberg.java_calls import described_file, each
 from spark_jobs.iceberg.log_files import Lost, read_deletes_in_driver, write_deletes
@@ -38,7 +38,7 @@ def mend_table(spark: SparkSession, name: str, damaged: DamagedVectors) -> None:
     base = table.currentSnapshot().snapshotId()
 
     def stage_mended(iceberg: Any, transaction: Any) -> None:
-        delta = within(transaction).newRowDelta().validateFromSnapshot(base).set(OPERATION, MEND)
+        delta = new_update(transaction, "newRowDelta").validateFromSnapshot(base).set(OPERATION, MEND)
         for vector in (vector for vectors in by_file.values() for vector in vectors):
             delta.removeDeletes(vector)
         for vector in written:

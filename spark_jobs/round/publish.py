@@ -55,7 +55,8 @@ from cleantail.rounds.publications import (
 )
 from spark_jobs.engine.deleted_versions import remember
 from spark_jobs.iceberg.commits import publish_deletes
-from spark_jobs.iceberg.iceberg_reads import asked_again, branch_change, files_with_deletes, history, texts
+from spark_jobs.iceberg.iceberg_reads import asked_again, branch_change, files_with_deletes, history
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.snapshot_files import METADATA
 from spark_jobs.iceberg.tables import TopicTable, below_end
 from spark_jobs.round.approvals import drop_unnamed, keep_failed, quarantined, set_aside

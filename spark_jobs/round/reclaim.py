@@ -69,8 +69,8 @@ from spark_jobs.iceberg.file_removal import (
     remove_orphans,
     require_own_files,
 )
-from spark_jobs.iceberg.iceberg_reads import asked_again, iceberg_table, texts
-from spark_jobs.iceberg.java_calls import each
+from spark_jobs.iceberg.iceberg_reads import asked_again, iceberg_table
+from spark_jobs.iceberg.java_calls import each, texts
 from spark_jobs.iceberg.tables import STALE_BRANCH_S, TopicTable, created_at_s
 from spark_jobs.quality.data_docs import remove_results, stored_results_bytes
 from spark_jobs.round.evidence import append_reclaim, summarize_days

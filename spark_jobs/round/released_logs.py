@@ -12,7 +12,7 @@ from cleantail.log.partition_state import PartitionState, states_of_properties
 from cleantail.log.quarantine import Releases, lifted
 from spark_jobs.engine.deleted_versions import forget_all
 from spark_jobs.iceberg.commits import note_history
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 logger = logging.getLogger("cleantail.rounds")

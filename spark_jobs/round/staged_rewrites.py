@@ -27,14 +27,8 @@ from spark_jobs.engine.tasks import run_tasks
 from spark_jobs.engine.written_files import RefusedError, TableSchema, WrittenFile
 from spark_jobs.iceberg.commits import Load, Replacement, create_branch, drop_branches, replace_files, write_onto
 from spark_jobs.iceberg.file_columns import layout_of
-from spark_jobs.iceberg.iceberg_reads import (
-    added_by,
-    files_with_deletes,
-    iceberg_table,
-    require_own_deletes,
-    texts,
-)
-from spark_jobs.iceberg.java_calls import each, schema_json
+from spark_jobs.iceberg.iceberg_reads import added_by, files_with_deletes, iceberg_table, require_own_deletes
+from spark_jobs.iceberg.java_calls import each, schema_json, texts
 from spark_jobs.iceberg.log_files import LogFile, format_version
 from spark_jobs.iceberg.snapshot_files import PlannedFile, by_path, planned_files
 from spark_jobs.iceberg.tables import AS_PARQUET, TopicTable, branch_name

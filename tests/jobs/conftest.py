@@ -28,7 +28,7 @@ from cleantail.log.source_position import position_of
 from cleantail.sources.kcat import Record
 from cleantail_cli import main
 from spark_jobs.engine import compared_readers, tasks
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record

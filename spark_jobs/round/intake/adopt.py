@@ -18,7 +18,8 @@ from cleantail.config.topic_table import PROPERTY_FORMAT, PROPERTY_TOPIC, RETRIE
 from cleantail.errors import CleantailError, TableError
 from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS, property_of_columns
 from spark_jobs.iceberg.commits import Load, java_message, send
-from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
+from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.log_files import format_version
 
 

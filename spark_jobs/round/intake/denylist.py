@@ -35,7 +35,8 @@ from cleantail.errors import TableError
 from cleantail.lake.catalogs import side_tables
 from cleantail.log.partition_state import PROPERTY_DENYLIST, LeftOut
 from spark_jobs.iceberg.commits import Load, change_properties, require_denylist
-from spark_jobs.iceberg.iceberg_reads import iceberg_table, texts
+from spark_jobs.iceberg.iceberg_reads import iceberg_table
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.tables import TopicTable
 
 if TYPE_CHECKING:

@@ -63,7 +63,7 @@ from cleantail.sources.kcat import Record, ignored_text, parse_line, read_record
 from cleantail.sources.source_files import FileContent, FileRange, file_state, file_tasks, require_unchanged
 from spark_jobs.iceberg.commits import append_files
 from spark_jobs.iceberg.file_columns import UnionByKey
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.denylist import Denylist, left_out_by
 from spark_jobs.round.intake.new_records import (

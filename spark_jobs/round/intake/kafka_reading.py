@@ -53,7 +53,8 @@ from cleantail.rounds.past_ingestions import INGEST, SOURCES, KafkaRead, Sources
 from cleantail.rounds.station_results import KafkaIngestResult, OffsetRange
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.commits import Advance, append_and_advance
-from spark_jobs.iceberg.iceberg_reads import partition_of, texts
+from spark_jobs.iceberg.iceberg_reads import partition_of
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.tables import TopicTable, branch_name
 from spark_jobs.round.intake.denylist import Denylist, left_out_by
 from spark_jobs.round.intake.kafka_records import ArrowReader, MessageReader, Staging

@@ -30,8 +30,8 @@ from cleantail.rounds.evidence_row import DELETED_JSON, EvidenceRow
 from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.contradictions import all_candidates, contradictions_in, with_parts
-from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, partition_of, tasks_of, texts
-from spark_jobs.iceberg.java_calls import each
+from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, partition_of, tasks_of
+from spark_jobs.iceberg.java_calls import each, texts
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import Spans, TopicTable, span_condition, span_expression
 from spark_jobs.round.evidence import append_once

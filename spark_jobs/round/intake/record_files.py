@@ -32,8 +32,7 @@ from cleantail.errors import CleantailError
 from spark_jobs.engine.table_files import delete_files, new_data_files, write_settings
 from spark_jobs.engine.tasks import run_stored, with_store
 from spark_jobs.engine.written_files import NewFiles, RefusedError, WriteSettings, WrittenFile
-from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.java_calls import each, schema_json
+from spark_jobs.iceberg.java_calls import each, schema_json, texts
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.round.intake.denylist import Denylist, Erased, SentKeys, merged, without_erased
 

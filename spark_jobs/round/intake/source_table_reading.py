@@ -41,7 +41,7 @@ from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.rounds.station_results import OffsetRange, TableIngestResult
 from spark_jobs.engine.workers.environment import require_workers
 from spark_jobs.iceberg.commits import Advance, append_and_advance
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.tables import DELETED, Spans, TopicTable, branch_name, span_condition
 from spark_jobs.round.evidence import append_once
 from spark_jobs.round.intake.denylist import Denylist, SideRows, left_out_by

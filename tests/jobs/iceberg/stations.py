@@ -12,7 +12,8 @@ from typing import Any
 from cleantail.lake.catalogs import open_catalog
 from cleantail.lake.own_namespace import namespace_properties
 from cleantail.rounds.commit_summaries import OPERATION
-from spark_jobs.iceberg.iceberg_reads import history, texts
+from spark_jobs.iceberg.iceberg_reads import history
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.session import start_session
 from tests.jobs.iceberg.test_registered_twice import Twice
 from tests.jobs.round.test_held_rounds import SHORT

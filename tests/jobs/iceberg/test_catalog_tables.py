@@ -14,8 +14,7 @@ from cleantail.errors import TableError
 from cleantail.lake import client_properties
 from cleantail.retries import COMMITS
 from spark_jobs.iceberg import commits
-from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.java_calls import each
+from spark_jobs.iceberg.java_calls import each, texts
 from spark_jobs.iceberg.tables import NewTable
 
 

@@ -6,8 +6,7 @@ import pytest
 from py4j.java_gateway import GatewayClient
 from py4j.protocol import Py4JError
 
-from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.java_calls import each, static
+from spark_jobs.iceberg.java_calls import each, static, texts
 
 TS = 1_700_000_000_000
 TEXTS = {"": "", "plain": "text", 'a "quoted"\n\tname': '{"json": [1, "\\\\"]}', "größe": "🙂\u2028", "zero": "\x00"}

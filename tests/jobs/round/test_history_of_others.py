@@ -6,7 +6,7 @@ import pytest
 
 from cleantail.errors import ConflictError
 from cleantail.rounds.rewritten_history import PROPERTY_HISTORY
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.round.publish import publish_round
 from tests.jobs.round.test_held_rounds import checked_round
 

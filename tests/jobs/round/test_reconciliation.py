@@ -16,7 +16,7 @@ from pyroaring import BitMap64
 from cleantail.kafka import read_plan
 from cleantail.log.source_position import PROPERTY_POSITION
 from spark_jobs.engine import gone_keys, source_keys
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.round import make, publish
 from tests.jobs.engine.test_compared_readers import RULE, null_keys
 from tests.jobs.kafka_site import LOGIN, PASSWORD

@@ -9,8 +9,7 @@ from pyspark.sql import SparkSession
 
 from cleantail.log.partition_state import states_of_properties
 from cleantail.rounds.pack_results import PackRequest
-from spark_jobs.iceberg.iceberg_reads import texts
-from spark_jobs.iceberg.java_calls import each
+from spark_jobs.iceberg.java_calls import each, texts
 from spark_jobs.run import topic_run
 from spark_jobs.run.topic_run import TopicRun
 from tests.jobs.round.test_rounds import NOW, branches, offsets, record

@@ -25,7 +25,7 @@ from cleantail.rounds.pack_results import BEGUN, PACK_REQUEST_JSON, PackOutcomes
 from cleantail.rounds.stations import STATIONS
 from spark_jobs import run_station
 from spark_jobs.engine.deleted_versions import ledger_table
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.session import is_gone, start_session
 from spark_jobs.iceberg.tables import TopicTable
 from spark_jobs.quality.time_limit import IN_PACKS_MS, are_cores_lost

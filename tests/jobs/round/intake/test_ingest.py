@@ -13,7 +13,7 @@ from cleantail.home.home_folder import make_folder
 from cleantail.log.partition_state import PROPERTY_INGESTED
 from cleantail_cli import ingest_command
 from spark_jobs import run_station
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.round.intake import ingest
 from spark_jobs.round.intake.ingest import ingest_files
 from tests.jobs.round.test_rounds import NOW, offsets, record

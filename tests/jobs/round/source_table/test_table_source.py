@@ -16,7 +16,7 @@ from cleantail.rounds.pack_results import PACK_REQUEST_JSON, PackRequest
 from cleantail.watch.alarms import log_alarms
 from spark_jobs import run_station
 from spark_jobs.iceberg import commits
-from spark_jobs.iceberg.iceberg_reads import texts
+from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.round.intake.source_frames import guarded, raised
 from spark_jobs.round.intake.source_table_reading import SourceTableRead
 from tests.jobs.kafka_site import landed_record
