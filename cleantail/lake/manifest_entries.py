@@ -64,7 +64,7 @@ def named_if_damaged(table: Table, path: str) -> Iterator[None]:
     except CleantailError:
         raise
     except FileNotFoundError:
-        raise TableError(f"table {name} is broken: its file {path} is missing. {DAMAGE}") from None
+        raise TableError(f"table {name} is broken: {path} is missing. {DAMAGE}") from None
     except Exception as e:
         if isinstance(e, OSError) and not isinstance(e, PermissionError | IsADirectoryError | NotADirectoryError):
             raise

@@ -502,9 +502,9 @@ def append_files(
     now_ms: int = 0,
     denylist: str | None = None,
     branches: Collection[str] = (),
-) -> None:
-    """Append data files to `main`, with the properties, in one commit. The commit also drops `branches`, on which the
-    files were staged.
+) -> Any:
+    """Append data files to `main`, with the properties, in one commit, and return its metadata. The commit also drops
+    `branches`, on which the files were staged.
 
     The properties mark that the files were appended. If the table already has one of them, raises ConflictError, with
     nothing appended. Another driver that counts as dead may still run on another machine, where no lock of this machine
@@ -526,7 +526,7 @@ def append_files(
         _set(transaction, {**aged, **properties, **left, **marks}, gone)
         _drop(iceberg, transaction, branches)
 
-    send(table, stage)
+    return send(table, stage)
 
 
 def require_denylist(table: Committed, properties: Mapping[str, str], known: str | None) -> None:

@@ -270,11 +270,11 @@ class TopicTable:
     def exists(self) -> bool:
         return self.in_catalog.exists()
 
-    def ensure(self) -> None:
-        """Create the table if it does not exist. Raises TableError if it exists and is not the topic's."""
+    def ensure(self) -> Any:
+        """Create the table if it does not exist, and load it. Raises TableError if it exists and is not the topic's."""
         if not self.exists():
             self._create()
-        self.load()
+        return self.load()
 
     def ensure_side_table(self, name: str, columns: str, properties: str) -> None:
         """Create a side table if it is missing. Raises TableError if it is not the topic's, or of unknown format."""

@@ -190,7 +190,8 @@ def write_files_of_lines(
     table: TopicTable, files: Sequence[Path], reading: LineReading, denylist: Denylist
 ) -> list[WrittenLog]:
     """Write the files' records into uncommitted data files. Raises SuspectLinesError and UnwritableError."""
-    target, path = file_target(table, denylist), log_path(table)
+    iceberg = table.load()
+    target, path = file_target(table, iceberg, denylist), log_path(iceberg)
     work = partial(write_lines, reading, target, path, LOGS_MAX)
     written = run_writers(table, work, line_tasks(table.spark, files), "read lines")
     for one, other in pairwise(sorted(written, key=lambda log: (log.partition, log.low))):
@@ -282,13 +283,13 @@ def ingest_files(
     with exclusive(platform.home, f"ingest-{topic.topic}", lock_within_s):
         table = TopicTable.of(spark, topic)
         note_before_intake(table, now_ms)
-        table.ensure()
-        ingested = {n.removeprefix(PROPERTY_INGESTED) for n in texts(table.load().properties())}
+        properties = texts(table.ensure().properties())
+        ingested = {name.removeprefix(PROPERTY_INGESTED) for name in properties}
         fresh = {digest: file for file, digest in digests.items() if digest not in ingested}
         ignored: Accumulator[dict[str, frozenset[str]]] = spark.sparkContext.accumulator({}, UnionByKey())
         reading = LineReading(encoding, None if any_topic else topic.line_topic, limits, ignored)
         read = {file: states[file] for file in fresh.values()}
-        record_left_out(table)
+        record_left_out(table, properties)
         records, warnings = _append(table, fresh, read, reading, progress, present, mark_ms) if fresh else (0, ())
         ensure_latest_view(table)
     rows = tuple(IngestedFile(str(f), digest, fresh.get(digest) != f) for f, digest in digests.items())
@@ -328,20 +329,22 @@ def _append(
         with records.deleted_on_error(table):
             progress("comparing with the table")
             shared = require_one_record_an_offset(table, branch, records, files, reading.encoding, reading.limits)
-            require_below_position(table, records.ranges)
-            marks = {f"{PROPERTY_INGESTED}{digest}": str(mark_ms) for digest in fresh}
             properties = texts(table.load().properties())
+            require_below_position(table, properties, records.ranges)
+            marks = {f"{PROPERTY_INGESTED}{digest}": str(mark_ms) for digest in fresh}
             states_of_logs = states_of_properties(properties, table.name)
             ends = {p: states_of_logs.get(p, PartitionState()).log_end_offset for p in sorted(records.ranges)}
             sources = Sources(tuple(SourceFile(digest, file.name) for digest, file in fresh.items()), ends)
             require_unchanged(states)
         progress("committing")
         summary = {OPERATION: INGEST, SOURCES: sources.packed()}
-        append_files(table, records.files, marks, summary, left_out, present, mark_ms, denylist.version, [branch])
+        done = append_files(
+            table, records.files, marks, summary, left_out, present, mark_ms, denylist.version, [branch]
+        )
     except BaseException:
         table.drop_branches([branch])
         raise
-    record_left_out(table)
+    record_left_out(table, texts(done.properties()))
     late = late_warnings(records.lowest, states_of_logs, table.topic.config)
     replayed = replay_warnings(properties, shared)
     return records.count, (*late, *replayed, *(entry.text for entry in left_out))

@@ -74,8 +74,9 @@ class Staging:
         markers and aborted records. Raises SourceError, UnholdableError and SourceUnreachableError."""
         tasks = task_ranges(ranges, self.cores)
         try:
-            target = file_target(self.table, self.denylist)
-            paths = new_paths(self.table, sorted({each.partition for each in ranges}))
+            iceberg = self.table.load()
+            target = file_target(self.table, iceberg, self.denylist)
+            paths = new_paths(iceberg, sorted({each.partition for each in ranges}))
             writes = [
                 RangesTask(tuple(of_task), {r.partition: paths[r.partition] for r in of_task}) for of_task in tasks
             ]

@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -31,7 +31,7 @@ from cleantail.rounds.past_rounds import GAP, PUBLISHED
 from cleantail.sources.kcat import read_records
 from spark_jobs.engine.contradictions import all_candidates, contradictions_in, with_parts
 from spark_jobs.iceberg.iceberg_reads import added_by, asked_again, partition_of, tasks_of
-from spark_jobs.iceberg.java_calls import each, texts
+from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.snapshot_files import are_few, offset_bounds
 from spark_jobs.iceberg.tables import Spans, TopicTable, span_condition, span_expression
 from spark_jobs.round.evidence import append_once
@@ -77,9 +77,9 @@ def record_gaps(table: TopicTable, entries: Sequence[Gap | LeftOut]) -> None:
     append_once(table, [_row(entry) for entry in entries], identified_by=columns)
 
 
-def record_left_out(table: TopicTable) -> None:
+def record_left_out(table: TopicTable, properties: Mapping[str, str]) -> None:
     """Append to the evidence the missing entries of records that were left out, from the table's properties."""
-    record_gaps(table, left_out_of(texts(table.load().properties()), table.name))
+    record_gaps(table, left_out_of(properties, table.name))
 
 
 def _row(entry: Gap | LeftOut) -> EvidenceRow:
@@ -148,13 +148,13 @@ def contradictions_of(table: TopicTable, branch: str, records: NewRecords) -> tu
         return contradictions_in(_compared(table, new, overlaps), few), overlaps
 
 
-def require_below_position(table: TopicTable, ranges: Spans) -> None:
+def require_below_position(table: TopicTable, properties: Mapping[str, str], ranges: Spans) -> None:
     """Raise CleantailError if files have records that Kafka or the source table will still deliver.
 
     Below the position, files may fill gaps. If files are the topic's source again, they may continue beyond the
     position."""
     source = table.topic.source
-    position = read_position_of(texts(table.load().properties()), table.topic.table)
+    position = read_position_of(properties, table.topic.table)
     if source.table is not None and position is None and ranges:
         raise CleantailError(
             f"topic {table.topic.topic} is read from {source.table.name}, and has read nothing yet: records of files "

@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.java_gateway import JavaClass
 from pyiceberg.io import load_file_io
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.schema import Schema
@@ -77,9 +78,8 @@ class WrittenLog:
     erased: Erased
 
 
-def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
+def file_target(table: TopicTable, iceberg: Any, denylist: Denylist) -> FileTarget:
     """Return the settings for files of a topic's own table. Raises UnwritableError if only Iceberg's writer can."""
-    iceberg = table.load()
     columns_of = iceberg.schema().findColumnName
     fields = [(str(f.transform()), str(columns_of(f.sourceId()))) for f in each(iceberg.spec().fields())]
     if fields != [("identity", PARTITION)]:
@@ -99,25 +99,24 @@ def file_target(table: TopicTable, denylist: Denylist) -> FileTarget:
     return FileTarget(schema, settings, table.platform.warehouse, denylist.keys)
 
 
-def new_paths(table: TopicTable, logs: Iterable[int]) -> dict[int, str]:
+def new_paths(iceberg: Any, logs: Iterable[int]) -> dict[int, str]:
     """Return log -> path prefix of its new files, different in each call: a table may choose folders by them."""
-    iceberg = table.load()
     name, locations = f"ingested-{uuid.uuid4()}", iceberg.locationProvider()
-    return {log: str(locations.newDataLocation(iceberg.spec(), _partition(table, iceberg, log), name)) for log in logs}
+    return {log: str(locations.newDataLocation(iceberg.spec(), _partition(iceberg, log), name)) for log in logs}
 
 
-def log_path(table: TopicTable) -> str:
+def log_path(iceberg: Any) -> str:
     """Return the path prefix of new files with {} as the log's number, for logs that are not known in advance. Raises
     UnwritableError if the table does not have Iceberg's default folders."""
-    one, two = new_paths(table, [1, 2]).values()
+    one, two = new_paths(iceberg, [1, 2]).values()
     folder, name = one.rsplit("/", 1)
     if not folder.endswith(f"/{PARTITION}=1") or not two.startswith(f"{folder[:-1]}2/") or "{" in one or "}" in one:
         raise UnwritableError("the table chooses the folders of its files by itself")
     return f"{folder[:-1]}{{}}/{name}"
 
 
-def _partition(table: TopicTable, iceberg: Any, log: int) -> Any:
-    data = table.jvm.org.apache.iceberg.PartitionData(iceberg.spec().partitionType())
+def _partition(iceberg: Any, log: int) -> Any:
+    data = JavaClass("org.apache.iceberg.PartitionData", iceberg._gateway_client)(iceberg.spec().partitionType())
     data.set(0, log)
     return data
 
@@ -227,5 +226,5 @@ def data_files(table: TopicTable, logs: Iterable[WrittenLog]) -> list[Any]:
     by_log: dict[int, list[WrittenFile]] = {}
     for log in logs:
         by_log.setdefault(log.partition, []).extend(log.files)
-    written = [(_partition(table, iceberg, log), files) for log, files in sorted(by_log.items()) if files]
+    written = [(_partition(iceberg, log), files) for log, files in sorted(by_log.items()) if files]
     return new_data_files(table, iceberg, iceberg.spec(), written)

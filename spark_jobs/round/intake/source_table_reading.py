@@ -186,7 +186,7 @@ class SourceTableRead:
         require_workers(context, self.table.platform, int(context.defaultParallelism))
         position = own_position(self.topic).position
         record_changes(self.table, position.gaps if position else ())
-        record_left_out(self.table)
+        record_left_out(self.table, texts(self.table.load().properties()))
         portions: list[TablePortion] = []
         while portion := self._portion(progress):
             portions.append(portion)
@@ -208,7 +208,7 @@ class SourceTableRead:
         progress(f"reading up to snapshot {planned.plan.end.snapshot_id}")
         portion = self._appended(planned, planned.plan, progress)
         record_changes(self.table, planned.plan.gaps)
-        record_left_out(self.table)
+        record_left_out(self.table, texts(self.table.load().properties()))
         return portion
 
     def _appended(self, planned: PlannedRead, plan: SnapshotPlan, progress: Progress) -> TablePortion:

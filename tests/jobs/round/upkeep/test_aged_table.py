@@ -46,8 +46,9 @@ def grown(table, runs):
     """Add the commits of so many runs: a file and its mark, a branch that was dropped, and a publication, each with a
     summary of its round. One transaction makes all of them. The metadata are large (LARGE_METADATA): appends have merged
     manifests only if there were 20."""
-    target, iceberg = file_target(table, Denylist(None)), table.load()
-    prefix, written = log_path(table).format(0), []
+    iceberg = table.load()
+    target = file_target(table, iceberg, Denylist(None))
+    prefix, written = log_path(iceberg).format(0), []
     for n in range(runs):
         writer = LogWriter({}, target, 0, f"{prefix}-{n}")
         record = {"partition": 0, "offset": 10 + n, "timestamp": 1, "key": b"k", "value": b"v", "headers": []}
