@@ -39,6 +39,9 @@ SMALL_RUN = {
     "spark.sql.shuffle.partitions": "2",
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Djava.net.preferIPv4Stack=true",
 }
+LOCAL_FILES = {"spark.hadoop.fs.file.impl": "com.globalmentor.apache.hadoop.fs.BareLocalFileSystem"}
+"""Hadoop's local disk, but Java sets the permissions of a new file. Without its native library, which PySpark lacks,
+Hadoop starts a process `chmod` for each file: about forty in a run of a small topic."""
 OWN_OVERHEAD_MIB = 512
 """Memory of an executor outside its heap, without Cleantail's tasks: the JVM's own and Python's modules."""
 
@@ -140,8 +143,8 @@ def _class_path(platform: Platform) -> dict[str, str]:
     if platform.spark.jars_of_cluster:
         return {}
     paths = [str(jar) for jar in jars(platform)]
-    executor_jars = {} if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
-    return {"spark.driver.extraClassPath": os.pathsep.join(paths), **executor_jars}
+    by_master = LOCAL_FILES if platform.spark.master.startswith("local") else {"spark.jars": ",".join(paths)}
+    return {"spark.driver.extraClassPath": os.pathsep.join(paths), **by_master}
 
 
 def _default_options(platform: Platform) -> str:

@@ -32,7 +32,6 @@ from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.session import start_session
 from spark_jobs.iceberg.tables import TopicTable
 from tests.jobs.kafka_site import KafkaSite, kafka_site, landed_record
-from tests.jobs.local_files import set_permissions_without_processes
 from tests.jobs.source_tables import FLAT, Sink, allow, as_text
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -167,7 +166,6 @@ def spark(home: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Spar
     with pytest.MonkeyPatch.context() as patch:
         keep_names_of_the_jvm(patch)
         session = start_session(load_platform(config), "cleantail tests")
-        set_permissions_without_processes(session)
         yield session
         session.stop()
 
