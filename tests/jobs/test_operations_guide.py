@@ -23,7 +23,7 @@ SHORT_KEYS = {
 }
 
 
-def test_commands_within_the_text_are_those_of_the_blocks():
+def test_every_command_named_in_the_guides_text_is_run_in_one_of_its_blocks():
     text = re.sub(r"```sh\n.*?```", "", GUIDE.read_text(), flags=re.DOTALL)
     run = {line.split()[1] for block in BLOCKS.values() for line in block.splitlines() if line.strip()}
     named = set(re.findall(r"`cleantail ([a-z-]+)", text))

@@ -92,7 +92,7 @@ def counted(task):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_decided_without_keys_is_what_a_comparison_of_all_records_gives(tmp_path, monkeypatch, seed):
+def test_deciding_dirty_files_without_their_keys_gives_the_result_of_a_full_comparison(tmp_path, monkeypatch, seed):
     """For a round, and for the check of what is on the branch, whatever is damaged there."""
     task = some_task(tmp_path, seed, keyless=seed % 4 == 0)
     removed, keyless = removed_by(task)

@@ -88,7 +88,7 @@ def operations(
     return Operations(workshop, hook, home)
 
 
-def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations: Operations) -> None:
+def test_each_event_in_a_table_is_reported_once_at_its_begin_and_once_at_its_end(operations: Operations) -> None:
     """A red check holds the log back: it misses its deadline and its tombstone stays. Once it may be published, the
     tombstone goes before the reader has read it, and that lasts until the reader has."""
     workshop, events = operations.workshop, (Event.QUARANTINED, Event.DEADLINE_MISSED, Event.ERASURE, Event.HOLD_CAP)
@@ -118,7 +118,7 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
 
 
-def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_and_as_over(
+def test_a_missed_deadline_is_reported_as_open_and_over_by_the_run_that_cleans(
     operations: Operations,
 ) -> None:
     """Without a schedule a log is late once it has been overdue for another max.compaction.lag.ms."""
@@ -129,7 +129,7 @@ def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_an
     assert [r["offset"] for r in operations.workshop.read(topic)] == [1]
 
 
-def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
+def test_a_failed_check_after_a_rejection_is_reported_and_the_partition_never_as_released(
     operations: Operations, spark: Any
 ) -> None:
     """test_a_red_check_after_a_persons_no_is_told_and_the_partition_is_not_told_as_free in test_notifications.py and
@@ -153,7 +153,7 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     assert since in red and retry in red
 
 
-def test_a_partition_that_is_released_and_red_again_is_told_as_over_when_it_is_green(operations: Operations) -> None:
+def test_a_released_partition_that_fails_again_is_reported_as_over_once_it_passes(operations: Operations) -> None:
     """test_after_a_release_and_another_red_check_nothing_is_told_as_over_until_it_is_green in test_notifications.py
     holds the rule; here the task that sees the red check tells it, and the last task finds the first quarantine gone."""
     topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[ONE_KEY])

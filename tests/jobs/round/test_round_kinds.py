@@ -49,7 +49,7 @@ def test_retention_goes_on_in_a_red_log_compacts_nothing_though_its_round_starts
     assert log_of(workshop, topic, NOW + 1)["state"]["quarantine"] == before
 
 
-def test_a_conflict_before_the_check_plans_the_round_anew(workshop, table_of, monkeypatch):
+def test_a_conflict_before_the_check_makes_the_round_be_planned_again(workshop, table_of, monkeypatch):
     topic = workshop.topic("staged-twice")
     lines = [record(n, "a", "v") for n in range(3)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))

@@ -157,7 +157,7 @@ def site(workshop):
     return made
 
 
-def test_whatever_is_killed_each_topic_comes_to_what_the_model_says(site, workshop, table_of):
+def test_each_topic_reaches_the_state_of_the_model_whatever_is_killed(site, workshop, table_of):
     broken_table(site, workshop, table_of)
     for number in range(FILES):
         before = {name: workshop.read(name) if number else [] for name in RED}
