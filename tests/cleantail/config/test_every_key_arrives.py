@@ -140,7 +140,7 @@ def test_every_config_arrives_from_defaults_and_from_the_file_of_its_own(tmp_pat
         assert getattr(found, name) == wanted
 
 
-def test_what_is_kept_of_an_adopted_topic_is_in_cleantails_own_namespace(written):
+def test_the_state_of_an_adopted_topic_is_in_cleantails_own_namespace(written):
     """Approvals, releases and positions of readers: whoever may set properties of the sink's namespace writes none."""
     (written / "topics" / "orders.yaml").write_text(json.dumps({n: TOPIC[n] for n in ("topic", "table", "columns")}))
     topic = find_topic("orders", written)

@@ -367,6 +367,6 @@ def test_of_a_file_of_several_logs_each_log_has_its_part_once():
         pytest.param(["a", "b", "c", "d"], "4 files are registered more than once: a, b, c, …", id="some are"),
     ],
 )
-def test_files_that_are_registered_twice_are_told_by_number_and_name(paths, text):
+def test_files_registered_twice_are_counted_and_named(paths, text):
     assert twice_text(paths) == text
     assert registered_twice_note([data_file(0), *(data_file(1, path=p, registered=2) for p in paths)]) == text

@@ -169,7 +169,7 @@ def test_a_record_at_an_offset_that_reclaim_removed_is_reported_as_late(workshop
 
 @pytest.mark.deep
 def test_records_of_a_recreated_topic_below_the_log_start_are_refused_or_after_a_reclaim_reported(workshop, ingest):
-    """test_what_comes_below_what_was_cleaned_is_told in test_late_arrivals.py holds the rule.
+    """test_records_below_the_first_dirty_offset_are_reported_as_late in test_late_arrivals.py holds the rule.
     test_a_record_at_an_offset_that_reclaim_removed_is_reported_as_late shows it for an ingestion."""
     topic = workshop.topic("anew-retained", REWRITTEN | {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
     old = [record(i, f"k{i}", "v", ts=NOW - (5 * HOUR if i < 4 else 1) + i) for i in range(6)]

@@ -132,8 +132,9 @@ def test_a_missed_deadline_is_reported_as_open_and_over_by_the_run_that_cleans(
 def test_a_failed_check_after_a_rejection_is_reported_and_the_partition_never_as_released(
     operations: Operations, spark: Any
 ) -> None:
-    """test_a_red_check_after_a_persons_no_is_told_and_the_partition_is_not_told_as_free in test_notifications.py and
-    test_a_failed_check_is_no_part_of_a_rejection_before_it in test_alert_task.py hold the rule; here with real runs."""
+    """test_a_failed_check_after_a_rejection_is_notified_and_the_partition_not_reported_as_released in
+    test_notifications.py and test_a_failed_check_is_no_part_of_a_rejection_before_it in test_alert_task.py hold the
+    rule; here with real runs."""
     workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
     topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")
     operations.ingest(topic, record(0, "a", "x"), record(1, "b", "y"))
@@ -154,7 +155,7 @@ def test_a_failed_check_after_a_rejection_is_reported_and_the_partition_never_as
 
 
 def test_a_released_partition_that_fails_again_is_reported_as_over_once_it_passes(operations: Operations) -> None:
-    """test_after_a_release_and_another_red_check_nothing_is_told_as_over_until_it_is_green in test_notifications.py
+    """test_a_released_partition_that_fails_again_is_not_reported_as_over_before_it_passes in test_notifications.py
     holds the rule; here the task that sees the red check tells it, and the last task finds the first quarantine gone."""
     topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[ONE_KEY])
     operations.ingest(topic, record(0, "a", "x"), record(1, "b", "y"))

@@ -170,7 +170,8 @@ def test_a_rejected_round_drops_its_branch_blocks_its_log_and_reports_each_rejec
     assert counted == {("compact", "rejected"): 2}
 
 
-# test_a_no_takes_the_place_of_a_failed_check_... in tests/cleantail/rounds/test_approval.py holds the rule
+# test_a_rejection_replaces_the_quarantine_of_a_check_that_was_made_again_and_no_other in
+# tests/cleantail/rounds/test_approval.py holds the rule
 @pytest.mark.deep
 def test_a_rejection_of_a_log_that_failed_before_and_now_passes_starts_a_new_pause(workshop, table_of):
     topic = workshop.topic("red-then-no", checks=[ONE_KEY])
