@@ -78,7 +78,7 @@ def test_the_plugins_folder_gives_the_plugin_only_where_no_entry_point_does(
     assert errors == {}
 
 
-def test_a_module_that_is_added_to_the_package_is_no_plugin_file(tmp_path: Path) -> None:
+def test_airflow_does_not_scan_modules_added_to_the_package(tmp_path: Path) -> None:
     folder = shutil.copytree(PLUGINS, tmp_path / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("added.py", "tasks/added.py", "added/__init__.py", "added/plugins.py"):
         (folder / "cleantail_airflow" / name).parent.mkdir(exist_ok=True)

@@ -133,7 +133,7 @@ def test_a_failed_check_after_a_rejection_is_reported_and_the_partition_never_as
     operations: Operations, spark: Any
 ) -> None:
     """test_a_failed_check_after_a_rejection_is_notified_and_the_partition_not_reported_as_released in
-    test_notifications.py and test_a_failed_check_is_no_part_of_a_rejection_before_it in test_alert_task.py hold the
+    test_notifications.py and test_a_failed_check_after_a_rejection_is_a_new_occurrence in test_alert_task.py hold the
     rule; here with real runs."""
     workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
     topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")

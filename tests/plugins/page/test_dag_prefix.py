@@ -89,7 +89,7 @@ def test_pages_and_links_go_by_the_prefixed_dag(browser: Any, prefixed: OrdersTa
 
 
 @pytest.mark.parametrize("path", ["orders", "orders/docs/index.html", PREFIX, f"{PREFIX}{PREFIX}orders"])
-def test_a_dag_without_the_prefix_is_no_topic(browser: Any, prefixed: OrdersTable, path: str) -> None:  # noqa: F811
+def test_a_dag_without_the_prefix_has_no_page(browser: Any, prefixed: OrdersTable, path: str) -> None:  # noqa: F811
     assert browser("ann").get(f"/cleantail/topics/{path}").status_code == 404
 
 
