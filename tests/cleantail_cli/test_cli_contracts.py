@@ -1,4 +1,4 @@
-"""What the command line promises beside its results: exit codes, where it looks, what it refuses, what it says."""
+"""What the command line promises in addition to its results: exit codes, search paths, refusals and messages."""
 
 import json
 import os

@@ -144,5 +144,5 @@ def test_a_failure_is_notified_once_and_is_over_only_when_its_station_succeeds(
     jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
     dag.test(run_conf={"topic": "left"})  # which says nothing of others
     assert [each[:3] for each in told(group)[3:]] == [("left", "run_failed", "over")]
-    group.dag("pairs").test()  # parsed anew: the one above has the parameters of its last run
+    group.dag("pairs").test()  # parsed again: the one above has the parameters of its last run
     assert [each[:3] for each in told(group)[4:]] == [("group pairs", "run_failed", "over")]

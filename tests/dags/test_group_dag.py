@@ -263,7 +263,7 @@ def test_a_station_logs_what_does_not_fail_it(group: Site, monkeypatch: pytest.M
 
 
 def test_a_topic_that_another_group_has_by_now_is_left_out(group: Site) -> None:
-    """Or that somebody has written into the XCom of `evaluate`."""
+    """Or a topic that a user has written into the XCom of `evaluate`."""
     task = RunPackOperator(task_id="run_pack", group="pairs", config_dir=str(group.config), pack={})
     pack = PlannedPack("3 topics", ("left", "third", "right"))
     assert task._still_of_group(pack).topics == ("left", "right")
@@ -285,7 +285,7 @@ def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_wel
     assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
     [(topic, event, reason)] = alerts_of(group)
     assert (topic, event, "out of reach" in reason) == ("group pairs", "run_failed", True)
-    # nothing is due, but that it is well again is told
+    # nothing is due, but the end of the incident is notified
     assert str(group.dag("pairs").test().state) == "success"
     lines = [json.loads(line) for line in (group.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [(line["topic"], line["state"]) for line in lines] == [("group pairs", "open"), ("group pairs", "over")]

@@ -73,7 +73,7 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
 
 
 def decision(site: Site, kind: str = "compact", checked: dict[str, Any] = HELD) -> Any:
-    """What publish reads beside the table of the answer to a round."""
+    """The answer to a round, which publish reads from next to the table."""
     topic, platform = find_topic("orders", site.config), load_platform(site.config)
     answer = read_answer(open_catalog(platform), topic, kind)
     return decided(topic, CHECKED_ROUND_JSON.of_plain(checked | {"kind": kind}, "XCom"), answer)

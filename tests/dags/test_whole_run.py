@@ -222,7 +222,7 @@ def test_a_driver_its_python_and_its_workers_have_no_name_of_a_secret_of_airflow
     for names in found:
         kept = {name for name in names if name.upper().lstrip("_").startswith("AIRFLOW")}
         assert {"AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_TASK_ID"} <= kept
-        assert all(name.startswith("AIRFLOW_CTX_") for name in kept)  # what names the task is no secret
+        assert all(name.startswith("AIRFLOW_CTX_") for name in kept)  # the variables that name the task are not secrets
         assert "CLEANTAIL_METRICS_TOKEN" not in names
         assert {*NEEDED_HERE, "CLEANTAIL_HOME", "PATH"} <= names
 
@@ -261,7 +261,7 @@ def test_no_log_database_or_alert_contains_a_record(run: WholeRun) -> None:
     files = files_of_ours(run.home)
     del files["alerts/with-values.jsonl"]
     assert [name for name in files if name.startswith("data_docs/orders/gx/uncommitted/validations/records")]
-    # The JVM that spark-submit turns into: the script itself is over before a slow look at the processes.
+    # The JVM that spark-submit turns into: the script itself has ended before the processes are listed.
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in run.processes)
     texts = {"logs": run.output, "ps": "\n".join(run.processes), "evidence": "\n".join(evidence_of(run))}
     texts |= {f"mail {i}": str(mail) for i, mail in enumerate(run.mails)}

@@ -63,7 +63,7 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture(scope="module")
 def inputs() -> list[Expected]:
-    """Of files, customers and sensors; nobody changes them."""
+    """Of files, customers and sensors; no test changes them."""
     return make_inputs(None, NOW_MS)
 
 

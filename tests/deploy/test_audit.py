@@ -1,4 +1,4 @@
-"""`make audit` asks where it can be answered, and is no success where it cannot."""
+"""`make audit` queries a service that answers, and fails if no service does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""SECURITY.md names what there is: its links lead somewhere, its settings exist, and it tells of everybody."""
+"""SECURITY.md names only what exists: its links have targets, its settings exist, and each role has a row."""
 
 from __future__ import annotations
 

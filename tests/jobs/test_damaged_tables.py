@@ -90,7 +90,7 @@ def test_a_damaged_file_of_one_topic_hides_no_other_and_is_named_by_every_comman
     try:
         code, out, err = two.run("status", "--json")
         assert "damage-well" in json.loads(out)["topics"]
-        if kind != "vectors":  # metadata alone does not tell
+        if kind != "vectors":  # metadata alone does not show it
             assert code == 2 and "damage-hurt" not in json.loads(out)["topics"]
             assert file.name in out + err and "is broken" in out + err
         for command, *options in COMMANDS:

@@ -28,7 +28,7 @@ def test_a_result_is_logged_as_one_short_line_without_nested_values_or_data():
 
 
 def test_a_defect_is_logged_with_its_frames_and_without_the_text_of_its_error(tmp_path, monkeypatch, caplog):
-    """And no result: the task then tells that its job crashed, and of what."""
+    """And no result is written: the task then reports that its job crashed, and why."""
     config = topic_at(tmp_path, monkeypatch)
 
     def work(_):

@@ -32,7 +32,7 @@ def test_every_command_named_in_the_guides_text_is_run_in_one_of_its_blocks():
 
 
 class Guide:
-    """Runs the blocks; a block that was never run is a command that nobody has tried."""
+    """Run the blocks. A block that was never run is an untested command."""
 
     def __init__(self, workshop, topic, folder):
         self.workshop, self.topic, self.folder = workshop, topic, folder

@@ -132,7 +132,7 @@ def command(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def clean_environment() -> dict[str, str]:
     """As a person's shell: without what the tests set for their own Airflow, and without the venv on PATH. Its first
-    variable is one that Airflow's processes are given anew, which once left them without titles."""
+    variable is one that Airflow's processes get again, which once left them without titles."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     return {"CLEANTAIL_HOME": own.pop("CLEANTAIL_HOME"), **own, "PATH": "/usr/bin:/bin"}
 

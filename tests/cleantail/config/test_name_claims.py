@@ -1,4 +1,4 @@
-"""A topic is what its file says: names of topics, tables and what lies beside them have one owner at most."""
+"""Each name of a topic, table or side table has at most one owner."""
 
 import re
 

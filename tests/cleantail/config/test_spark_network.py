@@ -63,7 +63,7 @@ def test_a_local_driver_without_authentication_is_refused_unless_marked_insecure
 @pytest.mark.parametrize("more", ["", ", insecure: true", ", master: 'spark://m:7077', insecure: true"])
 @pytest.mark.parametrize("master", ["local[*]", "spark://m:7077"])
 def test_the_master_is_named_in_one_place(tmp_path, master, more):
-    """A setting would win over the master of Airflow's connection, and nobody would have looked at that."""
+    """Such a setting would win over the master of Airflow's connection without being checked."""
     with pytest.raises(
         ConfigError, match=r"conf\.spark\.master: .* is not allowed: leave it out and set platform\.spark\.master"
     ):

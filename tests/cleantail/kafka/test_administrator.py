@@ -1,4 +1,4 @@
-"""An answer of brokers that may change is asked for again; one that stays, and silence, are told as what they are."""
+"""A broker's answer that may change is requested again. A final answer and silence are reported as such."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What both clients are told of each type of catalog, and which variable has which secret."""
+"""The properties that both clients get for each type of catalog, and the variable of each secret."""
 
 import socket
 import time

@@ -1,4 +1,4 @@
-"""A disk that is full is reported as one, whoever met it."""
+"""A full disk is reported as one, whichever library raised the error."""
 
 import errno
 import os

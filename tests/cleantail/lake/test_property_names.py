@@ -1,4 +1,4 @@
-"""The table of the names of properties, against both clients' own sources: a row of a name that is none is red."""
+"""The table of property names is compared with both clients' own sources: a row with an unknown name fails."""
 
 import importlib
 import os

@@ -117,7 +117,7 @@ def test_a_partition_that_the_topic_does_not_have_is_refused_and_nothing_is_regi
         put(catalog, topic, "a", 99, 5)
     assert registered(catalog, topic) == ()
     orders_table.set_properties(**{"cleantail.partition.1": PartitionState(log_end_offset=7).as_json()})
-    assert put(catalog, topic, "a", 1, 5).partition == 1  # all its records have gone, the log is there
+    assert put(catalog, topic, "a", 1, 5).partition == 1  # all its records were deleted, the log is there
 
 
 def test_a_reader_is_forgotten_in_one_log_or_in_all(catalog):

@@ -1,4 +1,4 @@
-"""What a rollback hands on is written and read as what it is: done now, or told again."""
+"""The result of a rollback is read back as it was written: done now, or repeated."""
 
 from __future__ import annotations
 

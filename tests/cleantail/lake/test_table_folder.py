@@ -48,7 +48,7 @@ def ours(platform):
 
 @pytest.fixture
 def lake(tmp_path):
-    """A catalog of another team, of which the platform knows nothing."""
+    """A catalog of another team that the platform does not know."""
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file:{tmp_path}/lake")
     catalog.create_namespace("sinks")
     return catalog

@@ -1,4 +1,4 @@
-"""What lineage tells of a station: names that others use too, and nothing of what records hold."""
+"""Lineage of a station: dataset names as other producers write them, and no content of records."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""What registered readers hold back, in numbers and in words (semantics.md 3.9)."""
+"""What registered readers hold, in numbers and in words (semantics.md 3.9)."""
 
 from dataclasses import replace
 

@@ -212,7 +212,7 @@ def test_files_are_taken_in_offset_order_whatever_order_they_come_in():
 
 
 def test_files_of_one_base_are_one_segment_whatever_their_size():
-    """Two segments of one base could not be told apart."""
+    """Two segments of one base could not be distinguished."""
     files = data_file(0, 9, path="a"), data_file(0, 9, path="b", min_timestamp_ms=99)
     assert rolled(*files, segment_bytes=1, segment_ms=1) == (Segment(0, 10, 200, 0, 99, 2),)
 

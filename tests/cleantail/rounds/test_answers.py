@@ -1,4 +1,4 @@
-"""What an answer about a round means, as a table, and that it is kept beside the tables."""
+"""What an answer about a round means, as a table, and that it is stored next to the tables."""
 
 from __future__ import annotations
 

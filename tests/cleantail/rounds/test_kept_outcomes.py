@@ -47,7 +47,7 @@ def test_topics_at_which_the_application_died_come_last_and_each_alone(tmp_path)
 
 def test_the_topic_at_which_the_last_try_has_died_does_not_keep_its_neighbours_from_their_turn(tmp_path):
     first = PackOutcomes(tmp_path, PATH)
-    for topic in ("a", "b"):  # side by side: nobody knows which of them it died of
+    for topic in ("a", "b"):  # side by side: which of them it died of is unknown
         first.begun(TopicOutcome(topic), INGEST)
     second = PackOutcomes(tmp_path, PATH)
     assert second.batches(TOPICS, 9) == [["c", "d"], ["a"], ["b"]]

@@ -55,7 +55,7 @@ def test_retention_of_what_was_held_back_is_no_compaction_of_its_own():
     held, after = measured(verdicts=RED), retention()
     found = last_compaction(TOPIC, [*written(held, 7), *written(after, 8)])
     assert (found.checked.heads, found.checked.red, found.retaining.heads) == ([41], [0], [43])
-    # of a log that was not held back it is a round as any other
+    # for a log that was not blocked it is a round like any other
     found = last_compaction(TOPIC, [*written(measured(), 7), *written(after, 8)])
     assert (found.checked.heads, found.retaining) == ([43], None)
 

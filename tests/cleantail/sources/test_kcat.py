@@ -400,7 +400,7 @@ def test_a_bad_line_says_field_kind_and_what_is_allowed(text, message):
     ids=str,
 )
 def test_what_is_wrong_with_a_line_quotes_neither_key_nor_value_nor_header(fields):
-    """The reason goes to logs, to Airflow's database and to whoever gets the alerts."""
+    """The reason goes to logs, to Airflow's database and to every recipient of alerts."""
     with pytest.raises(ValueError, match="(is|has|not) ") as caught:
         parsed(**fields)
     assert SECRET not in str(caught.value) and "4917300" not in str(caught.value)

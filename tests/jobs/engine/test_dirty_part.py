@@ -1,4 +1,4 @@
-"""Files that are dirty as a whole are decided without a second look at their keys, and with the same result."""
+"""Files that are dirty as a whole are decided without a second read of their keys, and with the same result."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def removed_by(task):
 
 
 def on_branch(task, folder, removed, draw):
-    """The task as its branch has the files, where some records were deleted or came back that nobody asked for."""
+    """The task with the files of its branch, on which some records were deleted or restored without a request."""
     files = []
     for file in task.files:
         gone = read_deletes_in_task(load_file_io({}, str(folder)), file.before, file)

@@ -1,4 +1,4 @@
-"""Two different records at one offset never pass for copies of one: refused by ingestion, held back by a check."""
+"""Two different records at one offset never count as copies: an ingestion refuses them, a check blocks their log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
 
 OLD = [record(0, "a", "old-a"), record(1, "b", "old-b"), record(2, "a", "old-a2")]
 ANEW = [record(0, "x", "new-x"), record(1, "y", "new-y"), record(2, "a", "new-a")]
-"""The same topic made anew: its offsets begin again."""
+"""The same topic recreated: its offsets begin again."""
 REWRITTEN = {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0}
 """The next reclaim leaves no hidden record in a data file."""
 
@@ -95,7 +95,7 @@ def test_a_contradiction_names_the_columns_that_differ_and_equal_records_are_cop
 
 @pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
 def test_contradictions_among_random_records_are_those_that_python_finds(spark, few):
-    """Two logs of records whose values, offsets and parts are drawn; each offset is looked at in Python as well."""
+    """Two logs of records whose values, offsets and parts are drawn; Python compares each offset too."""
     draw = random.Random(7)
     rows = [(draw.randrange(2), draw.randrange(30), draw.choice("vw"), draw.choice([0, 1, 2])) for _ in range(90)]
     drawn = spark.createDataFrame(rows, "partition int, offset long, value string, part int").repartition(3)

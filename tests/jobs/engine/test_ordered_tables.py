@@ -299,7 +299,7 @@ def test_a_history_of_appends_rounds_and_rewrites_leaves_the_winners(orderless, 
         if act == "append":
             topic.append(group())
         elif act == "round":
-            # no tombstone has come to its horizon by then
+            # no tombstone has reached its horizon by then
             topic.compact(NOW + step)
         elif act == "rewrite":
             topic.rewrite()

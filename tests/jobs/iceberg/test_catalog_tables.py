@@ -1,4 +1,4 @@
-"""Topics' tables are made by Iceberg's catalog in one step, of which nothing is left by halves."""
+"""Iceberg's catalog creates the tables of topics in one atomic step."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_an_existing_table_is_not_created_again(new_table):
     table.ensure()
     table.ensure()
     of_another = NewTable("a int, b int", "a", "b", {})
-    assert table.in_catalog.create(of_another) is False  # somebody who had looked before it was made
+    assert table.in_catalog.create(of_another) is False  # another process, which checked before the creation
     assert str(table.load().schema().findColumnName(1)) == PARTITION
 
 

@@ -1,4 +1,4 @@
-"""Other engines beside the rounds: what they delete, copy or upgrade meanwhile is neither lost nor counted twice."""
+"""Other engines during a round: what they delete, copy or upgrade is neither lost nor counted twice."""
 
 from __future__ import annotations
 

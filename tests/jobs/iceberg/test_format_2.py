@@ -22,7 +22,7 @@ from tests.jobs.round.intake.test_adopt import HOUR, NOW, changes, delete_files_
 from tests.jobs.round.test_held_rounds import checked_round
 
 SAME = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "records")
-"""What `status` tells of a log in either version."""
+"""What `status` reports about a log in either version."""
 
 
 def append(spark, table, rows):

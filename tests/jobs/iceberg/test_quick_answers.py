@@ -1,4 +1,4 @@
-"""A long answer of the JVM is not held back until the kernel acknowledges its first portion."""
+"""A long answer of the JVM does not wait until the kernel acknowledges its first portion."""
 
 from __future__ import annotations
 

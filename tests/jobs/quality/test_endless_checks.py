@@ -1,4 +1,4 @@
-"""A check that would never end, ends: its partition is held back, the process goes, and what is free text stays text."""
+"""A check that would never end is stopped: its partition is blocked, the process ends, and free text is never SQL."""
 
 from __future__ import annotations
 

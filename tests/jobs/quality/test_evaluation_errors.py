@@ -1,4 +1,4 @@
-"""Why an expectation could not be evaluated is told without the messages of Spark and Python, which quote values."""
+"""The reason of a failed evaluation is reported without the messages of Spark and Python, which quote values."""
 
 from types import SimpleNamespace
 

@@ -1,4 +1,4 @@
-"""A topic's own checks: what only the data can tell holds back a log, no SQL gets in, and no value gets out."""
+"""A topic's own checks: an error that only the data show blocks a log, no SQL gets in, and no value gets out."""
 
 from __future__ import annotations
 

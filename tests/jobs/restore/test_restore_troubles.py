@@ -1,4 +1,4 @@
-"""A restore that is killed, and a topic into which somebody else writes meanwhile: each record once, or an error."""
+"""A killed restore, and a topic into which another producer writes meanwhile: each record once, or an error."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def small(workshop, table_of):
 
 
 def run(kafka, workshop, table_of, topic, target, progress=lambda step: None, **request):
-    """A restore as the command line does it, which is told of each step."""
+    """A restore as the command line does it, with a callback for each step."""
     settings = target_settings(kafka.address, None, None, {})
     brokers, _platform, now_ms = TargetBrokers(settings), workshop.platform(), int(time.time() * 1000)
     asked = RestoreRequest(target, **{"mode": "log", **request})

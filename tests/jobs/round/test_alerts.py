@@ -55,7 +55,7 @@ class Operations:
 
     @property
     def told(self) -> dict[str, list[tuple[int, str]]]:
-        """Event -> (number of the run, state) of what was told."""
+        """Event -> (number of the run, state) of each notification."""
         found: dict[str, list[tuple[int, str]]] = {}
         for path, body in self.hook.posts:
             assert path == f"/{body['event']}"
@@ -103,7 +103,7 @@ def test_each_event_in_a_table_is_reported_once_at_its_begin_and_once_at_its_end
         operations.run(topic, NOW + 10_000 + n)
     assert operations.told == {e.value: [(1, "open")] for e in events if e is not Event.HOLD_CAP}
 
-    operations.topic("told", config, *events)  # what was wrong is none of the checks' business now
+    operations.topic("told", config, *events)  # the checks no longer concern what was wrong
     operations.run(topic, NOW + 20_000)
     over = {e.value: [(1, "open"), (3, "over")] for e in events if e is not Event.HOLD_CAP}
     assert operations.told == over | {"hold_cap_reached": [(3, "open")]}
@@ -146,7 +146,7 @@ def test_a_failed_check_after_a_rejection_is_reported_and_the_partition_never_as
     operations.run(topic, NOW + 500)
     operations.run(topic, NOW + 1_000)
     assert operations.told == {
-        "partition_quarantined": [(1, "open"), (2, "open")],  # held back all the while, for another reason now
+        "partition_quarantined": [(1, "open"), (2, "open")],  # blocked all the while, for another reason now
         "check_failed": [(2, "open")],
     }
     [red] = [body["text"] for _, body in operations.hook.posts if body["event"] == "check_failed"]

@@ -133,7 +133,7 @@ def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were
         (f"table {side_tables[1]}", None, 2, 1, '{"erased":1}'),
     ]
     workshop.ok("history", topic)  # which reads the evidence
-    # the snapshot has expired: who reads it, or goes back to it, is told the request
+    # the snapshot has expired: the error of a read or a rollback names the request
     for command in (("read", topic, "--as-of"), ("latest", topic, "--as-of"), ("rollback", topic, "--to")):
         code, _, err = workshop.run(*command, snapshot)
         assert code == 2 and f"keys of topic {topic} were erased" in err and request["id"] in err, (command, err)

@@ -34,7 +34,7 @@ from tests.jobs.round.test_held_rounds import ingest
 from tests.jobs.round.test_rounds import NOW
 
 NO_REWRITE = {"cleantail.reclaim.deleted.ratio": 1.0}
-"""Then a reclaim of the topic's own files tells nothing."""
+"""Then a reclaim of the topic's own files shows nothing."""
 
 
 def separate(workshop, namespace):

@@ -140,7 +140,7 @@ def test_an_approval_is_void_once_another_round_is_published(workshop, table_of)
     table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     ingest(workshop, topic, "void-1.jsonl", (2, "a", "z"))
-    workshop.topic("void")  # this round waits for nobody
+    workshop.topic("void")  # this round needs no approval
     workshop.ok("compact", topic, "--now", NOW + 1)
     with pytest.raises(HeldError, match="what anna approved cannot be published as it was shown"):
         publish_approved(table, checked, "anna")

@@ -1,4 +1,4 @@
-"""Records without a key under the policy `fail`: their partition is held back alone, and it is said before a round."""
+"""Records without a key under the policy `fail`: only their partition is blocked, and a warning precedes the round."""
 
 import json
 

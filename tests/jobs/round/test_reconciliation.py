@@ -75,7 +75,7 @@ def test_a_reconciliation_removes_exactly_the_keys_gone_at_the_source_and_a_roll
     assert state_of(before).keys() - at_source.keys() == {(0, b"k0"), (0, b"k1"), (0, b"k2"), (1, b"k7")}
     told = workshop.json("reconcile", topic, "--dry-run")
     assert [(log["partition"], log["keys"], log["records"]) for log in told["partitions"]] == [(0, 3, 3), (1, 1, 1)]
-    # a round that removes anything but what is gone: a key of the source goes as well (of log 0), or one that is gone
+    # a round that removes anything but what is gone: a key of the source goes too (of log 0), or one that is gone
     # stays (of log 1); none can have gone since the comparison
     kafka.client.alter(topic, {"delete.retention.ms": 86_400_000})
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""Releases beside real rounds: what a person has lifted, and what a round puts into quarantine again."""
+"""Releases together with real rounds: what a user has released, and what a round puts into quarantine again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_a_released_log_that_fails_again_starts_a_new_quarantine_with_attempt_1(
     assert workshop.run("compact", topic, "--now", NOW + 5)[0] == 1
     again = quarantine_of(workshop, topic, 1)
     assert [(held["attempts"], held["since_ms"]) for held in (first, again)] == [(1, NOW + 1), (1, NOW + 5)]
-    assert words(workshop, topic) == []  # the round has written the log's state anew
+    assert words(workshop, topic) == []  # the round has written the log's state again
     assert offsets(r for r in workshop.read(topic) if r["partition"] == 0) == [1]
 
 

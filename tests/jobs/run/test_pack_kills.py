@@ -192,7 +192,7 @@ def test_each_topic_reaches_the_state_of_the_model_whatever_is_killed(site, work
 
 
 def broken_table(site, workshop, table_of):
-    """A table of which somebody has deleted the metadata."""
+    """A table whose metadata was deleted."""
     record = {"partition": 0, "offset": 0, "ts": 1_700_000_000_000, "key": "a", "payload": "b"}
     workshop.ok("ingest", "kills-metadata", "--file", workshop.file("first.jsonl", [record]))
     location = table_of("kills-metadata").load().location().removeprefix("file:")

@@ -1,4 +1,4 @@
-"""A DAG of somebody's own tells the channels of a topic, and one that cannot be reached silences no other."""
+"""A user's own DAG notifies the channels of a topic, and an unreachable channel silences no other."""
 
 from __future__ import annotations
 

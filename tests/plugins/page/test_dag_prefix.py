@@ -39,7 +39,7 @@ THEIR_PAGE = "/cleantail/topics/orders"
 
 @pytest.fixture
 def prefixed(orders: OrdersTable, site: Site) -> Iterator[OrdersTable]:  # noqa: F811
-    """The page of `orders`, whose DAG has a prefix; and a DAG of somebody else that is called as the topic."""
+    """The page of `orders`, whose DAG has a prefix, and a foreign DAG with the name of the topic."""
     (site.config / "defaults.yaml").write_text(f"platform: {{dag_prefix: {PREFIX}}}\n")
     dag_row(DAG)
     dag_row("orders", is_paused=True)

@@ -134,7 +134,7 @@ def checked(name: str, at_ms: int, outcome: str, **more: Any) -> list[dict[str, 
 
 @pytest.fixture(autouse=True)
 def no_dags(airflow_db: Path) -> Iterator[None]:
-    """What this test or one before it has told Airflow of DAGs is forgotten."""
+    """Forget the DAGs that this test or one before it has registered in Airflow."""
     from airflow.models.dag import DagModel
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance

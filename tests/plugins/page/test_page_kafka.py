@@ -124,7 +124,7 @@ def test_the_list_the_page_and_the_metrics_say_how_far_and_for_how_long_a_table_
     assert samples["cleantail_source_lag_offsets", ("orders", "0")] == 3
     assert samples["cleantail_source_lag_offsets", ("orders", "1")] == 0
     assert samples["cleantail_source_lag_secs", ("orders",)] == 300
-    # a later look at the brokers found nothing new: what is unread now came after it
+    # a later poll of the brokers found nothing new: what is unread now came after it
     write_caught_up(made.topic, read_facts(made.topic).source, NOW_MS - 60_000)  # type: ignore[union-attr, arg-type]
     assert until_answered(content).source_lag.unread_since_ms == NOW_MS - 60_000
 

@@ -42,7 +42,7 @@ def key_by_offset(batches):
 
 
 def answers(keys, dirty, records, draw):
-    """All that TaskKeys tell, with keys in place of their numbers, which may be others in memory and in a database."""
+    """All answers of TaskKeys, with keys in place of their numbers, which may differ between memory and database."""
     touched = keys.number(dirty)
     told = [touched, [keys.offset_of_key(n) for n in range(1, touched.count + 3)]]
     if draw.random() < 0.5:

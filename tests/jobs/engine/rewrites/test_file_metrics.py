@@ -36,7 +36,7 @@ KINDS = {
     "double": (DoubleType(), pa.float64()),
 }
 LONG = 5_000
-"""Bytes of a value of which Parquet keeps no bounds."""
+"""Bytes of a value for which Parquet stores no bounds."""
 
 
 def bounds_of(kind: str, groups: Sequence[Sequence[Any]], **properties: str) -> tuple[bytes | None, bytes | None]:

@@ -150,7 +150,7 @@ def require_true_metadata(files, before):
 def test_files_end_near_the_tables_target(workshop, table_of, no_branches):
     topic = workshop.topic("rewritten-target", ALL_GOES)
     table = table_of(topic)
-    for n in (0, 100, 200, 300):  # of two, each is too large beside the other
+    for n in (0, 100, 200, 300):  # each of the two is too large next to the other
         lines = [record(n + i, f"r{n + i}", os.urandom(3000).hex()) for i in range(100)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
     workshop.ok("compact", topic, "--now", NOW)

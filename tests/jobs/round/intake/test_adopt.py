@@ -35,7 +35,7 @@ def read(workshop, topic):
 @pytest.mark.parametrize(
     "version, upgrade",
     [(1, ["--upgrade"]), *(pytest.param(2, upgrade, marks=pytest.mark.deep) for upgrade in (["--upgrade"], []))],
-)  # test_rounds_expiry_... in test_format_2.py holds the rule for version 2
+)  # test_rounds_and_a_rollback_by_position_deletes_of_one_file_each in test_format_2.py holds the rule for version 2
 def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark, version, upgrade):
     """A table of version 1 is upgraded only when that is said."""
     records, topic = list(changes(partitions=2)), f"orders-v{version}{'-up' * len(upgrade)}"
@@ -69,7 +69,7 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     result = workshop.json("compact", topic, "--now", NOW)
     assert result["ok"] and result["compacted"]["published"] == [0, 1]
     assert read(workshop, topic) == expected(records)
-    assert files_of(spark, table) == before  # the sink's own files, with delete files beside them
+    assert files_of(spark, table) == before  # the sink's own files, together with delete files
     assert {(f.content, f.file_format) for f in delete_files_of(spark, table)} == {
         (1, "PUFFIN" if upgrade else "PARQUET")
     }

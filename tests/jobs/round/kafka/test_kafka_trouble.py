@@ -1,4 +1,4 @@
-"""What goes wrong between a table and its topic in Kafka is told, and nothing is appended."""
+"""Problems between a table and its topic in Kafka are reported, and nothing is appended."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_a_recreated_topic_is_refused_even_if_it_has_more_records(kafka, worksho
 def test_a_topic_of_another_cluster_is_refused_also_with_the_same_topic_id(
     kafka, workshop, refused, landed, position, table_of
 ):
-    """As in a copy of a cluster. Another table is the way to read it, as of a topic that was made anew."""
+    """As in a copy of a cluster. It is read into another table, like a recreated topic."""
     topic = workshop.topic("moved", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x")])

@@ -101,7 +101,7 @@ def test_a_command_exits_with_code_4_if_its_source_catalog_is_unreachable(worksh
 
 
 def test_no_client_makes_tables_in_a_database_that_is_only_read(workshop, tmp_path):
-    """A database that is no catalog's is left as empty as it is."""
+    """A database that is not a catalog stays empty."""
     database = tmp_path / "empty.db"
     database.touch()
     configured(workshop, "empty_db", {"type": "sqlite", "uri": f"sqlite:///{database}"})

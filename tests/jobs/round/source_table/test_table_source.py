@@ -558,7 +558,7 @@ def test_records_that_a_sink_copies_or_changes_in_place_do_not_bring_a_deleted_k
     [(stored,)] = spark.sql(f"SELECT sum(record_count) FROM {table_of(topic).name}.files").collect()
     assert stored == 3
 
-    # who deletes a record by writing its file anew copies the others
+    # an engine that deletes a record by rewriting its file copies the others
     position = lake.snapshots[-1]
     lake.sql("MERGE INTO {} t USING (SELECT 1L o) s ON t.o = s.o WHEN MATCHED THEN DELETE")
     lake.append((0, 5, 5, "d", "x"))

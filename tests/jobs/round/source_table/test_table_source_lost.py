@@ -1,4 +1,4 @@
-"""A source table that is replaced, loses what is being read, or cannot be understood: told, and nothing is appended."""
+"""A source table that is replaced, loses the data being read, or cannot be parsed is reported; nothing is appended."""
 
 from __future__ import annotations
 
