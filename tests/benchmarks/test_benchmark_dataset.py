@@ -39,7 +39,7 @@ def test_in_a_steady_state_the_updates_are_dirty_and_in_a_first_clean_everything
     assert Shape(4_000, 0.2, first_clean=True).first_dirty_offset == 0
 
 
-def test_keys_are_in_no_order_so_that_bounds_of_a_file_tell_nothing() -> None:
+def test_keys_are_unordered_so_that_the_bounds_of_a_file_exclude_nothing() -> None:
     shape = Shape(40_000, 0.2)
     part = [shape.key_number(offset) for offset in range(800)]
     assert part != sorted(part)
@@ -71,7 +71,7 @@ def test_a_shape_that_cannot_be_made_is_refused(records: int, share: float, mess
         Shape(records, share)
 
 
-def test_the_brokers_line_tells_log_seconds_and_messages() -> None:
+def test_log_seconds_and_messages_are_parsed_from_the_brokers_log_line() -> None:
     said = (
         "INFO [kafka-log-cleaner-thread-0]: \n\tLog cleaner thread 0 cleaned log sample-3 (dirty section = [0, 25000])\n"
         "\t6.4 MB of log processed in 1,000.2 seconds (61.4 MB/sec).\n\tIndexed 6.4 MB in 0.0 seconds\n"

@@ -44,12 +44,12 @@ def test_the_spread_is_of_the_warm_repetitions() -> None:
     assert Times((9.0, 3.0, 1.0, 2.0)).spread == "1.00 to 3.00"
 
 
-def test_there_is_no_median_of_nothing() -> None:
+def test_the_median_of_no_values_is_an_error() -> None:
     with pytest.raises(ValueError, match="no repetition"):
         median([])
 
 
-def test_there_is_no_ratio_to_nothing() -> None:
+def test_the_ratio_to_zero_is_none() -> None:
     assert ratio(3.0, 2.0) == 1.5
     assert ratio(3.0, 0.0) is None
 

@@ -14,7 +14,7 @@ HIDDEN = ("payments", "orders", "invoices", "customers", "coupons", IN_KAFKA)
 
 
 @pytest.mark.parametrize("path", ["/cleantail/topics", "/cleantail/topics/payments", "/cleantail/metrics"])
-def test_nobody_sees_anything_without_login(office, visit, path):
+def test_a_visitor_without_a_login_sees_no_topic(office, visit, path):
     page = visit(None)
     page.goto(office.address + path)
     page.wait_for_selector("input[name=username]")

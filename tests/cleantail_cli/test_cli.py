@@ -160,7 +160,7 @@ def test_a_good_configuration_is_listed(run):
     assert "cleantail.orders" in out
 
 
-def test_a_broken_topic_is_reported_beside_the_good_ones(run, project):
+def test_a_broken_topic_is_reported_together_with_the_valid_ones(run, project):
     (project / "config" / "topics" / "bad.yaml").write_text("topic: bad\nconfig:\n  segment.mss: 1\n")
     code, out, err = run("check-config", "--json")
     document = json.loads(out)
@@ -268,7 +268,7 @@ def test_an_unknown_reader_is_refused_with_the_known_ones(run, orders_table):
     assert run("reader", "remove", "orders", "nobody")[2].endswith("has no reader nobody: its readers are cache\n")
 
 
-def test_a_broken_defaults_file_is_told_once(run, project):
+def test_a_broken_defaults_file_is_reported_once(run, project):
     (project / "config" / "defaults.yaml").write_text("topic: {config: {segment.mss: 1}}\n")
     (project / "config" / "topics" / "bills.yaml").write_text("topic: bills\n")
     for command in ("status", "check-config"):
@@ -489,7 +489,7 @@ def test_status_and_plan_show_readers_and_what_they_hold_until_when(run, filled)
         pytest.param(KeyboardInterrupt(), 130, "interrupted; only published changes are kept\n", id="interrupt"),
     ],
 )
-def test_exit_codes_tell_what_happened(run, monkeypatch, raised, code, message):
+def test_each_kind_of_error_has_its_exit_code_and_message(run, monkeypatch, raised, code, message):
     def fail(*_):
         raise raised
 
@@ -513,7 +513,7 @@ def test_a_defect_is_not_hidden(run, monkeypatch):
         run("plan", "orders")
 
 
-def test_a_reader_that_has_enough_is_no_error(filled, project):
+def test_a_pipe_closed_by_its_reader_is_not_an_error(filled, project):
     """`cleantail read orders | head -0`: exit code 0 and nothing on stderr."""
     filled.append(*((3, n, 0, b"k", b"v" * 200) for n in range(500)))
     command = [sys.executable, "-c", "import sys; from cleantail_cli import main; sys.exit(main())"]

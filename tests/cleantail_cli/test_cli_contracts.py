@@ -1,4 +1,4 @@
-"""What the command line promises beside its results: exit codes, where it looks, what it refuses, what it says."""
+"""What the command line promises in addition to its results: exit codes, search paths, refusals and messages."""
 
 import json
 import os
@@ -127,7 +127,7 @@ def test_latest_takes_the_name_of_a_branch_and_refuses_an_unknown_one(run, fille
 # ---- configuration
 
 
-def test_what_has_no_effect_is_a_warning_and_no_error(run, project):
+def test_a_setting_without_effect_is_a_warning_and_not_an_error(run, project):
     (project / "config" / "topics" / "a.yaml").write_text(
         "topic: a\nconfig:\n  retention.ms: 1d\n  compaction.strategy.header: v\n"
         "schedule: {assets: [x-cleantail://orders, x-cleantail://nobody, s3://b/c]}\n"

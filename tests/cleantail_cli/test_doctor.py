@@ -82,7 +82,7 @@ def test_all_checks_run_although_each_of_several_fails(run, project, monkeypatch
     assert wrong["jars"]["next_step"] == "run `cleantail jars`"
 
 
-def test_what_only_something_outside_causes_has_the_exit_code_of_the_outside(run, project):
+def test_a_problem_of_an_external_system_has_its_own_exit_code(run, project):
     write(project, f"platform: {{catalog: {{type: rest, uri: 'http://{NOBODY}'}}}}\n")
     assert run()[0] == OutsideError.exit_code
 

@@ -150,7 +150,7 @@ def test_the_page_of_a_certificate_is_html(run, topic):
     assert code == 0 and out.startswith("<!DOCTYPE html>") and "certificate.json" in out
 
 
-def test_what_is_not_there_is_an_error_and_no_traceback(run, topic, tmp_path, monkeypatch):
+def test_a_missing_certificate_file_or_key_is_an_error_without_a_traceback(run, topic, tmp_path, monkeypatch):
     _, request = ask(topic)
     code, _, err = run("certificate", "show", request.id)
     assert code == 2 and f"request {request.id} has no certificate: it is requested" in err
@@ -161,6 +161,6 @@ def test_what_is_not_there_is_an_error_and_no_traceback(run, topic, tmp_path, mo
     assert code == 2 and "CLEANTAIL_CERTIFICATE_KEY is not set" in err
 
 
-def test_a_mark_at_the_beginning_of_a_file_is_no_part_of_its_first_key(tmp_path):
+def test_a_byte_order_mark_does_not_belong_to_the_first_key(tmp_path):
     (tmp_path / "keys.txt").write_bytes(b"\xef\xbb\xbfk1\r\nk 2\n\n")
     assert read_keys(str(tmp_path / "keys.txt"), "text") == [b"k1", b"k 2"]

@@ -68,7 +68,7 @@ def test_existing_files_are_kept_and_a_second_topic_joins_the_first(run, tmp_pat
         pytest.param(["orders", "--kafka", "mine"], "platform.kafka_connections", id="a connection of others"),
     ],
 )  # fmt: skip
-def test_what_would_be_wrong_is_refused_and_nothing_is_written(run, tmp_path, arguments, message):
+def test_invalid_arguments_are_refused_and_nothing_is_written(run, tmp_path, arguments, message):
     code, _, err = run(*arguments)
     assert (code, message in err, tree(tmp_path)) == (2, True, {}), err
 
@@ -84,5 +84,5 @@ def test_the_dag_file_is_the_one_that_the_docs_show_and_python_reads_the_directo
     assert constants == [str(config)] * 2
 
 
-def test_unpausing_is_said(run):
+def test_the_output_names_the_command_that_unpauses_the_dag(run):
     assert "airflow dags unpause orders" in run("orders")[1]

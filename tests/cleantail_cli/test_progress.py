@@ -92,7 +92,7 @@ def test_on_a_terminal_one_line_has_the_step_what_it_is_about_and_counts(shown):
     assert sent.count("\n") < len(lines), "in its place"
 
 
-def test_a_terminal_that_cannot_draw_a_line_anew_gets_nothing(shown):
+def test_a_dumb_terminal_gets_no_progress_line(shown):
     assert shown(work, TERM="dumb") == ("answer\n", "")
 
 
@@ -107,7 +107,7 @@ CLAIMS = ("FORCE_COLOR", "TTY_COMPATIBLE", "CI")
         *(pytest.param((claim,), id=claim, marks=pytest.mark.deep) for claim in CLAIMS),
     ],
 )
-def test_where_stderr_is_no_terminal_there_is_nothing_of_it_whatever_the_environment_says(claims, monkeypatch, capsys):
+def test_no_progress_line_is_written_if_stderr_is_not_a_terminal(claims, monkeypatch, capsys):
     for name, value in {"TERM": "xterm", **dict.fromkeys(claims, "1")}.items():
         monkeypatch.setenv(name, value)
     work()
@@ -145,7 +145,7 @@ class Drawn:
         self.shown.append(changes)
 
 
-def test_things_are_counted_as_they_go_by_and_a_step_begins_anew():
+def test_items_are_counted_as_they_pass_and_each_step_starts_without_a_count():
     drawn = Drawn()
     line = Line(drawn)
     assert list(line.counting(iter("abc"), "record")) == ["a", "b", "c"]

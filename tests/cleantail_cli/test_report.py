@@ -195,7 +195,7 @@ def test_failed_checks_go_to_stderr_and_the_sum_to_stdout(capsys):
     assert err == "critical: partition 0: expect_x (1.4): 2\n"
 
 
-def test_a_check_that_holds_a_log_back_is_told_as_more_than_the_warning_that_it_is_by_its_yaml(capsys):
+def test_a_check_of_severity_warning_that_blocks_a_log_is_printed_as_blocking(capsys):
     unevaluated = check_result(
         "expect_x", rule="1.4", severity="warning", observed="could not be evaluated: x", error=True
     )

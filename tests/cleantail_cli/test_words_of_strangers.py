@@ -20,7 +20,7 @@ def clean(text):
 
 
 @pytest.mark.parametrize("output", [ConsoleOutput, JsonOutput])
-def test_what_is_told_commands_no_terminal(output, capsys):
+def test_messages_contain_no_terminal_control_sequences(output, capsys):
     made = output()
     for tell in ("line", "warning", "error", "note"):
         if hasattr(made, tell):
@@ -77,7 +77,7 @@ def told(project, capsys):
 @pytest.mark.parametrize(
     "name", ["failed_x_²", "failed_x_" + "9" * 4_400, "ct_x_²", "in_x_٣"], ids=["a", "long", "ct", "in"]
 )
-def test_a_branch_of_a_strange_name_is_no_defect_of_any_look_at_its_table(orders_table, told, name):
+def test_status_and_plan_accept_a_branch_with_a_strange_name(orders_table, told, name):
     orders_table.append((0, 0, 1000, b"k", b"v"))
     orders_table.table.manage_snapshots().create_branch(
         orders_table.table.current_snapshot().snapshot_id, name

@@ -203,7 +203,7 @@ def test_a_red_check_says_what_failed_and_the_green_partitions_are_published(
     assert f"orders partition 1: expect_column_values_to_not_be_null (critical): observed {hostile}" in alert["text"]
 
 
-def test_an_incident_is_told_once_over_runs_with_each_new_cause_and_again_when_it_is_over(
+def test_an_incident_is_notified_once_per_cause_and_again_when_it_is_over(
     run: Run, jobs: StubbedJobs, site: Site
 ) -> None:
     def fails(error: str) -> Any:
@@ -233,7 +233,7 @@ def test_an_incident_is_told_once_over_runs_with_each_new_cause_and_again_when_i
     assert [state for _, state, _ in told()[2:]] == ["over"]
 
 
-def test_a_topic_without_alerts_tells_nobody(run: Run, jobs: StubbedJobs) -> None:
+def test_a_topic_without_alert_channels_skips_task_alert(run: Run, jobs: StubbedJobs) -> None:
     jobs.answer("reclaim", {"ok": False, "error": "no disk"}, code=2)
     assert states(run(plan(reclaim=True), alerts=[]))["alert"] == "skipped"
 
@@ -287,7 +287,7 @@ def test_a_conflict_is_tried_again_by_airflow(run: Run, jobs: StubbedJobs) -> No
         pytest.param({"force": True, "partition": 2}, {"force": True, "partition": 2}, id="by-hand"),
     ],
 )
-def test_what_is_asked_by_hand_reaches_evaluate(
+def test_parameters_of_a_manual_run_reach_evaluate(
     site: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch, conf: Any, expected: Any
 ) -> None:
     asked: list[dict[str, Any]] = []

@@ -47,7 +47,7 @@ def told(site: Site) -> list[tuple[str, str, str, str]]:
     ],
     ids=["an error", "a red check"],
 )
-def test_what_fails_where_evaluate_had_found_nothing_to_do_turns_the_run_red(
+def test_a_failure_at_a_station_without_planned_work_fails_the_run(
     group: Site,  # noqa: F811
     jobs: StubbedJobs,
     airflow_db: Path,
@@ -67,7 +67,7 @@ def test_what_fails_where_evaluate_had_found_nothing_to_do_turns_the_run_red(
     assert [topic for topic, *_ in told(group)] == ["left"]
 
 
-def test_each_failure_is_red_at_its_station_and_told_to_its_topic_and_hides_no_other(
+def test_each_failure_is_shown_at_its_station_and_notified_to_its_topic_and_hides_no_other(
     group: Site,  # noqa: F811
     jobs: StubbedJobs,
     airflow_db: Path,
@@ -118,7 +118,7 @@ def test_each_failure_is_red_at_its_station_and_told_to_its_topic_and_hides_no_o
     assert "/cleantail/topics/right" in alerts["right"]["page"] and "/dags/pairs/" in alerts["right"]["link"]
 
 
-def test_a_failure_is_told_once_and_is_over_when_its_station_was_well_and_not_when_it_was_not_reached(
+def test_a_failure_is_notified_once_and_is_over_only_when_its_station_succeeds(
     group: Site,  # noqa: F811
     jobs: StubbedJobs,
     airflow_db: Path,
@@ -144,5 +144,5 @@ def test_a_failure_is_told_once_and_is_over_when_its_station_was_well_and_not_wh
     jobs.answer("run_pack", {"ok": True, "topics": [outcome("left")]})
     dag.test(run_conf={"topic": "left"})  # which says nothing of others
     assert [each[:3] for each in told(group)[3:]] == [("left", "run_failed", "over")]
-    group.dag("pairs").test()  # parsed anew: the one above has the parameters of its last run
+    group.dag("pairs").test()  # parsed again: the one above has the parameters of its last run
     assert [each[:3] for each in told(group)[4:]] == [("group pairs", "run_failed", "over")]

@@ -160,7 +160,7 @@ def test_a_topic_that_may_be_tried_again_has_its_pack_tried_again(
     assert [json.loads(line)["topic"] for line in sent.read_text().splitlines()] == ["left", "right"]
 
 
-def test_what_is_over_the_limits_is_left_and_first_in_the_next_run(
+def test_topics_over_the_limits_are_left_over_and_come_first_in_the_next_run(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The first pack only reclaims space, so every other station is skipped."""
@@ -223,7 +223,7 @@ def alerts_of(site: Site) -> list[tuple[str, str, str]]:
     return [(alert["topic"], alert["event"], alert["reason"]) for alert in told]
 
 
-def test_what_an_application_did_before_it_crashed_is_shown_and_only_the_rest_is_told_of(
+def test_work_done_before_a_crash_is_shown_and_only_the_other_topics_are_notified(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pack that began before the time limit is tried again after it. If it were skipped, the crash would look like
@@ -263,7 +263,7 @@ def test_a_station_logs_what_does_not_fail_it(group: Site, monkeypatch: pytest.M
 
 
 def test_a_topic_that_another_group_has_by_now_is_left_out(group: Site) -> None:
-    """Or that somebody has written into the XCom of `evaluate`."""
+    """Or a topic that a user has written into the XCom of `evaluate`."""
     task = RunPackOperator(task_id="run_pack", group="pairs", config_dir=str(group.config), pack={})
     pack = PlannedPack("3 topics", ("left", "third", "right"))
     assert task._still_of_group(pack).topics == ("left", "right")
@@ -285,7 +285,7 @@ def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_wel
     assert (states(finished)["evaluate"], jobs.calls) == (["failed"], [])
     [(topic, event, reason)] = alerts_of(group)
     assert (topic, event, "out of reach" in reason) == ("group pairs", "run_failed", True)
-    # nothing is due, but that it is well again is told
+    # nothing is due, but the end of the incident is notified
     assert str(group.dag("pairs").test().state) == "success"
     lines = [json.loads(line) for line in (group.home / "alerts" / "all.jsonl").read_text().splitlines()]
     assert [(line["topic"], line["state"]) for line in lines] == [("group pairs", "open"), ("group pairs", "over")]
@@ -293,10 +293,10 @@ def test_an_evaluation_that_failed_is_one_incident_of_the_group_until_one_is_wel
 
 
 @pytest.mark.deep
-def test_an_evaluation_for_one_topic_that_failed_is_told_to_that_topic(
+def test_a_failed_evaluation_for_one_topic_is_notified_to_that_topic(
     group: Site, jobs: StubbedJobs, airflow_db: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """test_a_rollback_that_failed_is_told_to_its_topic holds the rule for a run of one topic."""
+    """test_a_failed_rollback_is_notified_to_its_topic holds the rule for a run of one topic."""
     from cleantail.errors import OutsideError
 
     def unreachable(*_: Any) -> None:
@@ -338,7 +338,7 @@ def test_a_task_that_is_cleared_sends_no_event_again_and_what_is_new_is_sent(
     assert [event["snapshot_id"] for event in events_of("told-anew")] == ["8", "9"]
 
 
-def test_a_rollback_that_failed_is_told_to_its_topic(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+def test_a_failed_rollback_is_notified_to_its_topic(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
     jobs.answer("rollback", {"ok": False, "error": "no such snapshot"}, code=2)
     finished = group.dag("pairs").test(run_conf={"topic": "left", "rollback_to": "last"})
     assert (states(finished)["rollback"], str(finished.state)) == (["failed"], "failed")
@@ -362,7 +362,7 @@ def test_deadlines_of_a_groups_topics_go_by_the_schedule_of_the_group(
     assert (str(finished.state), begun, jobs.calls) == ("success", {"evaluate"}, [])
 
 
-def test_what_a_broken_yaml_says_is_no_template(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
+def test_text_of_a_broken_yaml_is_not_rendered_as_a_template(group: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
     dag = group.dag("pairs")
     group.topic("right", group="pairs", description=["{{ 77 * 77 }}", 1], config={"{{ 66 * 66 }}": "{{ 55 * 55 }}"})
     finished = dag.test()

@@ -73,7 +73,7 @@ def wrote_evidence(site: Site, checked: dict[str, Any]) -> None:
 
 
 def decision(site: Site, kind: str = "compact", checked: dict[str, Any] = HELD) -> Any:
-    """What publish reads beside the table of the answer to a round."""
+    """The answer to a round, which publish reads from next to the table."""
     topic, platform = find_topic("orders", site.config), load_platform(site.config)
     answer = read_answer(open_catalog(platform), topic, kind)
     return decided(topic, CHECKED_ROUND_JSON.of_plain(checked | {"kind": kind}, "XCom"), answer)
@@ -126,7 +126,8 @@ def _answer_all(option: str | None, asked: list[Any], over: threading.Event, aft
             *("Reject", Rejection("Anna", 1767225600000), DROPPED, "the round was rejected by Anna"),
             marks=pytest.mark.deep,
         ),
-        pytest.param(  # test_what_is_wrong_is_told_… below also has a round without an answer
+        # test_incidents_are_notified_before_the_run_waits_for_approval below also has a round without an answer
+        pytest.param(
             *(None, Rejection(None, 1767225600000), DROPPED, "the round was not approved in time"),
             marks=pytest.mark.deep,
         ),
@@ -206,7 +207,7 @@ def test_a_run_that_is_triggered_as_a_rollback_does_nothing_else(run: Run, jobs:
     )
 
 
-def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
+def test_incidents_are_notified_before_the_run_waits_for_approval(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from cleantail.config.alert_channels import Event
@@ -224,7 +225,7 @@ def test_what_is_wrong_is_told_before_the_run_waits_for_a_person(
     assert ["late" in text for text in texts] == [True, False, False]  # once, then that the round waits, and its end
 
 
-def test_a_channel_that_does_not_take_it_is_tried_again_while_the_round_waits(
+def test_an_unreachable_channel_is_retried_while_the_round_waits_for_approval(
     run: Run, jobs: StubbedJobs, site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The run's last task is far away then."""

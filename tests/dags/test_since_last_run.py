@@ -74,7 +74,7 @@ def test_a_run_says_how_long_before_it_the_last_one_began_and_the_first_says_not
     assert found == int((second.start_date - first.start_date).total_seconds() * 1000) > 0
 
 
-def test_a_last_run_that_has_not_begun_is_none(sent: Sent) -> None:
+def test_a_queued_run_does_not_count_as_the_last_run(sent: Sent) -> None:
     from airflow.models.dagrun import DagRun
     from airflow.utils.session import create_session
 

@@ -168,7 +168,7 @@ def processes() -> Iterator[dict[str, set[str]]]:
         watcher.join()
 
 
-def test_green_partitions_are_published_and_red_ones_held_back_with_an_alert(run: WholeRun) -> None:
+def test_partitions_that_pass_are_published_and_failed_ones_blocked_with_an_alert(run: WholeRun) -> None:
     assert run.airflow("states") == {
         "ingest": "success",
         "evaluate": "success",
@@ -222,7 +222,7 @@ def test_a_driver_its_python_and_its_workers_have_no_name_of_a_secret_of_airflow
     for names in found:
         kept = {name for name in names if name.upper().lstrip("_").startswith("AIRFLOW")}
         assert {"AIRFLOW_CTX_DAG_ID", "AIRFLOW_CTX_TASK_ID"} <= kept
-        assert all(name.startswith("AIRFLOW_CTX_") for name in kept)  # what names the task is no secret
+        assert all(name.startswith("AIRFLOW_CTX_") for name in kept)  # the variables that name the task are not secrets
         assert "CLEANTAIL_METRICS_TOKEN" not in names
         assert {*NEEDED_HERE, "CLEANTAIL_HOME", "PATH"} <= names
 
@@ -256,12 +256,12 @@ def evidence_of(run: WholeRun) -> list[str]:
     return [str(row) for row in evidence.scan().to_arrow().to_pylist()]
 
 
-def test_no_record_is_left_about(run: WholeRun) -> None:
+def test_no_log_database_or_alert_contains_a_record(run: WholeRun) -> None:
     """The logs, what `ps` showed, Airflow's database, the evidence, Great Expectations' stores, Data Docs and alerts."""
     files = files_of_ours(run.home)
     del files["alerts/with-values.jsonl"]
     assert [name for name in files if name.startswith("data_docs/orders/gx/uncommitted/validations/records")]
-    # The JVM that spark-submit turns into: the script itself is over before a slow look at the processes.
+    # The JVM that spark-submit turns into: the script itself has ended before the processes are listed.
     assert any("org.apache.spark.deploy.SparkSubmit" in line for line in run.processes)
     texts = {"logs": run.output, "ps": "\n".join(run.processes), "evidence": "\n".join(evidence_of(run))}
     texts |= {f"mail {i}": str(mail) for i, mail in enumerate(run.mails)}
@@ -282,7 +282,7 @@ def told(datasets: list[Event]) -> list[tuple[str, str | None]]:
     return [(d["name"].rsplit("/")[-1], d["facets"].get("version", {}).get("datasetVersion")) for d in datasets]
 
 
-def test_each_station_tells_what_it_has_read_and_written_at_which_snapshot(events: dict[str, Event]) -> None:
+def test_each_station_reports_what_it_read_and_wrote_at_which_snapshot(events: dict[str, Event]) -> None:
     (landed,) = events["ingest"]["inputs"]
     assert (landed["namespace"], Path(landed["name"]).name) == ("file", "a.jsonl")
     ((_, first),) = told(events["ingest"]["outputs"])
@@ -323,5 +323,5 @@ def test_no_event_has_a_key_or_a_value_of_a_record(events: dict[str, Event]) -> 
     assert marked({station: json.dumps(event) for station, event in events.items()}) == {}
 
 
-def test_without_the_provider_nobody_listens() -> None:
+def test_lineage_is_off_without_the_openlineage_provider() -> None:
     assert not is_wanted()

@@ -63,7 +63,7 @@ def repository(tmp_path: Path) -> Repository:
 
 @pytest.fixture(scope="module")
 def inputs() -> list[Expected]:
-    """Of files, customers and sensors; nobody changes them."""
+    """Of files, customers and sensors; no test changes them."""
     return make_inputs(None, NOW_MS)
 
 
@@ -136,7 +136,7 @@ def test_a_path_may_hold_anything(repository: Repository, name: str, tmp_path: P
     assert list(read_records(tmp_path / "files.jsonl.gz")) == records
 
 
-def test_of_a_merge_the_changelog_has_what_the_main_branch_got(repository: Repository) -> None:
+def test_the_changelog_of_a_merge_has_the_changes_to_the_main_branch(repository: Repository) -> None:
     repository.write("a.txt", "main")
     repository.commit()
     repository.git("switch", "--quiet", "--create", "side")

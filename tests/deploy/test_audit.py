@@ -1,4 +1,4 @@
-"""`make audit` asks where it can be answered, and is no success where it cannot."""
+"""`make audit` queries a service that answers, and fails if no service does."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ MUTE = [
 
 
 @pytest.mark.parametrize("mute", MUTE)
-def test_where_no_service_answers_the_audit_says_that_it_did_not_run(answers, mute, capfd):
+def test_the_audit_reports_that_it_did_not_run_if_no_service_answers(answers, mute, capfd):
     assert answers(mute, mute) == 3
     out, err = capfd.readouterr()
     assert "asked" not in out and "NOT RUN" in err and "nothing was checked" in err
@@ -80,7 +80,7 @@ def test_the_end_of_the_audit_is_that_of_its_tool(answers, code, capfd):
     assert "asked --vulnerability-service pypi" in capfd.readouterr().out
 
 
-def test_make_goes_by_it_and_hides_no_failure():
+def test_make_runs_the_audit_and_hides_no_failure():
     [line] = [line for line in (ROOT / "Makefile").read_text().splitlines() if "pip-audit" in line]
     assert line.startswith("\tbin/audit $(BIN)/uv tool run --from 'pip-audit==") and "--strict" in line
     assert "||" not in line and not line.startswith("\t-")

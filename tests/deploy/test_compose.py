@@ -333,7 +333,7 @@ def networks(name: str) -> set[str]:
 
 
 @every_service
-def test_a_service_says_whom_it_reaches(name: str) -> None:
+def test_each_service_names_its_networks(name: str) -> None:
     assert networks(name) and networks(name) <= set(COMPOSE["networks"])
 
 
@@ -351,7 +351,7 @@ def test_a_service_says_whom_it_reaches(name: str) -> None:
         ("airflow", "airflow-apiserver airflow-scheduler airflow-dag-processor airflow-triggerer"),
     ],
 )
-def test_only_who_needs_a_store_reaches_it(network: str, members: str) -> None:
+def test_only_services_that_need_a_store_share_its_network(network: str, members: str) -> None:
     assert {name for name in SERVICES if network in networks(name)} == set(members.split())
 
 

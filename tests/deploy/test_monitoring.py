@@ -48,7 +48,7 @@ def test_a_query_names_only_metrics_that_are_exposed_and_their_labels(where: str
     assert grouped | selected <= labels | {"job"}, where
 
 
-def test_what_is_exposed_is_on_the_dashboard_or_in_an_alert_or_explains_one_that_is() -> None:
+def test_every_exposed_metric_but_two_is_on_the_dashboard_or_in_an_alert() -> None:
     asked = {name for _, query in queries() for name in names(query)}
     assert set(EXPOSED) - asked == {"cleantail_log_records", "cleantail_log_last_round_timestamp_seconds"}
 
@@ -81,7 +81,7 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap() -> None:
     assert max(x for x, _ in cells) < 24
 
 
-def test_no_panel_names_a_data_source_of_somebodys_own() -> None:
+def test_panels_name_only_the_data_source_variable() -> None:
     assert set(re.findall(r'"uid": "([^"]*)"', json.dumps(DASHBOARD))) == {"${datasource}", "cleantail"}
 
 

@@ -73,7 +73,7 @@ def test_a_citation_is_read_as_people_write_it(text, citations):
 @pytest.mark.parametrize(
     "citation", [("semantics", "section", "1.8"), ("semantics", "hazard", "5"), ("design", "decision", "1")]
 )
-def test_what_is_not_there_cannot_be_cited(citation):
+def test_a_citation_of_a_missing_section_is_recognized(citation):
     assert citation not in set(there())
 
 

@@ -1,4 +1,4 @@
-"""SECURITY.md names what there is: its links lead somewhere, its settings exist, and it tells of everybody."""
+"""SECURITY.md names only what exists: its links have targets, its settings exist, and each role has a row."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_every_target_of_make_that_it_names_exists() -> None:
     "who",
     ["Producers", "Owner of a sink", "Author of one", "Viewer", "Editor", "Approver", "Admin, operator", "Other users"],
 )
-def test_everybody_has_a_row(who: str) -> None:
+def test_each_role_has_a_complete_row(who: str) -> None:
     [row] = [line for line in TEXT.splitlines() if line.startswith("| **") and who in line]
     assert row.count("|") == 5 and all(cell.strip() for cell in row.split("|")[1:-1])
 

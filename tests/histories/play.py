@@ -324,7 +324,7 @@ class Player:
 
 BOUNDARIES = ("min.compaction.lag.ms", "segment.ms", *(("delete.retention.ms",) if DEEP else ()))
 """What a plan can change at. That a tombstone which falls due makes no log due for a compaction,
-test_an_expiry_by_several_tasks_is_that_of_one_task in test_engine.py holds."""
+test_several_tasks_expire_tombstones_as_one_task_does in test_engine.py holds."""
 
 
 def clocks(config: dict[str, Any], now: int) -> list[int]:

@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 FETCHED = Path(os.environ.get("CLEANTAIL_JARS") or ROOT / ".cleantail" / "jars")
 
 
-def test_what_takes_too_long_is_killed_with_all_that_it_has_started(tmp_path):
+def test_a_class_archive_that_takes_too_long_is_killed_with_its_child_processes(tmp_path):
     """A JVM may hang on a busy machine, and `make setup` with it."""
     (tmp_path / ".classes.jsa.half").write_text("what a killed JVM leaves")
     command = [sys.executable, "-m", "cleantail_cli.class_archive", "--jars", tmp_path, "--within", "0.5"]

@@ -92,7 +92,7 @@ def killed_at_work(directory, count):
 
 
 @pytest.mark.deep
-def test_a_round_does_not_begin_on_workers_whose_python_has_nothing(workshop, master, tmp_path):
+def test_a_round_is_refused_if_the_workers_python_lacks_the_packages(workshop, master, tmp_path):
     """test_a_command_changes_nothing_where_workers_lack_a_package holds the rule."""
     topic = workshop.topic("bare-workers")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "k", "x") for i in range(3)]))

@@ -90,7 +90,7 @@ def test_a_damaged_file_of_one_topic_hides_no_other_and_is_named_by_every_comman
     try:
         code, out, err = two.run("status", "--json")
         assert "damage-well" in json.loads(out)["topics"]
-        if kind != "vectors":  # metadata alone does not tell
+        if kind != "vectors":  # metadata alone does not show it
             assert code == 2 and "damage-hurt" not in json.loads(out)["topics"]
             assert file.name in out + err and "is broken" in out + err
         for command, *options in COMMANDS:
@@ -105,7 +105,7 @@ def test_a_damaged_file_of_one_topic_hides_no_other_and_is_named_by_every_comman
 @pytest.mark.parametrize(
     "damage", [cut, *(pytest.param(damage, marks=pytest.mark.deep) for damage in (garbage, empty))]
 )
-def test_a_damaged_data_file_is_named_by_who_reads_it(workshop, table_of, damage):
+def test_compact_and_read_name_a_damaged_data_file(workshop, table_of, damage):
     topic = workshop.topic(f"damage-data-{damage.__name__}")
     lines = [record(n, "k", "v") for n in range(3)]
     workshop.ok("ingest", topic, "--file", workshop.file(f"{topic}.jsonl", lines))
@@ -215,7 +215,7 @@ def of_evidence(workshop, kind):
 
 
 @pytest.mark.parametrize("kind", ["data", "list"])
-def test_a_command_that_cannot_read_the_evidence_and_says_no_has_changed_nothing(workshop, table_of, kind):
+def test_a_command_that_fails_for_unreadable_evidence_has_changed_nothing(workshop, table_of, kind):
     separate(workshop, f"damaged_evidence_{kind}")
     topic = workshop.topic(f"damage-evidence-{kind}")
     for n in range(2):

@@ -22,7 +22,7 @@ EXAMPLES = int(os.environ.get("CLEANTAIL_HISTORIES", "1"))
 DEEP = EXAMPLES > 1
 SEED = int(os.environ.get("CLEANTAIL_SEED", "1"))
 PLAYED = [family for family in FAMILIES if DEEP or family == "bounds"]
-"""Of the others test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task compares what is left by header with
+"""Of the others test_several_tasks_clean_and_check_a_log_as_one_task_does compares what is left by header with
 a model, test_rules_twice.py holds the rules of retention, and
 test_retention_drops_whole_old_segments_and_compaction_cleans_the_rest in test_rounds.py that a run does it."""
 IN_SHARES = ("bounds", "header")

@@ -28,7 +28,7 @@ def interrupt_when_at_work(spark):
     threading.Thread(target=wait, daemon=True).start()
 
 
-def test_a_job_is_cancelled_and_what_puts_things_away_still_gets_answers(spark):
+def test_an_interrupt_cancels_the_spark_job_and_cleanup_code_can_still_call_java(spark):
     before = signal.getsignal(signal.SIGINT)
     put_away = []
     with pytest.raises(KeyboardInterrupt), interruptible(spark):  # noqa: PT012
@@ -42,7 +42,7 @@ def test_a_job_is_cancelled_and_what_puts_things_away_still_gets_answers(spark):
     assert signal.getsignal(signal.SIGINT) is before
 
 
-def test_an_error_that_nobody_has_asked_for_stays_what_it_is(spark):
+def test_an_error_without_an_interrupt_is_raised_unchanged(spark):
     with pytest.raises(ZeroDivisionError, match="division"), interruptible(spark):
         _ = 1 / 0
 

@@ -10,7 +10,7 @@ from cleantail.home.process import keep_logs_printable
 from spark_jobs.run_station import clock_of, in_short, parse_args, run_job
 
 
-def test_a_result_is_one_short_line_without_what_is_nested_or_holds_data():
+def test_a_result_is_logged_as_one_short_line_without_nested_values_or_data():
     result = {
         "ok": False,
         "round": "r1",
@@ -27,8 +27,8 @@ def test_a_result_is_one_short_line_without_what_is_nested_or_holds_data():
     assert in_short(result) == "ok False, round r1, held_back [1, 2], checks_passed 9"
 
 
-def test_of_a_defect_the_log_has_the_frames_and_not_what_it_quotes(tmp_path, monkeypatch, caplog):
-    """And no result: the task then tells that its job crashed, and of what."""
+def test_a_defect_is_logged_with_its_frames_and_without_the_text_of_its_error(tmp_path, monkeypatch, caplog):
+    """And no result is written: the task then reports that its job crashed, and why."""
     config = topic_at(tmp_path, monkeypatch)
 
     def work(_):
@@ -41,7 +41,7 @@ def test_of_a_defect_the_log_has_the_frames_and_not_what_it_quotes(tmp_path, mon
     assert "a key of a record" not in caplog.text
 
 
-def test_of_an_error_of_arrow_neither_log_nor_result_have_what_it_quotes(tmp_path, monkeypatch, caplog):
+def test_an_arrow_error_is_logged_and_returned_without_the_value_that_it_quotes(tmp_path, monkeypatch, caplog):
     config = topic_at(tmp_path, monkeypatch)
     code = run_job(
         parse_args(["reclaim", *config, "--result", str(tmp_path / "result.json")]),
@@ -77,7 +77,7 @@ def test_names_that_others_wrote_command_no_terminal_in_a_jobs_log(tmp_path, mon
     assert "s3://b/[31m\n  x ERROR forged stays" in caplog.messages
 
 
-def test_a_record_that_is_made_of_another_one_is_logged():
+def test_a_log_record_made_from_a_dictionary_is_logged():
     """structlog, and so each process of Airflow, makes records without a name and fills them afterwards."""
     usual = logging.getLogRecordFactory()
     try:

@@ -23,7 +23,7 @@ SHORT_KEYS = {
 }
 
 
-def test_commands_within_the_text_are_those_of_the_blocks():
+def test_every_command_named_in_the_guides_text_is_run_in_one_of_its_blocks():
     text = re.sub(r"```sh\n.*?```", "", GUIDE.read_text(), flags=re.DOTALL)
     run = {line.split()[1] for block in BLOCKS.values() for line in block.splitlines() if line.strip()}
     named = set(re.findall(r"`cleantail ([a-z-]+)", text))
@@ -32,7 +32,7 @@ def test_commands_within_the_text_are_those_of_the_blocks():
 
 
 class Guide:
-    """Runs the blocks; a block that was never run is a command that nobody has tried."""
+    """Run the blocks. A block that was never run is an untested command."""
 
     def __init__(self, workshop, topic, folder):
         self.workshop, self.topic, self.folder = workshop, topic, folder

@@ -97,7 +97,7 @@ def test_a_process_ends_where_what_is_left_is_not_worth_another_system():
     assert run.to_the_end() == dict.fromkeys(TESTS, 1)
 
 
-def test_a_process_for_which_there_is_nothing_ends_at_once():
+def test_a_process_without_a_file_to_run_ends_at_once():
     run = Run(9)
     assert sum(bool(process.given) for process in run.processes) == 5  # one file, of Spark's, waits for who has it
     assert all(process.shutting_down for process in run.processes if not process.given)

@@ -248,8 +248,11 @@ def the_example_in_python(base: CleanEnvironment, beside_the_configuration: Path
 
 
 @pytest.mark.deep
-def test_without_jars_a_command_says_how_they_are_had(everything: CleanEnvironment, config: Path, place: Path) -> None:
-    """test_where_none_was_fetched_there_is_none in test_jar_list.py tests the rule. This test repeats it with the wheel."""
+def test_without_jars_a_command_names_the_way_to_get_them(
+    everything: CleanEnvironment, config: Path, place: Path
+) -> None:
+    """test_the_class_path_is_empty_if_no_jar_was_fetched in test_jar_list.py tests the rule. This test repeats it with
+    the wheel."""
     empty = str(place / "no-cache")
     refused = everything.run(
         "cleantail",

@@ -85,12 +85,12 @@ def test_a_number_that_now_belongs_to_another_process_is_not_taken_for_airflow(t
 
 
 @pytest.mark.parametrize("text", ["", "{}", "[]", '{"pid": 999999999, "started": 1}'])
-def test_a_note_that_says_nothing_means_not_running(tmp_path: Path, text: str) -> None:
+def test_an_unreadable_note_means_that_airflow_is_not_running(tmp_path: Path, text: str) -> None:
     (tmp_path / "up.json").write_text(text)
     assert embedded.running(tmp_path) is None
 
 
-def test_down_without_up_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_down_without_up_prints_that_airflow_is_not_running(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     embedded.down(tmp_path)
     assert capsys.readouterr().out == "Airflow is not running\n"
 
@@ -132,7 +132,7 @@ def command(*argv: str, **variables: str) -> subprocess.CompletedProcess[str]:
 
 def clean_environment() -> dict[str, str]:
     """As a person's shell: without what the tests set for their own Airflow, and without the venv on PATH. Its first
-    variable is one that Airflow's processes are given anew, which once left them without titles."""
+    variable is one that Airflow's processes get again, which once left them without titles."""
     own = {name: value for name, value in os.environ.items() if not name.startswith("AIRFLOW")}
     return {"CLEANTAIL_HOME": own.pop("CLEANTAIL_HOME"), **own, "PATH": "/usr/bin:/bin"}
 

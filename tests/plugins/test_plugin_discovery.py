@@ -28,7 +28,7 @@ def scanned(folder: Path) -> list[str]:
 
 @pytest.fixture
 def discovered() -> Iterator[object]:
-    """Airflow's plugins manager, which looks anew and keeps nothing of what it has found for other tests."""
+    """Airflow's plugins manager, which scans again and keeps no result for other tests."""
     from airflow import plugins_manager
 
     plugins_manager._get_plugins.cache_clear()
@@ -61,7 +61,7 @@ print(plugin.CleantailPlugin.fastapi_apps[0]["name"])
 
 
 def test_a_server_without_airflows_provider_for_spark_has_the_page_all_the_same(airflow_db: Path) -> None:
-    """The plugin imports ahead what DAGs need, which is no reason to be without it."""
+    """The plugin imports ahead what DAGs need; a failed import there does not disable the plugin."""
     done = subprocess.run([sys.executable, "-c", WITHOUT_A_PROVIDER], capture_output=True, text=True, timeout=120)
     assert (done.returncode, done.stdout.strip().splitlines()[-1:]) == (0, ["Cleantail"]), done.stderr[-2000:]
 
@@ -78,7 +78,7 @@ def test_the_plugins_folder_gives_the_plugin_only_where_no_entry_point_does(
     assert errors == {}
 
 
-def test_a_module_that_is_added_to_the_package_is_no_plugin_file(tmp_path: Path) -> None:
+def test_airflow_does_not_scan_modules_added_to_the_package(tmp_path: Path) -> None:
     folder = shutil.copytree(PLUGINS, tmp_path / "plugins", ignore=shutil.ignore_patterns("__pycache__"))
     for name in ("added.py", "tasks/added.py", "added/__init__.py", "added/plugins.py"):
         (folder / "cleantail_airflow" / name).parent.mkdir(exist_ok=True)

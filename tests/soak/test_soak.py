@@ -136,7 +136,7 @@ def test_an_erased_key_may_be_gone_once_requested_and_must_be_once_certified():
         pytest.param("POST", f"{TABLE}/metrics", None, None, id="no point"),
     ],
 )
-def test_a_request_is_known_by_what_it_is_for(method, path, updates, kind):
+def test_a_request_is_classified_by_its_purpose(method, path, updates, kind):
     assert kind_of(method, path, json.dumps({"updates": updates} if updates else {}).encode()) == kind
 
 

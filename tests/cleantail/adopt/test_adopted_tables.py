@@ -291,7 +291,7 @@ def kafka(*offsets, topic="orders"):
     return [{"topic": topic, "partition": 0, "offset": o, "key": "k", "value": "v"} for o in offsets]
 
 
-def test_a_table_is_told_and_an_upgrade_is_asked_for(sinks, project):
+def test_an_adoption_describes_the_table_and_asks_for_an_upgrade(sinks, project):
     make, run = sinks
     make(KAFKA, kafka(3, 1, 1), **{"format-version": "1"})
     code, out, err = run("sinks.orders")
@@ -351,7 +351,7 @@ def test_a_dry_run_shows_the_yaml_and_writes_none(sinks, project):
         ),
     ],
 )
-def test_what_cannot_be_is_said_before_anything_is_changed(sinks, project, arguments, message):
+def test_impossible_arguments_are_refused_before_any_change(sinks, project, arguments, message):
     make, run = sinks
     make(KAFKA, kafka(1, 2))
     code, _, err = run(*arguments)

@@ -145,12 +145,12 @@ def test_a_table_that_has_all_has_no_problem():
         pytest.param({"wrong": ("key: no",)}, "key: no", id="mapping"),
     ],
 )
-def test_what_stands_in_the_way_is_said_with_what_to_do(different, message):
+def test_each_obstacle_to_an_adoption_is_reported_with_its_remedy(different, message):
     [said] = red(**different)
     assert message in said
 
 
-def test_an_upgrade_that_is_wanted_is_no_problem_and_adopting_again_is_none():
+def test_neither_a_requested_upgrade_nor_a_repeated_adoption_is_a_problem():
     assert red(upgrade=True, format_version=1) == []
     again = replace(FOUND, owner="orders", adopted_columns=property_of_columns(COLUMNS))
     assert (red(again), changes(again, "orders", COLUMNS, False)) == ([], [])
@@ -189,7 +189,7 @@ def test_a_table_of_version_2_stays_what_it_is_and_a_person_is_told_what_that_co
         pytest.param({"vectors_of_gone_files": 2}, "deletion vectors of data files that no longer exist: 2", id="gone"),
     ],
 )
-def test_what_a_person_should_know_is_told(different, message):
+def test_advice_names_copies_and_each_further_fact_about_the_table(different, message):
     told = advice(replace(FOUND, **different), COLUMNS, False)
     assert "records that share their offset with another: 1. The first round keeps one of each" in told
     assert any(message in text for text in told)
@@ -201,7 +201,7 @@ def test_a_column_that_is_not_mapped_has_a_consequence():
     assert told[0].startswith("no column is mapped to value") and told[1].startswith("no timestamp")
 
 
-def test_the_findings_are_told_in_lines():
+def test_findings_are_described_line_by_line():
     assert describe(FOUND, COLUMNS.paths) == [
         "sinks.orders: a sink",
         "format version 3, partitioned by nothing, 2 files, 15 records",
@@ -225,7 +225,7 @@ def test_records_that_were_not_read_are_not_counted():
     assert lines[-1] == "  not mapped: m, id, x"
 
 
-def test_a_mapping_is_a_property_and_back():
+def test_a_mapping_is_read_back_from_its_table_property():
     assert columns_of_properties({"cleantail.columns": property_of_columns(COLUMNS)}) == COLUMNS
     assert columns_of_properties({}) is None
     assert quoted("a.b") == "`a`.`b`"

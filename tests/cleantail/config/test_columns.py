@@ -38,7 +38,7 @@ def test_a_mapping_of_several_columns_comes_back_from_the_table_as_it_was():
     assert (columns.of("key"), columns.of("offset"), columns.of("headers")) == (("s.a", "b"), ("o",), ())
 
 
-def test_the_texts_of_the_command_line_say_the_same():
+def test_a_mapping_is_read_back_from_its_command_line_arguments():
     columns = Columns.model_validate(WIDE)
     assert columns.texts == {"partition": "p", "offset": "o", "key": "s.a,b", "value": "c,d"}
     assert columns_of_texts(columns.texts, Deleted(column="op", values=("d",))) == columns
@@ -57,7 +57,7 @@ def test_the_texts_of_the_command_line_say_the_same():
         ({"deleted": {"column": "op", "values": []}}, "at least 1 item"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(changed, message):
+def test_a_contradictory_column_mapping_is_refused(changed, message):
     with pytest.raises(ValidationError, match=message):
         Columns.model_validate(PLAIN | changed)
 

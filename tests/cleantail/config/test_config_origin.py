@@ -93,7 +93,7 @@ def test_files_that_say_nothing_leave_the_built_in_defaults(tmp_path):
     assert not [name for name in found if name.startswith("columns")]
 
 
-def test_a_topic_tells_the_settings_that_it_was_read_with_whatever_became_of_its_files(project):
+def test_a_topic_lists_the_settings_that_it_was_loaded_with_even_if_its_file_was_deleted(project):
     file = project / "config" / "topics" / "orders.yaml"
     file.write_text("topic: orders\nowner: team-b\n")
     topic = load_topic(file, project / "config")

@@ -19,11 +19,11 @@ def test_a_dag_id_leads_back_to_its_topic(prefix):
 
 
 @pytest.mark.parametrize(("dag_id", "prefix"), [("orders", "ct_"), ("ct_", "ct_"), ("", ""), ("CT_orders", "ct_")])
-def test_an_id_without_the_prefix_or_without_a_name_is_no_topics(dag_id, prefix):
+def test_a_dag_id_without_the_prefix_or_without_a_name_has_no_topic(dag_id, prefix):
     assert topic_of(dag_id, prefix) is None
 
 
-def test_what_is_known_by_dag_is_told_by_topic():
+def test_values_by_dag_id_become_values_by_topic():
     dag_ids = {topic: dag_id_of(topic, "x-") for topic in ("a", "b")}
     assert dag_ids == {"a": "x-a", "b": "x-b"}
     assert by_topic({"x-a": 1, "b": 2, "a": 3}, dag_ids) == {"a": 1}

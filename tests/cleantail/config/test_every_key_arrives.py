@@ -140,8 +140,9 @@ def test_every_config_arrives_from_defaults_and_from_the_file_of_its_own(tmp_pat
         assert getattr(found, name) == wanted
 
 
-def test_what_is_kept_of_an_adopted_topic_is_in_cleantails_own_namespace(written):
-    """Approvals, releases and positions of readers: whoever may set properties of the sink's namespace writes none."""
+def test_the_state_of_an_adopted_topic_is_in_cleantails_own_namespace(written):
+    """Approvals, releases and reader positions: a user who may set properties of the sink's namespace cannot write
+    them."""
     (written / "topics" / "orders.yaml").write_text(json.dumps({n: TOPIC[n] for n in ("topic", "table", "columns")}))
     topic = find_topic("orders", written)
     assert (topic.table, topic.own_namespace) == ("sinks.orders", "lake")

@@ -136,7 +136,7 @@ def test_a_topic_names_a_group_that_has_a_file(write):
     assert find_topic("orders", config_dir).group == "hourly"
 
 
-def test_a_topic_of_a_broken_group_is_none_the_worse_for_it(write):
+def test_a_topic_loads_although_its_groups_file_is_broken(write):
     write("groups/hourly.yaml", "group: hourly\nlimits: {run.max.packs: many}\n")
     config_dir = write("topics/orders.yaml", "topic: orders\ngroup: hourly\n")
     assert find_topic("orders", config_dir).group == "hourly"

@@ -181,7 +181,7 @@ def test_a_long_value_may_hold_whatever_it_likes(value):
     assert parse_line(line(payload=value)).value == value.encode()
 
 
-def test_a_string_without_an_end_is_looked_at_once():
+def test_an_unterminated_string_is_scanned_only_once():
     began = time.process_time()
     with pytest.raises(ValueError, match="not JSON: Unterminated string"):
         parse_line(b'{"payload":"' + b'\\"' * (4 << 20))

@@ -35,7 +35,7 @@ def test_brokers_are_named_by_a_connection_by_address_or_by_the_environment(load
     assert load("{kafka: {}}").kafka_topic == "orders"
 
 
-def test_without_a_word_a_gap_is_an_error_and_only_what_is_committed_is_read(load):
+def test_by_default_a_gap_is_an_error_and_only_committed_records_are_read(load):
     topic = load("{kafka: {}}")
     assert (topic.source.kafka.on_gap, topic.source.isolation, topic.source.kafka.group_id) == (
         "fail",
@@ -62,7 +62,7 @@ def test_without_a_word_a_gap_is_an_error_and_only_what_is_committed_is_read(loa
         ("{kafka: {conection: a}}", "did you mean connection?"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_with_what_is_allowed(load, text, says):
+def test_an_invalid_kafka_source_is_refused_with_the_allowed_values(load, text, says):
     with pytest.raises(ConfigError, match="source") as caught:
         load(text)
     assert says in str(caught.value) and "hunter2" not in str(caught.value)

@@ -1,4 +1,4 @@
-"""A topic is what its file says: names of topics, tables and what lies beside them have one owner at most."""
+"""Each name of a topic, table or side table has at most one owner."""
 
 import re
 
@@ -171,7 +171,7 @@ def test_the_better_claim_has_the_name(scanned, config_dir, catalog, one, other,
         pytest.param(FOLDING, "orders.yaml", "ORDERS.yml", id="case and ending"),
     ],
 )
-def test_of_two_files_of_one_name_the_worse_alone_is_refused(scanned, config_dir, catalog, better, worse):
+def test_only_the_worse_of_two_files_of_one_name_is_refused(scanned, config_dir, catalog, better, worse):
     (config_dir / "defaults.yaml").write_text(f"platform: {{catalog: {catalog}}}")
     found = scanned(
         **{
@@ -187,13 +187,13 @@ def test_of_two_files_of_one_name_the_worse_alone_is_refused(scanned, config_dir
 
 @pytest.mark.parametrize("text", ["topic: orders\n{}", "topic: [\n"], ids=["the same", "no YAML"])
 @pytest.mark.parametrize("more", ["", "table: lake.t\n", "source: {kafka: {bootstrap.servers: 'h:1', group.id: g}}\n"])
-def test_a_file_whose_topic_another_file_has_claims_nothing_else(scanned, config_dir, text, more):
+def test_a_file_that_lost_its_topic_to_another_file_claims_nothing_else(scanned, config_dir, text, more):
     found = scanned(orders__yaml=f"topic: orders\n{more}", orders__yml=text.format(more))
     assert (found["orders.yaml"], bool(found["orders.yml"])) == ("", True)
     assert find_topic("orders", config_dir).topic == "orders"
 
 
-def test_a_directory_and_a_link_to_nothing_take_no_topic(scanned, config_dir):
+def test_a_directory_and_a_dangling_link_claim_no_topic(scanned, config_dir):
     (config_dir / "topics" / "orders.yml").mkdir()
     (config_dir / "topics" / "bills.yml").symlink_to("/nowhere")
     found = scanned(orders__yaml="topic: orders\n", bills__yaml="topic: bills\n")
@@ -230,7 +230,7 @@ def test_a_topic_that_is_called_as_a_side_table_has_a_table_that_no_other_needs(
 @pytest.mark.parametrize(
     "text", [f"topic: {EVIDENCE}\n", f"topic: {EVIDENCE}\ntable: cleantail.{EVIDENCE.upper()}\n"], ids=["name", "table"]
 )
-def test_the_table_of_the_evidence_is_no_topics(scanned, text):
+def test_no_topic_may_use_the_table_of_the_evidence(scanned, text):
     (error,) = scanned(**{f"{EVIDENCE}__yaml": text}).values()
     assert "is not allowed: it is the evidence of all topics: name another table" in error
 

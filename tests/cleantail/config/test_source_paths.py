@@ -215,7 +215,7 @@ def test_check_config_sees_a_link_that_leads_out(config, home, monkeypatch, caps
         pytest.param(0o744, "landing/a/*.jsonl", id="listed and not to be gone through"),
     ],
 )
-def test_a_folder_that_may_not_be_looked_at_is_not_taken_for_an_empty_one(config, mode, pattern):
+def test_an_unreadable_landing_folder_is_an_error_and_not_empty(config, mode, pattern):
     with open_folder() as home:
         folder = home / "landing" / "a"
         folder.mkdir(parents=True)

@@ -50,7 +50,7 @@ def test_a_cluster_master_on_an_open_network_is_refused(tmp_path, spark, missing
 
 @pytest.mark.parametrize("master", ["local", "local[*]"])
 @pytest.mark.parametrize("value", ["false", '"false"', '"FALSE"', "0", '""'])
-def test_a_local_driver_that_anybody_may_command_is_refused(tmp_path, master, value):
+def test_a_local_driver_without_authentication_is_refused_unless_marked_insecure(tmp_path, master, value):
     spark = f"master: '{master}', conf: {{spark.authenticate: {value}}}"
     with pytest.raises(
         ConfigError, match=r"spark\.authenticate: true under platform\.spark\.conf, the default of a local master"
@@ -63,7 +63,7 @@ def test_a_local_driver_that_anybody_may_command_is_refused(tmp_path, master, va
 @pytest.mark.parametrize("more", ["", ", insecure: true", ", master: 'spark://m:7077', insecure: true"])
 @pytest.mark.parametrize("master", ["local[*]", "spark://m:7077"])
 def test_the_master_is_named_in_one_place(tmp_path, master, more):
-    """A setting would win over the master of Airflow's connection, and nobody would have looked at that."""
+    """Such a setting would win over the master of Airflow's connection without being checked."""
     with pytest.raises(
         ConfigError, match=r"conf\.spark\.master: .* is not allowed: leave it out and set platform\.spark\.master"
     ):
@@ -76,7 +76,7 @@ def test_a_cluster_with_both_is_allowed(tmp_path, encryption):
     assert written(tmp_path, text).spark.master == "yarn"
 
 
-def test_a_master_that_airflow_names_is_looked_at_as_well(tmp_path):
+def test_a_master_from_the_airflow_connection_is_checked_too(tmp_path):
     platform = written(tmp_path, "platform: {}")
     cluster = platform.model_copy(update={"spark": platform.spark.model_copy(update={"master": "spark://m:7077"})})
     with pytest.raises(

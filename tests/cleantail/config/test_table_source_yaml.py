@@ -56,7 +56,7 @@ def test_a_table_is_named_with_its_columns_and_nothing_else_is_needed(load):
         (f"{{table: {{name: hr.payroll, catalog: lake, {COLUMNS}}}}}", "list lake.hr.payroll there"),
     ],
 )  # fmt: skip
-def test_what_cannot_be_is_refused_with_what_is_allowed(load, text, says):
+def test_an_invalid_table_source_is_refused_with_the_allowed_values(load, text, says):
     with pytest.raises(ConfigError, match="source") as caught:
         load(text)
     assert says in str(caught.value)
@@ -69,7 +69,7 @@ def test_no_table_may_be_read_unless_the_platform_lists_it(load):
         load(f"{{table: {{name: a.b, {COLUMNS}}}}}", platform="")
 
 
-def test_an_adopted_table_has_no_source_beside_it(load):
+def test_an_adopted_table_may_not_have_a_source(load):
     with pytest.raises(ConfigError, match="has a table that its sink fills"):
         load(f"{{table: {{name: sinks.orders, {COLUMNS}}}}}", more="columns: {partition: p, offset: o, key: k}\n")
 
@@ -88,7 +88,7 @@ def test_an_adopted_table_has_no_source_beside_it(load):
         ("{source_tables: ['lake.*']}", "catalog.namespace.name of a table"),
     ],
 )  # fmt: skip
-def test_what_the_platform_may_not_say_is_refused(tmp_path, platform, says):
+def test_invalid_platform_settings_for_table_sources_are_refused(tmp_path, platform, says):
     (tmp_path / "defaults.yaml").write_text(f"platform: {platform}\n")
     with pytest.raises(ConfigError, match="defaults") as caught:
         load_platform(tmp_path)

@@ -34,5 +34,5 @@ NEEDED = {
 }
 
 
-def test_what_is_airflows_is_left_out_and_the_rest_stays():
+def test_the_drivers_environment_omits_airflows_secrets_and_keeps_the_rest():
     assert of_driver({**SECRETS, **NEEDED}) == NEEDED

@@ -48,7 +48,7 @@ def test_a_name_never_leaves_the_folder_of_locks(tmp_path, name, file):
         assert [f.name for f in (tmp_path / "locks").iterdir()] == [file]
 
 
-def test_who_waits_for_a_lock_no_longer_than_so_long_says_which_it_is(tmp_path):
+def test_a_wait_for_a_lock_beyond_its_limit_is_an_error_that_names_the_lock(tmp_path):
     message = "another process holds the lock alerts-orders for over 0.2 s"
     with (
         exclusive(tmp_path, "alerts-orders"),

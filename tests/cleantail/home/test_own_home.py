@@ -46,13 +46,13 @@ def by_catalog(home):
     + [lambda home: append_line(home, "alerts/x.jsonl", "{}")],
     ids=["home", "folder", "lock", "catalog", "alert"],
 )
-def test_whoever_makes_the_home_makes_it_for_its_owner_alone(home, make):
+def test_a_new_home_is_open_to_its_owner_alone(home, make):
     make(home)
     assert (mode(home), mode(home.parent)) == (0o700, 0o755)
     assert open_to_others(home) is None
 
 
-def test_a_home_that_was_there_stays_as_it_is_and_is_warned_of(home):
+def test_an_existing_open_home_is_reported_and_not_changed(home):
     home.mkdir(parents=True)
     make_folder(home, "locks")
     assert mode(home) == 0o755
@@ -63,7 +63,7 @@ def test_a_home_that_was_there_stays_as_it_is_and_is_warned_of(home):
 
 
 @pytest.mark.parametrize(("bits", "warned"), [(0o700, False), (0o750, True), (0o701, True), (0o770, True)])
-def test_whatever_group_or_others_may_do_is_warned_of(home, bits, warned):
+def test_any_permission_of_group_or_others_on_the_home_is_reported(home, bits, warned):
     make_home(home)
     home.chmod(bits)
     assert bool(open_to_others(home)) is warned

@@ -24,7 +24,7 @@ def test_a_text_is_there_for_its_key_alone(kept):
     assert kept.text("orders", "another") == "a newer text"
 
 
-def test_who_holds_the_lock_is_waited_for_once_in_a_while(kept, tmp_path, monkeypatch):
+def test_a_locked_cache_is_waited_for_only_once_in_a_while(kept, tmp_path, monkeypatch):
     monkeypatch.setattr(text_cache, "WAIT_S", 0.01)
     tries, connect = [], sqlite3.connect
 
@@ -51,7 +51,7 @@ def test_a_text_that_cannot_be_decoded_goes_with_its_file(kept, tmp_path):
     assert kept.text("orders", "key") == "a new text"
 
 
-def test_old_texts_go(kept, monkeypatch):
+def test_texts_are_dropped_after_their_retention(kept, monkeypatch):
     now_s = time.time() + text_cache.KEPT_S + 1
     monkeypatch.setattr(time, "time", lambda: now_s)
     kept.drop_old()

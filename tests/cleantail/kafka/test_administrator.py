@@ -1,4 +1,4 @@
-"""An answer of brokers that may change is asked for again; one that stays, and silence, are told as what they are."""
+"""A broker's answer that may change is requested again. A final answer and silence are reported as such."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_a_topic_that_was_made_just_now_is_waited_for(slept, monkeypatch):
     assert slept == [PAUSE_S] * 2
 
 
-def test_a_topic_that_no_broker_knows_in_time_is_none(slept, monkeypatch):
+def test_describe_returns_none_if_no_broker_knows_the_topic_in_time(slept, monkeypatch):
     brokers = TargetBrokers(NOBODY)
     monkeypatch.setattr(brokers, "_ask", asking(UNKNOWN))
     assert brokers.describe("orders") is None

@@ -105,7 +105,7 @@ def test_a_log_has_one_entry_until_a_reconciliation_has_seen_to_it():
         assert replace(POSITION, forgotten=(ENTRY,)).forgotten_of(0, state, 0) == ENTRY
 
 
-def test_what_no_reconciliation_can_mend_is_told_for_a_day():
+def test_forgotten_deletions_that_cannot_be_reconciled_are_reported_for_a_day():
     position = replace(POSITION, forgotten=(replace(ENTRY, hindrance="the policy deletes"),))
     assert position.forgotten_of(0, PartitionState(), ENTRY.at_ms + HINDERED_REPORTED_MS - 1) is not None
     assert position.forgotten_of(0, PartitionState(), ENTRY.at_ms + HINDERED_REPORTED_MS) is None

@@ -65,7 +65,7 @@ def test_the_configs_of_a_topic_are_carried_over_with_their_names(empty, run, fi
     assert (code, "no effect" in err) == (0, False), err
 
 
-def test_what_cleantail_has_not_is_listed_with_why(empty, run):
+def test_configs_that_cleantail_does_not_have_are_listed_with_the_reason(empty, run):
     _, out, _ = run("import-config", DESCRIBE)
     text = (empty / "topics" / "orders.v2.yaml").read_text()
     for line in (
@@ -100,7 +100,7 @@ def test_an_existing_file_is_left_as_it_is_unless_forced(empty, run):
 
 
 @pytest.mark.parametrize("links", [True, False], ids=["hard links", "no hard links"])
-def test_a_file_that_somebody_makes_meanwhile_stays_as_it_is(empty, run, monkeypatch, links):
+def test_a_topic_file_created_during_an_import_is_not_overwritten(empty, run, monkeypatch, links):
     mine, validate = empty / "topics" / "orders.v2.yaml", import_config.validated
     if not links:
         monkeypatch.setattr(Path, "hardlink_to", lambda *_: os.link("/", "/nowhere/at/all"))

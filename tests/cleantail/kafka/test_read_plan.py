@@ -95,7 +95,7 @@ def test_an_added_partition_is_read_from_its_beginning():
     ],
     ids=["made anew", "made anew since segments", "another cluster", "a copy of the cluster", "another cluster since segments", "fewer partitions", "shorter log", "gap", "gap of an added one", "files of more"],
 )  # fmt: skip
-def test_what_forbids_to_read_is_an_error_that_says_nothing_was_appended(at, topic, kind, says):
+def test_each_obstacle_to_a_read_is_an_error_that_says_nothing_was_appended(at, topic, kind, says):
     with pytest.raises(kind, match="nothing was appended") as caught:
         plan(at, topic, {1: 3})
     assert says in str(caught.value)
@@ -110,7 +110,7 @@ def test_behind_a_gap_it_goes_on_where_the_yaml_says_so():
     assert (found.starts, found.gaps) == ({0: 5, 1: 1}, (Gap(0, 3, 5, NOW_MS),))
 
 
-def test_a_gap_that_nobody_minds_is_not_one_of_another_topic():
+def test_on_gap_continue_does_not_accept_a_recreated_topic():
     with pytest.raises(SourceError, match="recreated"):
         plan(position(3, topic_id="old"), broker((5, 9, 9)), on_gap="continue")
 

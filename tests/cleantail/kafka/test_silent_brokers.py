@@ -42,7 +42,7 @@ def test_brokers_that_answered_nothing_are_not_asked_again_within_a_minute():
 @pytest.mark.parametrize(
     "other", [{"settings": {**ADDRESS, "sasl.username": "b"}}, {"timeout_ms": 1_000}], ids=["login", "wait"]
 )
-def test_who_asks_with_another_login_or_waits_for_longer_is_let_through(other):
+def test_silent_brokers_are_asked_again_for_another_login_or_a_longer_wait(other):
     silent = SilentBrokers(lambda: Clock.now_s)
     ask(silent, SilentBrokersError("silence"))
     assert ask(silent, **other) == (True, None)

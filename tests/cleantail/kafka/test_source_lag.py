@@ -59,7 +59,7 @@ def test_before_the_first_read_files_count(topic):
     ],
     ids=["made anew", "gap", "shorter"],
 )
-def test_what_would_stop_a_read_is_told_without_what_came_of_it(topic, at, brokers, says):
+def test_the_lag_names_the_obstacle_to_a_read_without_claiming_that_nothing_was_appended(topic, at, brokers, says):
     problem = source_lag(topic(), at, {}, brokers, 0).problem
     assert says in problem and "nothing was appended" not in problem
 
@@ -81,5 +81,5 @@ def test_what_is_unread_came_after_the_table_had_all(topic, as_of_ms, caught_up_
     assert (lag.behind, lag.unread_since_ms) == (10, since_ms)
 
 
-def test_of_a_table_that_was_never_read_the_time_is_unknown(topic):
+def test_unread_since_ms_is_unknown_before_the_first_read(topic):
     assert source_lag(topic(), None, {0: 4}, broker((0, 9, 9)), 0, 60).unread_since_ms is None

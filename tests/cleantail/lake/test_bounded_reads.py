@@ -79,7 +79,7 @@ def test_metadata_of_a_table_beyond_the_limit_are_its_error_and_take_no_more_mem
     assert peak() < 16
 
 
-def test_a_bomb_beside_a_table_costs_the_table_nothing(project, orders_table, peak):
+def test_a_compression_bomb_in_another_table_takes_no_memory(project, orders_table, peak):
     platform = limited(project, metadata=2 * MIB)
     catalog = open_catalog(platform)
     catalog.create_namespace("sinks")

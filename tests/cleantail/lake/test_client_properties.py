@@ -1,4 +1,4 @@
-"""What both clients are told of each type of catalog, and which variable has which secret."""
+"""The properties that both clients get for each type of catalog, and the variable of each secret."""
 
 import socket
 import time
@@ -57,7 +57,7 @@ def test_a_database_that_never_answers_is_an_error(platform, monkeypatch):
     assert time.monotonic() - began < 30
 
 
-def test_glue_is_told_its_region_in_the_words_of_each(platform):
+def test_both_clients_get_the_properties_of_glue(platform):
     of = platform(type="glue", warehouse="s3://w", properties={"client.region": "eu-1", "glue.id": "42"})
     assert spark_catalog(of).items() >= {"type": "glue", "client.region": "eu-1", "glue.id": "42"}.items()
     assert pyiceberg_properties(of).items() >= {"type": "glue", "client.region": "eu-1", "glue.id": "42"}.items()
@@ -91,7 +91,7 @@ def test_a_secret_of_any_name_comes_from_the_variable_that_the_yaml_names(tmp_pa
 
 
 @pytest.mark.parametrize("value", ["hunter2", "AWS_SECRET_ACCESS_KEY", "CLEANTAIL_KAFKA_SASL_PASSWORD", "CLEANTAIL_XY"])
-def test_what_is_no_variable_of_ours_may_be_the_secret_and_is_refused_without_being_repeated(tmp_path, value):
+def test_a_secret_that_names_no_cleantail_variable_is_refused_without_its_value(tmp_path, value):
     (tmp_path / "defaults.yaml").write_text(f"platform: {{catalog: {{secrets: {{token: {value}}}}}}}")
     with pytest.raises(ConfigError, match=r"catalog\.secrets\.token.*begins with CLEANTAIL_CATALOG_") as refused:
         load_platform(tmp_path, {})

@@ -1,4 +1,4 @@
-"""A disk that is full is reported as one, whoever met it."""
+"""A full disk is reported as one, whichever library raised the error."""
 
 import errno
 import os
@@ -57,7 +57,7 @@ def test_a_real_full_disk_is_reported():
         pytest.param(sqlite3.OperationalError("database or disk is full"), id="sqlite"),
     ],
 )
-def test_a_full_disk_is_reported_whoever_met_it(error):
+def test_every_form_of_a_full_disk_error_is_reported_as_a_full_disk(error):
     full, file = explained(error), "f: No space left on device: " if isinstance(error, OSError) else ""
     assert (str(full), full.exit_code) == (f"{file}{FULL_DISK}", 4)
 

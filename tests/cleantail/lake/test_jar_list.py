@@ -51,7 +51,7 @@ def test_a_jar_that_is_missing_is_named(jars):
         on_class_path(jars)
 
 
-def test_where_none_was_fetched_there_is_none(tmp_path):
+def test_the_class_path_is_empty_if_no_jar_was_fetched(tmp_path):
     assert on_class_path(tmp_path / "nowhere") == []
 
 
@@ -84,7 +84,7 @@ def test_a_version_of_spark_for_which_iceberg_has_no_jar_is_refused_with_those_t
 
 
 @pytest.mark.parametrize(("client", "said"), [("4.1.3", False), ("4.0.4", True)])
-def test_pyspark_and_its_client_of_two_versions_are_told(monkeypatch, client, said):
+def test_pyspark_and_pyspark_client_of_different_versions_are_reported(monkeypatch, client, said):
     versions = {"pyspark": "4.1.3", "pyspark-client": client}
     monkeypatch.setattr("cleantail.lake.jar_list.version", versions.__getitem__)
     assert ("install both in one version" in (mixed_versions() or "")) is said

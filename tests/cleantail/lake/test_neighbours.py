@@ -50,7 +50,7 @@ def check(platform, table):
     return require_separate_folder(open_catalog(platform), platform, table)
 
 
-def test_tables_beside_each_other_are_in_nobodys_way(platform, table):
+def test_tables_in_sibling_folders_are_allowed(platform, table):
     table("sinks.other")
     assert check(platform, table("sinks.orders")) == ""
 

@@ -50,7 +50,7 @@ def test_the_unit_that_evaluate_has_planned_is_the_tables_own_also_after_an_appe
     assert (work.first_dirty_offset, work.end_offset, work.log_end_offset) == (0, 2, 3)
 
 
-def test_what_is_no_bound_is_the_tables_own_whatever_was_told(orders):
+def test_values_of_a_unit_other_than_its_bounds_are_computed_from_the_table(orders):
     told = told_of(orders)
     told["partitions"][0] |= {"bytes": 1 << 60, "hold_offset": 0, "dirty_records": -1}
     [work] = planned(orders, told, NOW).partitions

@@ -1,4 +1,4 @@
-"""The table of the names of properties, against both clients' own sources: a row of a name that is none is red."""
+"""The table of property names is compared with both clients' own sources: a row with an unknown name fails."""
 
 import importlib
 import os
@@ -114,6 +114,6 @@ def test_what_one_client_could_not_do_is_refused(catalog, match):
         Catalog(**catalog)
 
 
-def test_what_switches_nothing_is_not_refused():
+def test_properties_that_switch_a_feature_off_are_allowed():
     switched_off = {"s3.remote-signing-enabled": "false", "s3.sse.type": "none"}
     assert Catalog(properties=switched_off).properties == switched_off

@@ -110,7 +110,7 @@ def test_a_topic_without_a_table_has_nothing_to_release(orders_table):
         release(orders_table.topic, 0, "ann", 1)
 
 
-def test_who_may_not_make_namespaces_releases_all_the_same(held, monkeypatch):
+def test_a_release_needs_no_right_to_create_namespaces(held, monkeypatch):
     def forbidden(*_):
         raise PermissionError("not allowed")
 
@@ -129,7 +129,7 @@ def test_who_may_not_make_namespaces_releases_all_the_same(held, monkeypatch):
         pytest.param(replace(HELD, retry_at_ms=HELD.retry_at_ms + 1), id="a longer pause after a person's no"),
     ],
 )
-def test_a_log_that_is_put_into_quarantine_again_is_not_released_by_the_old_word(held, later):
+def test_an_earlier_release_does_not_end_a_later_quarantine(held, later):
     release(held.topic, 0, "ann", 1)
     write_states(held, p0=replace(STATE, quarantine=later))
     assert states(held)[0].quarantine == later
@@ -145,13 +145,13 @@ def test_what_else_changes_in_the_log_does_not_bring_the_quarantine_back(held):
     assert states(held)[0] == replace(STATE, checkpoint=6, log_end_offset=12, quarantine=None)
 
 
-def test_after_a_release_attempts_count_anew(held):
+def test_attempts_start_at_1_again_after_a_release(held):
     release(held.topic, 0, "ann", 1)
     red = after_failure(states(held)[0], "compact", ["expect_x"], NOW, 15_000).quarantine
     assert (red.since_ms, red.attempts) == (NOW, 1)
 
 
-def test_a_table_that_was_dropped_and_made_anew_is_not_released_by_the_word_for_the_old_one(held):
+def test_a_release_for_a_dropped_table_does_not_apply_to_the_recreated_one(held):
     release(held.topic, 0, "ann", 1)
     schema, spec, properties = held.table.schema(), held.table.spec(), {"cleantail.topic": "orders"}
     held.catalog.drop_table("cleantail.orders")
@@ -259,7 +259,7 @@ def test_the_word_is_a_short_property_of_plain_text(held):
 
 
 @pytest.mark.parametrize("text", ["none", "[1]", '{"topic": "orders", "partition": 0}'])
-def test_a_text_that_is_no_release_lifts_nothing_and_stops_nothing(held, caplog, text):
+def test_an_unreadable_release_is_logged_and_ends_no_quarantine(held, caplog, text):
     release(held.topic, 0, "ann", 1)
     [name] = [n for n in held.catalog.load_namespace_properties("cleantail") if n.startswith(PROPERTY_RELEASED)]
     held.catalog.update_namespace_properties("cleantail", updates={name: text})
@@ -274,7 +274,7 @@ def test_the_other_properties_of_the_namespace_are_not_taken_for_releases(caplog
     assert caplog.text == ""
 
 
-def test_words_that_lift_nothing_any_more_go_with_the_next_release(held):
+def test_releases_without_effect_are_deleted_by_the_next_release(held):
     write_states(held, p1=STATE, p2=STATE)
     for partition in (0, 1):
         release(held.topic, partition, "ann", 1)
@@ -285,7 +285,7 @@ def test_words_that_lift_nothing_any_more_go_with_the_next_release(held):
     assert [p for p, state in states(held).items() if state.quarantine] == []
 
 
-def test_a_round_forgets_the_words_it_went_by_and_none_that_came_meanwhile(held):
+def test_a_round_deletes_the_releases_that_it_applied_and_no_newer_one(held):
     write_states(held, p1=STATE)
     for partition in (0, 1):
         release(held.topic, partition, "ann", 1)
@@ -314,7 +314,7 @@ def test_a_catalog_that_fails_after_the_commit_fails_no_round(held, monkeypatch,
     assert "secret" not in caplog.text
 
 
-def test_a_word_about_a_log_without_a_state_is_nothing():
+def test_a_release_applies_only_to_a_log_with_state_in_the_same_table():
     word = Release("orders", 7, "uuid", "ann", 1, 1, 3, 10**15)
     assert lifted({0: STATE}, {7: word}, "uuid") == {0: STATE}
     assert lifted({7: STATE}, {7: word}, "uuid") == {7: replace(STATE, quarantine=None)}

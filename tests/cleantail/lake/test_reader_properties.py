@@ -102,7 +102,7 @@ def test_a_position_without_a_time_is_of_now(catalog, monkeypatch):
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "\x00", "x" * (NAME_CHARS + 1)])
-def test_a_name_that_cannot_be_is_refused_and_nothing_is_registered(catalog, name):
+def test_an_invalid_reader_name_is_refused_and_nothing_is_registered(catalog, name):
     with pytest.raises(CleantailError, match="1 to 100 printable characters"):
         put(catalog, ORDERS, name, 0, 5)
     assert registered(catalog, ORDERS) == ()
@@ -117,7 +117,7 @@ def test_a_partition_that_the_topic_does_not_have_is_refused_and_nothing_is_regi
         put(catalog, topic, "a", 99, 5)
     assert registered(catalog, topic) == ()
     orders_table.set_properties(**{"cleantail.partition.1": PartitionState(log_end_offset=7).as_json()})
-    assert put(catalog, topic, "a", 1, 5).partition == 1  # all its records have gone, the log is there
+    assert put(catalog, topic, "a", 1, 5).partition == 1  # all its records were deleted, the log is there
 
 
 def test_a_reader_is_forgotten_in_one_log_or_in_all(catalog):
@@ -131,7 +131,7 @@ def test_a_reader_is_forgotten_in_one_log_or_in_all(catalog):
     assert [r.name for r in registered(catalog, ORDERS)] == ["b"]
 
 
-def test_a_property_of_the_topic_that_is_no_position_is_named(catalog):
+def test_an_invalid_position_property_of_the_topic_is_an_error_that_names_it(catalog):
     catalog.create_namespace_if_not_exists("cleantail")
     catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}x": '{"topic": "orders"}'})
     with pytest.raises(TableError, match=r"cleantail\.reader\.x"):
@@ -184,7 +184,7 @@ def test_what_others_wrote_wrongly_into_the_namespace_hides_no_reader(catalog, c
 
 
 @pytest.mark.parametrize("wrong", ['"offset": "7"', '"offset": -7', '"offset": null', '"more": 1'])
-def test_a_broken_position_of_the_topic_itself_is_no_hold_that_is_silently_gone(catalog, wrong):
+def test_a_broken_position_of_the_topic_is_an_error_and_not_a_lost_hold(catalog, wrong):
     put(catalog, ORDERS, "a", 0, 5, now_ms=1)
     text = f'{{"topic": "orders", "name": "b", "partition": 0, "at_ms": 1, {wrong}}}'
     catalog.update_namespace_properties("cleantail", updates={f"{PROPERTY_READER}own": text})

@@ -1,4 +1,4 @@
-"""What a rollback hands on is written and read as what it is: done now, or told again."""
+"""The result of a rollback is read back as it was written: done now, or repeated."""
 
 from __future__ import annotations
 
@@ -20,6 +20,6 @@ def test_both_results_are_written_and_read(result):
     assert ("done_before" in plain) == isinstance(result, RepeatedRollback)
 
 
-def test_what_was_done_before_is_told_as_its_snapshot_has_it():
+def test_a_repeated_rollback_is_reported_from_its_snapshot():
     commit = Commit(5, 4, 1_000, "overwrite", {UNDONE: "r1"})
     assert RepeatedRollback.of(commit, ChangedLogs((0,), {0: 7})) == TOLD_AGAIN

@@ -178,7 +178,7 @@ def test_the_class_archive_is_used_where_there_is_one(platform, tmp_path, monkey
     assert options.index("UnlockDiagnosticVMOptions") < options.index("ArchiveRelocationMode=0")
 
 
-def test_a_spark_conf_dir_of_somebodys_own_has_its_own_logging(platform):
+def test_a_user_defined_spark_conf_dir_keeps_its_own_logging(platform):
     assert default_options(platform, {}).startswith("-Dlog4j2.configurationFile=")
     assert default_options(platform, {"SPARK_CONF_DIR": "/etc/spark"}) == ""
 

@@ -48,7 +48,7 @@ def ours(platform):
 
 @pytest.fixture
 def lake(tmp_path):
-    """A catalog of another team, of which the platform knows nothing."""
+    """A catalog of another team that the platform does not know."""
     catalog = SqlCatalog("lake", uri=f"sqlite:///{tmp_path}/lake.db", warehouse=f"file:{tmp_path}/lake")
     catalog.create_namespace("sinks")
     return catalog
@@ -119,7 +119,7 @@ def test_only_the_file_of_a_refused_creation_of_the_same_table_blocks_nothing(ou
         oldest_own_file_ms(table)
 
 
-def test_half_a_file_and_tables_beside_are_in_nobodys_way(ours, victim):
+def test_a_truncated_metadata_file_and_tables_in_sibling_folders_are_allowed(ours, victim):
     table = ours(f"{local(victim.location()).parent}/mine")
     table.append(pa.table({"offset": [1]}))
     (local(table.location()) / "metadata" / "00009-x.metadata.json").write_text('{"format-ver')
@@ -153,7 +153,7 @@ def test_tables_of_the_catalogs_that_topics_read_are_neighbours(platform, ours, 
     assert require_separate_folder(open_catalog(twice), twice, apart) == ""
 
 
-def test_a_catalog_that_topics_read_and_that_is_out_of_reach_leaves_tables_unseen(platform, ours):
+def test_an_unreachable_source_catalog_is_named_because_its_tables_are_unknown(platform, ours):
     data = {"type": "sqlite", "uri": "sqlite:////no/such/folder/x.db", "warehouse": "file:/x"}
     gone = type(platform).model_validate(platform.model_dump() | {"source_catalogs": {"gone": data}})
     assert "catalog gone cannot be reached" in require_separate_folder(open_catalog(gone), gone, ours())

@@ -250,7 +250,7 @@ def test_without_a_merge_the_history_is_not_read(monkeypatch):
 # ---- what is not usable
 
 
-def test_a_table_that_is_not_there_is_none(orders_table):
+def test_load_table_returns_none_for_a_missing_table(orders_table):
     orders_table.catalog.drop_table("cleantail.orders")
     assert load_table(orders_table.catalog, orders_table.topic) is None
 
@@ -263,7 +263,7 @@ def test_a_table_that_is_not_there_is_none(orders_table):
         pytest.param({"cleantail.topic": "Orders"}, "it belongs to topic Orders", id="names are exact"),
     ],
 )
-def test_a_table_of_someone_else_is_left_alone(orders_table, properties, fact):
+def test_a_table_without_the_properties_of_the_topic_is_refused(orders_table, properties, fact):
     with pytest.raises(
         TableError, match=rf"^table cleantail\.orders is not the table of topic orders: {fact}; nothing was changed\."
     ):

@@ -205,7 +205,7 @@ def test_the_settings_of_a_rest_catalogs_server_name_no_code_and_no_login(rest, 
     assert table.io.properties["s3.region"] == "from-server"
 
 
-def test_what_the_platform_says_of_code_stays_when_the_server_says_otherwise(project, rest, metadata):
+def test_the_platforms_file_io_wins_over_the_one_that_the_server_names(project, rest, metadata):
     catalog = rest(metadata(), overrides={"py-io-impl": f"{__name__}.provider"})
     fsspec = {"py-io-impl": "pyiceberg.io.fsspec.FsspecFileIO"}
     own = platform(project, type="rest", uri=catalog.uri, properties=fsspec)
@@ -226,7 +226,7 @@ def test_status_neither_runs_nor_prints_what_a_table_names_as_its_file_io(
     assert end.value.code == 0 and SECRET not in out + err and "orders" in out
 
 
-def test_a_table_that_a_person_names_is_loaded_without_its_words(project, orders_table):
+def test_a_table_named_on_the_command_line_is_loaded_without_its_py_io_impl(project, orders_table):
     orders_table.set_properties(**{"py-io-impl": f"{__name__}.provider"})
     CALLED.clear()
     load_named(orders_table.platform, "cleantail.orders")
@@ -264,7 +264,7 @@ def test_a_table_that_names_code_or_a_store_is_refused_where_it_is_written(order
     assert CALLED == []
 
 
-def test_properties_that_are_only_data_are_in_nobodys_way(orders_table):
+def test_a_table_with_properties_that_are_only_data_is_usable(orders_table):
     from cleantail.lake.catalogs import require_usable
 
     orders_table.set_properties(**dict.fromkeys(DATA_NAMES[:-5], "x"), **dict.fromkeys(set(DATA_NAMES[-4:]), EVIL))

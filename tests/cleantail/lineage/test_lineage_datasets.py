@@ -1,4 +1,4 @@
-"""What lineage tells of a station: names that others use too, and nothing of what records hold."""
+"""Lineage of a station: dataset names as other producers write them, and no content of records."""
 
 from pathlib import Path
 
@@ -64,7 +64,7 @@ def test_an_ingestion_reads_the_source_and_writes_the_columns_that_records_have(
     assert output.copied_columns == ("partition", "offset", "key")
 
 
-def test_a_station_that_has_written_nothing_tells_no_output_of_the_table() -> None:
+def test_a_station_that_wrote_nothing_has_only_the_evidence_as_output() -> None:
     told = lineage_of("publish", TABLES, StationFacts(read=(5,)))
     assert [(d.dataset, d.snapshot_id) for d in told.inputs] == [(TABLE.dataset, 5)]
     assert told.outputs == (EVIDENCE,)
@@ -102,6 +102,6 @@ def test_checks_of_one_expectation_with_other_arguments_stay_apart() -> None:
     assert [(a.column, a.success, a.holds_back) for a in told] == [("key", True, True), ("offset", False, False)]
 
 
-def test_what_two_topics_share_is_told_once() -> None:
+def test_a_dataset_of_two_topics_occurs_once() -> None:
     both = StationLineage((TABLE,), (EVIDENCE,)) + StationLineage((TOPIC,), (EVIDENCE,))
     assert both == StationLineage((TABLE, TOPIC), (EVIDENCE,))

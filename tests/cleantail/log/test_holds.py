@@ -1,4 +1,4 @@
-"""What registered readers hold back, in numbers and in words (semantics.md 3.9)."""
+"""What registered readers hold, in numbers and in words (semantics.md 3.9)."""
 
 from dataclasses import replace
 
@@ -63,7 +63,7 @@ def test_readers_of_other_logs_are_not_among_them():
     assert holds_of(("a", 3, 0)) == ()
 
 
-def test_of_a_log_the_slowest_reader_decides_and_only_where_something_waits():
+def test_the_slowest_reader_of_a_log_is_chosen_only_if_a_tombstone_waits():
     found = holds_of(("fast", 0, 10), ("slow", 0, 0), ("as slow", 0, 0))
     assert [h.name for h in slowest(found)] == ["slow"]
     assert slowest(holds_of(("a", 0, 20))) == []
@@ -110,7 +110,7 @@ def test_what_waits_is_said_with_the_reader_its_position_and_the_end(holds, text
     ("hold", "text"),
     [(ONE, "1 more waits for reader"), (replace(ONE, tombstones=2, at_most=True), "up to 2 of them wait for reader")],
 )
-def test_beside_what_goes_the_rest_is_said_shorter(hold, text):
+def test_waiting_tombstones_are_described_shortly_if_others_are_due(hold, text):
     assert waiting_text([hold], and_due=True).startswith(text)
 
 
@@ -140,6 +140,6 @@ def test_the_last_moment_of_the_calendar_is_still_named():
     assert not ReaderHold("a", 0, 0, 7, 30, 1, False, LAST_MOMENT_MS + 1).until_text
 
 
-def test_an_entry_without_a_live_tombstone_blocks_nobody():
+def test_a_ledger_entry_without_live_tombstones_holds_nothing():
     [hold] = holds_of(("a", 0, 0), horizons=(Horizon(10, 4_500, 0),))
     assert (hold.tombstones, hold.until_ms) == (0, None)

@@ -66,7 +66,7 @@ def test_a_later_span_may_be_due_before_an_earlier_one():
     assert due_spans((Horizon(10, 900), Horizon(20, 100)), 20, 100) == [(10, 20)]
 
 
-def test_no_ledger_no_span():
+def test_an_empty_ledger_has_no_due_span():
     assert due_spans((), 20, 700) == []
 
 

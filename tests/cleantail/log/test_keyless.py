@@ -88,5 +88,5 @@ def test_a_log_that_is_not_compacted_warns_of_none():
     assert configs().cleantail_keyless_policy == "fail"
 
 
-def test_why_a_log_is_held_back_is_told_with_the_first_offset():
+def test_the_reason_of_a_blocked_log_counts_keyless_records_and_names_the_first_offset():
     assert held_reason(2, 17) == "2 records without a key, the first at offset 17; cleantail.keyless.policy is fail"

@@ -24,7 +24,7 @@ RETAINED = PartitionState(checkpoint=9, log_start_offset=7, log_end_offset=9, re
         pytest.param(0, PartitionState(), None, id="no round yet"),
     ],
 )
-def test_what_comes_below_what_was_cleaned_is_told(low, state, text):
+def test_records_below_the_first_dirty_offset_are_reported_as_late(low, state, text):
     found = late_warnings({2: low}, {2: state}, KafkaConfigs())
     assert len(found) == bool(text)
     assert all(text in line and "was the topic recreated?" in line for line in found)

@@ -126,7 +126,7 @@ def _changed(**changes):
         ),
     ],
 )
-def test_what_is_not_a_state_is_refused_and_named(text, why):
+def test_an_invalid_partition_state_is_refused_with_its_table_and_property(text, why):
     with pytest.raises(TableError, match=rf"^t: property p is not a partition state of version 1: .*{re.escape(why)}"):
         parse_partition_state(text, "t: property p")
 

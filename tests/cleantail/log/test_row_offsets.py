@@ -82,7 +82,7 @@ def test_beyond_the_limits_nothing_is_made(updated, row_id):
 
 
 @pytest.mark.parametrize("make", [offset_range, lambda n, *rest: record_offsets(range(n), *rest)])
-def test_without_row_ids_the_way_out_is_told(make):
+def test_the_error_about_missing_row_ids_names_the_upgrade(make):
     with pytest.raises(TableError, match="has no row ids, and its records have no other offset.* --upgrade` makes one"):
         make(3, Lineage(None, 4), PATH)
 

@@ -212,7 +212,7 @@ def test_files_are_taken_in_offset_order_whatever_order_they_come_in():
 
 
 def test_files_of_one_base_are_one_segment_whatever_their_size():
-    """Two segments of one base could not be told apart."""
+    """Two segments of one base could not be distinguished."""
     files = data_file(0, 9, path="a"), data_file(0, 9, path="b", min_timestamp_ms=99)
     assert rolled(*files, segment_bytes=1, segment_ms=1) == (Segment(0, 10, 200, 0, 99, 2),)
 
@@ -367,6 +367,6 @@ def test_of_a_file_of_several_logs_each_log_has_its_part_once():
         pytest.param(["a", "b", "c", "d"], "4 files are registered more than once: a, b, c, …", id="some are"),
     ],
 )
-def test_files_that_are_registered_twice_are_told_by_number_and_name(paths, text):
+def test_files_registered_twice_are_counted_and_named(paths, text):
     assert twice_text(paths) == text
     assert registered_twice_note([data_file(0), *(data_file(1, path=p, registered=2) for p in paths)]) == text

@@ -162,7 +162,7 @@ def test_long_keys_are_not_shipped_as_a_map():
         ("yarn", {"spark.executor.instances": 0}, 1),
     ],
 )
-def test_how_many_tasks_run_at_a_time_is_told_by_the_settings(master, conf, tasks):
+def test_parallelism_follows_from_the_spark_settings(master, conf, tasks):
     assert parallelism(Spark(master=master, conf=conf, insecure=True)) == tasks
 
 

@@ -141,7 +141,7 @@ def test_with_continue_what_lies_beyond_the_offsets_is_read_of_the_newest_snapsh
 
 
 @pytest.mark.parametrize("on_change", ["fail", "continue"])
-def test_a_table_that_was_made_anew_is_never_read_on(on_change):
+def test_a_recreated_table_is_never_read_further(on_change):
     with pytest.raises(SourceError, match=r"table lake\.ns\.t was recreated: its uuid is w, .* read from u"):
         plan(table(snapshot(2), uuid="w"), on_change=on_change)
     with pytest.raises(SourceError, match=r"lake\.ns\.t is not the table that the topic was read from, lake\.ns\.old"):
@@ -234,7 +234,7 @@ def test_log_ends_are_those_of_the_position_and_kafkas_where_both_are_there():
     assert read_position_of(properties | {"cleantail.source.kafka": kafka}, "t").next_offsets == {0: 9}
 
 
-def test_a_gap_is_told_once_with_the_lowest_partition():
+def test_a_gap_is_reported_only_for_its_lowest_partition():
     gap = SnapshotGap("history", "lake.ns.t", 1, "", 1, 2)
     position = replace(POSITION, gaps=(gap,))
     assert (position.gaps_of(0), position.gaps_of(2)) == ((gap,), ())

@@ -53,7 +53,7 @@ def test_a_position_of_another_format_names_the_number_before_fields_that_this_v
         re.sub(r',?"version": ?1', "", POSITION.as_json()),
     ],
 )
-def test_what_is_no_position_is_an_error_that_names_table_and_property(text):
+def test_an_invalid_source_position_is_an_error_that_names_table_and_property(text):
     with pytest.raises(TableError, match=r"^t: property cleantail\.source\.kafka cannot be read"):
         parse_position(text.replace('"x":1', '"unknown":1'), "t")
 

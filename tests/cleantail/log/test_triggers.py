@@ -266,7 +266,7 @@ def test_without_a_dirty_timestamp_there_is_no_deadline():
 
 
 @pytest.mark.parametrize(("earliest_ms", "expected"), [(0, LONG_MAX - 1), (1, LONG_MAX), (2, None)])
-def test_a_deadline_beyond_the_range_of_a_long_is_none(earliest_ms, expected):
+def test_a_deadline_beyond_the_range_of_a_long_does_not_exist(earliest_ms, expected):
     log = log_state(earliest_dirty_timestamp_ms=earliest_ms)
     assert decide(log, configs(max_compaction_lag_ms=LONG_MAX - 1), 0).deadline_ms == expected
 

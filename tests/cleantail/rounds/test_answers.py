@@ -1,4 +1,4 @@
-"""What an answer about a round means, as a table, and that it is kept beside the tables."""
+"""What an answer about a round means, as a table, and that it is stored next to the tables."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_round_that_waits_is_not_published_by_an_answer(answer, why):
         decided(topic("anna"), CHECKED, answer)
 
 
-def test_where_no_approvers_are_named_whoever_airflow_lets_answer_approves():
+def test_without_named_approvers_any_user_that_airflow_allows_may_approve():
     assert decided(topic(), CHECKED, yes(user={"id": "eve", "name": ""})) == "eve"
 
 

@@ -88,7 +88,7 @@ def test_a_rejected_log_rests_for_the_pause(by, pause_ms, reason, retry_at_ms):
     assert (again.quarantine.since_ms, again.quarantine.attempts, again.quarantine.retry_at_ms) == (100, 2, 205)
 
 
-def test_the_same_no_again_changes_nothing():
+def test_a_repeated_rejection_changes_nothing():
     said = after_rejection(PartitionState(), "compact", Rejection("anna", 100), 5)
     assert after_rejection(said, "compact", Rejection("anna", 100), 5) == said
 
@@ -103,9 +103,7 @@ def test_the_same_no_again_changes_nothing():
         ("compact", "retain", True),
     ],
 )
-def test_a_no_takes_the_place_of_a_failed_check_that_has_passed_since_but_not_of_one_that_was_not_made(
-    of, asked, stays
-):
+def test_a_rejection_replaces_the_quarantine_of_a_check_that_was_made_again_and_no_other(of, asked, stays):
     said = Quarantine(100, asked, "rejected by anna", 1, 105)
     failed = Quarantine(1, of, "check failed: x", 2, 50, "failed_r")
     after = after_rejection(PartitionState(quarantine=failed), asked, Rejection("anna", 100), 5)

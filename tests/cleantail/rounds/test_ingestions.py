@@ -24,7 +24,7 @@ def test_a_note_that_the_version_before_packed_is_read():
 
 
 @pytest.mark.parametrize("text", ["?", "eJwDAAAAAAE=", "", "4pyT"], ids=range(4))
-def test_what_is_no_note_is_an_error_that_says_where(text):
+def test_an_invalid_note_is_an_error_that_names_its_place(text):
     with pytest.raises(TableError, match="^here cannot be read: "):
         unpacked_sources(text, "here")
 

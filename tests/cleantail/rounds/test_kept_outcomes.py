@@ -47,7 +47,7 @@ def test_topics_at_which_the_application_died_come_last_and_each_alone(tmp_path)
 
 def test_the_topic_at_which_the_last_try_has_died_does_not_keep_its_neighbours_from_their_turn(tmp_path):
     first = PackOutcomes(tmp_path, PATH)
-    for topic in ("a", "b"):  # side by side: nobody knows which of them it died of
+    for topic in ("a", "b"):  # side by side: which of them it died of is unknown
         first.begun(TopicOutcome(topic), INGEST)
     second = PackOutcomes(tmp_path, PATH)
     assert second.batches(TOPICS, 9) == [["c", "d"], ["a"], ["b"]]
@@ -57,7 +57,7 @@ def test_the_topic_at_which_the_last_try_has_died_does_not_keep_its_neighbours_f
     assert PackOutcomes(tmp_path, PATH).batches(TOPICS, 9) == [["b"], ["a"]]
 
 
-def test_no_topic_is_suspected_after_an_end_that_was_none_of_a_crash(tmp_path):
+def test_a_topic_that_failed_without_a_crash_is_not_suspected(tmp_path):
     first = PackOutcomes(tmp_path, PATH)
     first.begun(TopicOutcome("a"), INGEST)
     first.ended(TopicOutcome("a").failed_at(INGEST, "a conflict", 3))
@@ -78,7 +78,7 @@ def test_a_topic_that_is_named_twice_is_done_once(tmp_path):
     assert PackOutcomes(tmp_path, "").batches(["a", "b", "a"], 9) == [["a", "b"]]
 
 
-def test_what_is_kept_of_packs_goes_when_nobody_tries_them_again(tmp_path):
+def test_outcomes_of_old_packs_are_deleted(tmp_path):
     PackOutcomes(tmp_path, PATH).ended(TopicOutcome("a"))
     other = PackOutcomes(tmp_path, "packs/two.jsonl")
     other.ended(TopicOutcome("b"))

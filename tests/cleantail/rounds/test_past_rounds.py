@@ -134,7 +134,7 @@ def test_a_round_with_a_red_log_stays_red_when_it_is_undone():
     assert [log.outcome for log in found.logs] == ["undone", "held_back"]
 
 
-def test_a_rollback_that_the_evidence_was_not_told_of_is_known_from_the_table():
+def test_a_rollback_missing_in_the_evidence_is_known_from_the_table():
     rounds = rounds_of([*published("r1", 10, superseded=4), *published("r2", 20, superseded=5)])
     known = with_undone(rounds, [(15, ("r2",)), (30, ("r1", "r0"))])
     assert outcomes(known) == [("r2", 20, "published", 5), ("r1", 10, "undone", 0)]

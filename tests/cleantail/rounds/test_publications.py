@@ -46,7 +46,7 @@ def test_the_last_compaction_is_the_one_that_was_checked_last():
     assert [row["checked_at_ms"] for row in found.rows] == [8]
 
 
-def test_of_a_run_whose_round_was_made_anew_it_is_the_later_one_whatever_its_name():
+def test_the_last_compaction_of_a_run_is_its_latest_round_whatever_its_name():
     anew = measured(round="r3", units=(staged_unit(round="r3"),))
     assert last_compaction(TOPIC, [*written(measured(), 7), *written(anew, 9)]).checked.round == "r3"
 
@@ -55,7 +55,7 @@ def test_retention_of_what_was_held_back_is_no_compaction_of_its_own():
     held, after = measured(verdicts=RED), retention()
     found = last_compaction(TOPIC, [*written(held, 7), *written(after, 8)])
     assert (found.checked.heads, found.checked.red, found.retaining.heads) == ([41], [0], [43])
-    # of a log that was not held back it is a round as any other
+    # for a log that was not blocked it is a round like any other
     found = last_compaction(TOPIC, [*written(measured(), 7), *written(after, 8)])
     assert (found.checked.heads, found.retaining) == ([43], None)
 
@@ -84,7 +84,7 @@ def test_a_round_of_which_nothing_passed_is_done_once_the_table_names_its_measur
     assert quarantine_of(measured(), properties) is None  # something passed, which only a commit says
 
 
-def test_of_a_log_that_rests_in_quarantine_retention_alone_is_told():
+def test_retention_of_a_log_in_quarantine_is_reported_as_retained():
     resting = {
         0: PartitionState(quarantine=Quarantine(since_ms=1, kind=COMPACT, reason="red", attempts=1, retry_at_ms=9))
     }

@@ -118,7 +118,7 @@ def test_a_part_that_cannot_be_read_is_an_error_that_names_it(changes):
 
 
 @pytest.mark.parametrize("text", ["{", "[]", '{"measure": 1}'], ids=["half of one", "a list", "no measures"])
-def test_what_is_no_part_at_all_is_the_same_error(text):
+def test_an_unreadable_part_of_a_checked_round_is_an_error_that_names_the_column(text):
     [row] = rows_of(checked_round())
     with pytest.raises(TableError, match="orders: column checked_round of the evidence"):
         recorded(TOPIC, "r1", "compact", [row | {CHECKED_ROUND: text}])

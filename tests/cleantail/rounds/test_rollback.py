@@ -209,7 +209,7 @@ def test_a_request_is_answered_once():
     assert answer_to([replace(record, summary={"cleantail.operation": "rollback"})], "") is None
 
 
-def test_a_writers_writer_entries_are_kept_and_icebergs_are_made_anew():
+def test_a_rollback_keeps_summary_entries_of_writers_and_drops_icebergs():
     summary = {
         "kafka.connect.offsets.t": "{}",
         "cleantail.operation": "ingest",

@@ -13,7 +13,7 @@ def test_live_bytes_are_file_bytes_by_the_share_of_records_that_is_not_deleted()
 
 
 @pytest.mark.parametrize("summary", [{}, {"total-files-size": "", "total-records": "x", "added-files-size": "-1"}])
-def test_a_summary_that_says_nothing_is_nothing(summary):
+def test_a_summary_without_sizes_counts_as_0_bytes(summary):
     point = size_point(0, "append", summary)
     assert (point.file_bytes, point.live_bytes, point.reclaimed_bytes) == (0, 0, 0)
 

@@ -77,7 +77,7 @@ def test_another_content_of_the_same_size_and_time_is_another_file(tmp_path, sou
     assert looked_up(tmp_path, source, later()) == content_digest(source)
 
 
-def test_a_file_in_anothers_place_is_another_file(tmp_path, source):
+def test_a_file_that_replaced_another_gets_its_own_digest(tmp_path, source):
     looked_up(tmp_path, source, later())
     mark(tmp_path)
     (source.parent / "b").write_text("two\n")

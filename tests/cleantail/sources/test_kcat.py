@@ -400,7 +400,7 @@ def test_a_bad_line_says_field_kind_and_what_is_allowed(text, message):
     ids=str,
 )
 def test_what_is_wrong_with_a_line_quotes_neither_key_nor_value_nor_header(fields):
-    """The reason goes to logs, to Airflow's database and to whoever gets the alerts."""
+    """The reason goes to logs, to Airflow's database and to every recipient of alerts."""
     with pytest.raises(ValueError, match="(is|has|not) ") as caught:
         parsed(**fields)
     assert SECRET not in str(caught.value) and "4917300" not in str(caught.value)
@@ -417,7 +417,7 @@ def test_what_is_wrong_with_a_line_quotes_neither_key_nor_value_nor_header(field
     ],
     ids=["a list", "a string", "a name twice within the payload", "two values", "no JSON at all"],
 )
-def test_what_is_no_record_at_all_is_not_quoted(text):
+def test_the_error_about_a_line_that_is_not_a_record_does_not_quote_it(text):
     with pytest.raises(ValueError, match="not|twice") as caught:
         parse_line(text)
     assert SECRET not in str(caught.value)
@@ -569,7 +569,7 @@ def test_a_line_of_another_topic_is_refused_with_what_is_allowed_and_the_way_out
 
 
 @pytest.mark.parametrize("name", ["", "a b", "a/b", "n" * 250, "ä", "\udcff", "t\n"])
-def test_what_no_topic_can_be_called_is_refused_and_not_shown(name):
+def test_an_invalid_topic_name_in_a_line_is_refused_and_not_shown(name):
     with pytest.raises(ValueError, match='^"topic" is not a name that Kafka allows: "t" is allowed, or no "topic"'):
         parse_line(line(topic=name), "text", "t")
 

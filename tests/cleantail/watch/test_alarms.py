@@ -73,7 +73,7 @@ def test_a_missed_deadline_says_by_how_much():
         pytest.param(None, 3 * HOUR_MS - 500, id="without a schedule another longest lag"),
     ],
 )
-def test_by_when_a_run_was_to_keep_a_deadline(schedule, before_ms):
+def test_deadline_run_ms_is_when_the_previous_run_had_to_meet_the_deadline(schedule, before_ms):
     assert deadline_run_ms(schedule, configs(max_compaction_lag_ms=500), 3 * HOUR_MS) == before_ms
 
 
@@ -92,7 +92,7 @@ def test_a_run_that_cleans_is_late_where_the_one_before_it_was_to(log_before, be
     assert alarms == (log_alarms([LATE], (), configs(max_compaction_lag_ms=500), 9_999) if found else [])
 
 
-def test_what_is_not_late_any_more_is_told_no_more():
+def test_a_deadline_that_is_met_again_is_no_longer_reported():
     assert missed_deadlines([log_state()], [LATE], configs(max_compaction_lag_ms=500), 9_999, 1_600) == []
 
 

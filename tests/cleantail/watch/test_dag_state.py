@@ -31,7 +31,7 @@ RED = DagRun("r1", "failed", 0, 60_000)
         ),
     ],
 )
-def test_a_failed_run_is_told_with_its_time_and_tasks(dag, text):
+def test_a_failed_run_is_described_with_its_time_and_tasks(dag, text):
     assert failure_text(dag, 180_000) == text
     assert dag.failed is bool(text)
 

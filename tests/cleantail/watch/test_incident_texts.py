@@ -43,7 +43,7 @@ def test_equal_books_are_equal_texts():
         '{"format": 1, "incidents": [{"last_messages": 3}], "looked_ms": 1}',
     ],
 )
-def test_what_is_no_book_is_an_error(text):
+def test_an_invalid_book_of_incidents_is_an_error(text):
     with pytest.raises(TableError, match="^the book cannot be read: "):
         parse_book(text)
 

@@ -56,7 +56,7 @@ def test_what_is_seen_begins_with_the_run_that_saw_it():
     assert incident.is_open
 
 
-def test_what_was_seen_before_the_look_began_then():
+def test_an_incident_begins_when_it_was_seen_even_if_it_is_observed_later():
     assert after(look(replace(RUN, seen_ms=8), at_ms=9)).incidents[RUN.key].since_ms == 8
 
 
@@ -64,7 +64,7 @@ def test_what_was_seen_before_the_look_began_then():
     ("known", "over_ms"),
     [pytest.param(everything, 2, id="a look that could see it"), pytest.param(nothing, None, id="one that could not")],
 )
-def test_only_a_look_that_could_see_it_ends_an_incident(known, over_ms):
+def test_only_an_observation_that_could_see_an_incident_ends_it(known, over_ms):
     book = after(look(RUN), look(at_ms=2, known=known))
     assert book.incidents[RUN.key].over_ms == over_ms
 
@@ -73,18 +73,18 @@ def test_what_is_over_ended_when_that_was_first_seen():
     assert after(look(RUN), look(at_ms=2), look(at_ms=3)).incidents[RUN.key].over_ms == 2
 
 
-def test_a_look_is_of_a_part_unless_it_says_otherwise():
+def test_only_an_observation_of_the_whole_topic_sets_looked_ms():
     part = Observation((), everything, 1, 1, "run 1")
     assert observed(Book(), part).looked_ms == 0
     assert observed(Book(), replace(part, whole=True)).looked_ms == 1
 
 
-def test_what_is_over_stays_so_until_it_is_seen_again_and_then_begins_anew():
+def test_an_ended_incident_begins_again_when_it_is_seen_again():
     book = after(look(RUN), look(at_ms=2), look(at_ms=3), look(RUN, at_ms=4))
     assert (book.incidents[RUN.key].since_ms, book.incidents[RUN.key].over_ms) == (4, None)
 
 
-def test_words_survive_the_end_and_the_next_beginning():
+def test_last_messages_survive_the_end_and_the_next_begin_of_an_incident():
     last_messages = {"mail": LastMessage(IncidentState.OPEN)}
     begun = after(look(RUN)).incidents[RUN.key]
     book = after(look(at_ms=2), look(RUN, at_ms=3), book=Book({RUN.key: replace(begun, last_messages=last_messages)}))
@@ -96,7 +96,7 @@ def test_words_and_mark_of_an_open_incident_are_the_newest_and_its_time_the_firs
     assert (incident.condition.text, incident.condition.mark, incident.since_ms) == ("again", 9, 1)
 
 
-def test_a_quarantine_that_begins_anew_is_the_same_incident_from_another_time_on():
+def test_a_second_quarantine_is_the_same_incident_with_a_new_begin():
     again = replace(CHECK, occurrence="since 9", link="")
     book = after(look(CHECK), look(again, at_ms=2))
     assert [(i.since_ms, i.is_open, i.condition.link) for i in book.incidents.values()] == [(2, True, "")]
@@ -142,17 +142,17 @@ def test_what_a_task_of_an_earlier_run_sees_itself_is_how_it_is_now():
     assert open_keys(after(look(at_ms=5), look(CHECK, at_ms=4), look(at_ms=6))) == set()
 
 
-def test_what_lasts_has_the_words_of_its_latest_look_though_a_later_run_could_not_see_it():
+def test_an_incident_keeps_the_text_of_the_latest_run_that_could_see_it():
     again = replace(RUN, text="again", seen_ms=4)
     book = after(look(RUN), look(at_ms=5, known=nothing), look(again, at_ms=4))
     assert book.incidents[RUN.key].condition.text == "again"
 
 
-def test_a_later_look_is_not_made_older_by_an_earlier_run():
+def test_an_earlier_run_does_not_lower_looked_ms():
     assert after(look(at_ms=5), look(at_ms=4)).looked_ms == 5
 
 
-def test_what_an_earlier_run_says_of_an_open_incident_is_older_news():
+def test_an_earlier_run_does_not_replace_the_condition_of_an_open_incident():
     again = replace(CHECK, occurrence="since 9")
     book = after(look(again, at_ms=5), look(replace(CHECK, seen_ms=4), at_ms=4))
     assert book.incidents[CHECK.key].condition.occurrence == "since 9"

@@ -276,7 +276,7 @@ def test_a_reclaim_says_what_it_freed():
 @pytest.mark.parametrize(
     "job", ["ingest", "compact", "check_quality", "publish", "expire_tombstones", "reclaim", "rollback"]
 )
-def test_a_job_that_came_to_nothing_says_nothing(job):
+def test_a_job_without_a_result_has_no_metrics(job):
     assert said(job) == {}
     assert said(job, ok=False, error="out of memory") == {}
 
@@ -317,7 +317,7 @@ def test_a_map_is_never_more_than_full_however_many_keys_there_were():
         pytest.param(UNITS, [LogMeasure(0, records_in=9)], id="a check with one measure"),
     ],
 )
-def test_what_was_no_compaction_or_did_not_tell_everything_leaves_the_last_one(units, measures):
+def test_a_round_without_a_compaction_or_with_missing_measures_has_no_last_compaction(units, measures):
     assert LastCompaction.of_round(units, measures) is None
 
 
@@ -325,7 +325,7 @@ EARLIER = '{"clean_ms": 5, "buffer_percent": 178.0, "records_in": 9, "records_ou
 
 
 @pytest.mark.parametrize("text", [None, "", "{}", "[]", "5", "x", '{"clean_ms": "x"}', EARLIER], ids=repr)
-def test_what_is_no_last_compaction_is_none(text):
+def test_an_invalid_last_compaction_is_read_as_none(text):
     assert LAST_COMPACTION_JSON.value_or_none(text) is None
     assert compaction_samples("orders", LAST_COMPACTION_JSON.value_or_none(text)) == []
 

@@ -109,7 +109,7 @@ def test_an_unreadable_table_is_its_own_problem_and_is_tried_again(orders_table,
     assert sorted(reads) == ["foreign", "foreign", "orders"]
 
 
-def test_nobody_waits_longer_than_asked(orders_table, monkeypatch):
+def test_a_query_waits_no_longer_than_its_timeout(orders_table, monkeypatch):
     go_on, real = threading.Event(), metadata_cache.load_table
 
     def slow(*arguments):
@@ -137,7 +137,7 @@ def test_positions_of_readers_are_those_of_now(orders_table):
     assert cache.with_namespaces(topics, {"orders": None}) == {"orders": None}
 
 
-def test_a_position_that_is_none_makes_the_topics_of_its_namespace_unreadable(orders_table):
+def test_an_invalid_reader_position_makes_the_topics_of_its_namespace_unreadable(orders_table):
     orders_table.append((0, 0, 0, b"a", b"x"))
     orders_table.catalog.update_namespace_properties("cleantail", updates={"cleantail.reader.x": '{"topic": "orders"}'})
     cache, topics = MetadataCache(orders_table.platform), [orders_table.topic]

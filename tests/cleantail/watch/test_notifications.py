@@ -157,13 +157,13 @@ def test_without_an_answer_every_state_is_unsure(state):
         ),
     ],
 )
-def test_a_channel_hears_of_the_beginning_and_of_the_end_once(steps, heard):
+def test_a_channel_is_notified_once_of_the_begin_and_once_of_the_end(steps, heard):
     play = Play()
     found = [[said for _, said, *_ in play.look(*conditions).tell(answers=answers)] for conditions, answers in steps]
     assert found == heard
 
 
-def test_after_a_release_and_another_red_check_nothing_is_told_as_over_until_it_is_green():
+def test_a_released_partition_that_fails_again_is_not_reported_as_over_before_it_passes():
     """The failed check of the next run is notified at once. The first quarantine is no longer a separate incident."""
     play = Play(Listener("pager", (Event.CHECK_FAILED,)))
     assert play.look(check(0, 1450), known=nothing, whole=False).tell() == [
@@ -198,7 +198,7 @@ def test_an_unanswered_message_makes_all_that_it_was_about_unsure():
     assert play.tell() == [("check_failed", "open", ["partition 1"], ["partition 0"])]
 
 
-def test_ends_are_told_first():
+def test_ends_are_notified_before_begins():
     play = Play()
     play.look(RUN).tell()
     assert [said for _, said, *_ in play.look(check(0, 1)).tell()] == ["over", "open"]
@@ -234,7 +234,7 @@ def test_a_channel_hears_only_of_its_events():
     assert [event for event, *_ in play.look(RUN, held(0, 1)).tell()] == ["run_failed"]
 
 
-def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
+def test_two_tasks_that_notify_a_channel_at_once_leave_its_state_unsure():
     """The order of the two messages is unknown. That holds too if one task has already forgotten an ended incident."""
     book = Play().look(RUN).book
     [notification] = due_notifications(book, MAIL)
@@ -249,7 +249,7 @@ def test_two_tasks_that_tell_a_channel_at_once_leave_it_unsure():
     assert forgotten.incidents[RUN.key].last_messages == {"mail": LastMessage(IncidentState.UNSURE)}
 
 
-def test_a_message_without_an_answer_between_anothers_message_and_its_answer_leaves_nobody_sure():
+def test_an_unanswered_message_during_that_of_another_task_leaves_both_unsure():
     """Of two tasks, the second sends its message first. The first task's message arrives later. Only the second task gets
     an answer."""
     play = Play().look(check(0, 7))
@@ -267,7 +267,7 @@ def test_a_message_without_an_answer_between_anothers_message_and_its_answer_lea
 # ---- a failed check and its quarantine send one message
 
 
-def test_who_hears_of_the_check_does_not_hear_of_its_quarantine_too():
+def test_a_channel_notified_of_a_failed_check_is_not_notified_of_its_quarantine():
     play = Play()
     steps = [([check(0, 1)], nothing), ([check(0, 1), held(0, 1)], everything), ([], everything)]
     heard = [[(e, s) for e, s, *_ in play.look(*found, known=known).tell()] for found, known in steps]
@@ -283,13 +283,13 @@ def test_a_quarantine_whose_end_may_have_been_heard_is_told_next_to_its_check():
     assert heard == [("check_failed", "open"), ("partition_quarantined", "open")]
 
 
-def test_who_wants_only_quarantines_hears_of_them_and_when_they_begin_anew():
+def test_a_channel_for_quarantines_alone_is_notified_of_each_new_quarantine():
     play = Play(Listener("mail", (Event.QUARANTINED,)))
     steps = [[check(0, 1), held(0, 1)], [held(0, 2)], []]
     assert [[s for _, s, *_ in play.look(*found).tell()] for found in steps] == [["open"], ["open"], ["over"]]
 
 
-def test_a_red_check_after_a_persons_no_is_told_and_the_partition_is_not_told_as_free():
+def test_a_failed_check_after_a_rejection_is_notified_and_the_partition_not_reported_as_released():
     play = Play()
     steps = [[held(0, 1)], [held(0, 1), check(0, 2)], [check(0, 2), held(0, 2)], []]
     heard = [[(e, s) for e, s, *_ in play.look(*found).tell()] for found in steps]
@@ -297,7 +297,7 @@ def test_a_red_check_after_a_persons_no_is_told_and_the_partition_is_not_told_as
     assert heard == [[("partition_quarantined", "open")], [("check_failed", "open")], [], over]
 
 
-def test_the_end_of_a_persons_no_does_not_say_that_a_red_partition_is_free():
+def test_the_end_of_a_rejection_does_not_report_a_failed_partition_as_released():
     play = Play()
     play.look(held(0, 1)).tell()
     found = play.look(check(1, 2), held(1, 2)).tell()
@@ -488,7 +488,7 @@ def seeds(request):
 
 
 @pytest.mark.parametrize("dies", [False, True], ids=["all live", "tasks die"])
-def test_on_a_random_walk_the_last_word_is_the_truth_once_a_channel_has_answered(dies, seeds):
+def test_on_a_random_walk_the_last_notification_is_true_once_the_channel_has_answered(dies, seeds):
     messages = 0
     for seed in seeds:
         walk = Walk(seed)
@@ -511,7 +511,7 @@ def test_on_a_random_walk_the_last_word_is_the_truth_once_a_channel_has_answered
     assert messages > 50 * len(seeds)
 
 
-def test_on_a_random_walk_nothing_that_was_seen_is_told_as_over(seeds):
+def test_on_a_random_walk_no_incident_that_was_seen_is_reported_as_over(seeds):
     for seed in seeds:
         walk = Walk(seed)
         for _ in range(80):
@@ -521,7 +521,7 @@ def test_on_a_random_walk_nothing_that_was_seen_is_told_as_over(seeds):
             walk.assert_nothing_is_told_as_over_that_was_seen()
 
 
-def test_two_tasks_at_once_and_the_next_one_makes_the_last_word_true(seeds):
+def test_after_two_tasks_at_once_the_next_one_makes_the_last_notification_true(seeds):
     """Without the lock, as on machines that share no disk: each reads and writes the book between the other's steps."""
     for seed in seeds:
         walk = Walk(seed)

@@ -74,7 +74,7 @@ def test_a_question_to_a_person_comes_before_what_the_logs_say():
     assert row.note == "task approve_expiry waits for the decision on a checked round"
 
 
-def test_a_failed_check_is_told_before_a_persons_no():
+def test_a_failed_check_is_shown_before_a_rejection():
     row = row_of(log_state(state=RESTS), log_state(partition=1, state=HELD))
     assert (row.state, row.note, row.quarantined) == (
         State.QUARANTINED,

@@ -170,7 +170,7 @@ def test_nothing_changed_is_said_in_one_line(project, run):
     assert run("plan", "--diff", base)[:2] == (0, "### Cleantail: no topic's policy changes\n")
 
 
-def test_a_base_that_is_broken_is_told_and_a_proposal_that_is_broken_is_an_error(project, run):
+def test_a_broken_base_is_reported_and_a_broken_proposal_is_an_error(project, run):
     base = other(project, "topic: orders\nconfig: {segment.ms: 0}\n")
     code, out, _ = run("plan", "--diff", base)
     assert code == 0
@@ -215,7 +215,7 @@ def test_text_of_a_proposal_is_no_markup_in_the_comment(project, run):
     assert plain("a|b\nc") == "a\\|b c"
 
 
-def test_nothing_that_is_not_seen_gets_into_the_comment_and_nothing_is_escaped_twice():
+def test_invisible_characters_and_markup_are_escaped_once_in_the_comment():
     line = plain("a\u202eb\u200b\u2066 @daily & <b>")
     assert line == r"a\\u202eb\\u200b\\u2066 &#64;<wbr>daily &amp; &lt;b&gt;"
 

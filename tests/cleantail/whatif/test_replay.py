@@ -160,14 +160,14 @@ def test_a_horizon_that_is_set_is_the_next_expiry_whatever_the_policy():
         pytest.param({"cleanup_policy": "delete"}, None, id="no compact"),
     ],
 )
-def test_without_one_the_horizon_is_that_of_a_round_now(changes, expected):
+def test_tombstones_without_a_horizon_expire_as_after_a_round_now(changes, expected):
     logs = [log_state(tombstones_without_horizon=2)]
     settings = {"min_cleanable_dirty_ratio": 0.1, "delete_retention_ms": 900} | changes
     assert next_expiry(logs, configs(**settings), now_ms=100) == expected
     assert next_expiry([log_state()], configs(**settings), now_ms=100) is None
 
 
-def test_changes_are_told_by_key_in_the_order_of_the_first():
+def test_changed_values_are_listed_by_key_in_the_order_of_the_first_mapping():
     assert changed_values({"a": 1, "b": 2, "c": 3}, {"c": 4, "a": 1, "d": 5}) == {
         "b": (2, None),
         "c": (3, 4),

@@ -22,7 +22,7 @@ from tests.jobs.upsert_sink import UpsertSink
 pytestmark = [pytest.mark.airflow, pytest.mark.spark, pytest.mark.gx]
 
 
-def test_a_missed_deadline_is_told_and_the_pack_is_as_large_as_the_table(
+def test_a_missed_deadline_is_reported_and_the_pack_has_the_size_of_the_table(
     operations: Operations,  # noqa: F811
     spark: Any,
     lake: Any,

@@ -145,7 +145,7 @@ VALUES = {
 }
 
 
-def test_values_of_every_type_are_equal_where_icebergs_readers_say_so(workshop, spark, lake):
+def test_a_conversion_compares_values_of_every_type_as_icebergs_readers_do(workshop, spark, lake):
     """Each value is in a record of its own, beside nulls in the columns of the other types. Which values are equal is
     one rule for both versions of tables; what is written for them differs, and is tested of both."""
     names = {kind: f"k{number}" for number, kind in enumerate(VALUES)}
@@ -173,7 +173,8 @@ def test_values_of_every_type_are_equal_where_icebergs_readers_say_so(workshop, 
 
 @pytest.mark.deep
 def test_deletes_by_several_sets_of_columns_added_renamed_and_widened_ones(workshop, spark, lake):
-    """test_values_of_every_type_are_equal_where_icebergs_readers_say_so holds the rule for one set of many columns."""
+    """test_a_conversion_compares_values_of_every_type_as_icebergs_readers_do holds the rule for one set of many
+    columns."""
     table = empty(lake, "evolved", "o bigint, id int, name string", version=2)
     sink = UpsertSink(spark, full(table), ["id"])
     sink.commit(*((UPSERT, {"o": n, "id": n, "name": f"n{n % 3}"}) for n in range(6)))
@@ -194,7 +195,7 @@ def test_deletes_by_several_sets_of_columns_added_renamed_and_widened_ones(works
     require_converted(spark, table, 2)
 
 
-def test_a_delete_of_an_unpartitioned_spec_is_of_all_partitions(workshop, spark, lake):
+def test_a_delete_of_an_unpartitioned_spec_applies_to_all_partitions(workshop, spark, lake):
     table = empty(lake, "global", version=3)
     sink = UpsertSink(spark, full(table), ["id"])
     sink.commit(change(0, 1, "a"), change(1, 2, "b"))
@@ -212,9 +213,7 @@ def test_a_delete_of_an_unpartitioned_spec_is_of_all_partitions(workshop, spark,
 
 
 @pytest.mark.parametrize("version", [pytest.param(2, marks=pytest.mark.deep), 3])
-def test_what_a_sink_commits_meanwhile_stays_and_what_others_delete_is_not_lost(
-    workshop, spark, lake, version, monkeypatch
-):
+def test_a_conversion_keeps_rows_and_deletes_that_were_committed_meanwhile(workshop, spark, lake, version, monkeypatch):
     table = empty(lake, f"busy{version}", version=version)
     sink = UpsertSink(spark, full(table), ["id"])
     for made in history():
@@ -240,10 +239,10 @@ def test_what_a_sink_commits_meanwhile_stays_and_what_others_delete_is_not_lost(
 
 
 @pytest.mark.deep
-def test_a_run_that_is_killed_before_it_publishes_changes_nothing_and_the_next_one_does_it(
+def test_a_conversion_killed_before_its_commit_changes_nothing_and_the_next_one_completes(
     workshop, spark, lake, monkeypatch
 ):
-    """Before its one commit nothing is seen: test_where_spark_sees_other_records_than_were_found_nothing_is_changed."""
+    """Before its one commit nothing is seen: test_a_conversion_changes_nothing_if_spark_finds_other_records_deleted."""
     table = empty(lake, "killed-conversion", version=3)
     for made in history():
         UpsertSink(spark, full(table), ["id"]).commit(*made)
@@ -268,7 +267,7 @@ def test_a_run_that_is_killed_before_it_publishes_changes_nothing_and_the_next_o
     require_converted(spark, table, 3)
 
 
-def test_where_spark_sees_other_records_than_were_found_nothing_is_changed(workshop, spark, lake, monkeypatch):
+def test_a_conversion_changes_nothing_if_spark_finds_other_records_deleted(workshop, spark, lake, monkeypatch):
     table = empty(lake, "miscounted", version=3)
     for made in history(2):
         UpsertSink(spark, full(table), ["id"]).commit(*made)

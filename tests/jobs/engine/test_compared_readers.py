@@ -96,7 +96,9 @@ def test_a_reader_that_misreads_a_column_of_a_topics_own_table_blocks_the_log(wo
     assert len(workshop.read(topic)) == 3
 
 
-def test_a_kind_of_files_is_compared_once_and_a_new_one_again(workshop, table_of, misreading, spark, monkeypatch):
+def test_each_kind_of_file_is_compared_once_per_version_of_the_readers(
+    workshop, table_of, misreading, spark, monkeypatch
+):
     """Which costs no job and no file where all kinds are known; a new version of the readers knows none."""
     monkeypatch.setattr(compared_readers, "_equal", set())
     compared, real = [], compared_readers._differing

@@ -1,4 +1,4 @@
-"""Files that are dirty as a whole are decided without a second look at their keys, and with the same result."""
+"""Files that are dirty as a whole are decided without a second read of their keys, and with the same result."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def removed_by(task):
 
 
 def on_branch(task, folder, removed, draw):
-    """The task as its branch has the files, where some records were deleted or came back that nobody asked for."""
+    """The task with the files of its branch, on which some records were deleted or restored without a request."""
     files = []
     for file in task.files:
         gone = read_deletes_in_task(load_file_io({}, str(folder)), file.before, file)
@@ -92,7 +92,7 @@ def counted(task):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_what_is_decided_without_keys_is_what_a_comparison_of_all_records_gives(tmp_path, monkeypatch, seed):
+def test_deciding_dirty_files_without_their_keys_gives_the_result_of_a_full_comparison(tmp_path, monkeypatch, seed):
     """For a round, and for the check of what is on the branch, whatever is damaged there."""
     task = some_task(tmp_path, seed, keyless=seed % 4 == 0)
     removed, keyless = removed_by(task)

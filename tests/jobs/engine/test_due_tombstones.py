@@ -67,7 +67,7 @@ def test_due_tombstones_go_up_to_a_late_record_and_not_beyond(workshop, ingest):
 
 
 @pytest.mark.deep
-def test_a_late_tombstone_that_a_round_did_not_come_to_waits_for_the_one_that_does(workshop, ingest):
+def test_the_clock_of_a_late_tombstone_starts_with_the_round_that_reaches_it(workshop, ingest):
     """Its clock starts with the cleaning that kept it first (1.5), not with a round that ended below it."""
     lag = {"min.compaction.lag.ms": HOUR, "segment.bytes": 14}
     topic = workshop.topic("ended-below", lag)
@@ -84,9 +84,7 @@ def test_a_late_tombstone_that_a_round_did_not_come_to_waits_for_the_one_that_do
     assert 5 not in offsets(workshop, topic)
 
 
-def test_a_keyless_record_beyond_the_first_round_of_a_budget_holds_its_log_back_before_anything_is_changed(
-    workshop, ingest
-):
+def test_a_keyless_record_beyond_the_first_budget_round_blocks_its_log_before_any_change(workshop, ingest):
     cleaner = {"log.cleaner.dedupe.buffer.size": 24, "log.cleaner.io.buffer.load.factor": 1.0}
     platform = {"platform": {"cleaner": {**cleaner, "cleantail.over.budget": "rounds"}}}
     (workshop.config / "defaults.yaml").write_text(json.dumps(platform))

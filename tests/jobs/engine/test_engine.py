@@ -62,9 +62,7 @@ def left_on(table, branch):
 
 @pytest.mark.parametrize("strategy", strategies("header"))
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
-def test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task(
-    workshop, table_of, monkeypatch, strategy, seed
-):
+def test_several_tasks_clean_and_check_a_log_as_one_task_does(workshop, table_of, monkeypatch, strategy, seed):
     """Whatever is damaged on the branch, and with copies of an offset. That several tasks with a map of their own are
     right, test_the_engine_does_what_the_rules_say_over_any_history says as well."""
     monkeypatch.setattr(ingest, "LOGS_MAX", 0)  # Spark writes small row groups; a task writes a block of lines as one
@@ -155,10 +153,10 @@ def test_a_proof_counts_keys_and_those_that_have_more_than_one_record(workshop, 
 
 @pytest.mark.deep
 @pytest.mark.parametrize("strategy", list(CONFIGS))
-def test_an_expiry_by_several_tasks_is_that_of_one_task(workshop, table_of, monkeypatch, strategy):
+def test_several_tasks_expire_tombstones_as_one_task_does(workshop, table_of, monkeypatch, strategy):
     """Also where records that no round has cleaned yet hold tombstones back, and whatever is damaged. Of a compaction
-    test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task holds the rule, of an expiry by two tasks
-    test_an_expiry_does_not_let_a_tombstone_go_from_above_another_record that it is judged."""
+    test_several_tasks_clean_and_check_a_log_as_one_task_does holds the rule, of an expiry by two tasks
+    test_an_expiry_keeps_a_tombstone_at_whose_offset_another_record_is that it is judged."""
     draw, keys = random.Random(strategy), [f"k{i}" for i in range(40)]
     topic = workshop.topic(f"expired-{strategy}", CONFIGS[strategy] | {"min.cleanable.dirty.ratio": 1.0})
     table = table_of(topic)

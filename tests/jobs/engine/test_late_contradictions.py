@@ -1,4 +1,4 @@
-"""Two different records at one offset never pass for copies of one: refused by ingestion, held back by a check."""
+"""Two different records at one offset never count as copies: an ingestion refuses them, a check blocks their log."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from tests.jobs.round.test_rounds import HOUR, NOW, offsets, record
 
 OLD = [record(0, "a", "old-a"), record(1, "b", "old-b"), record(2, "a", "old-a2")]
 ANEW = [record(0, "x", "new-x"), record(1, "y", "new-y"), record(2, "a", "new-a")]
-"""The same topic made anew: its offsets begin again."""
+"""The same topic recreated: its offsets begin again."""
 REWRITTEN = {"cleantail.reclaim.deleted.ratio": 0, "cleantail.snapshot.retention.ms": 0}
 """The next reclaim leaves no hidden record in a data file."""
 
@@ -39,7 +39,7 @@ def ingest(workshop):
     return run
 
 
-def test_a_topic_made_anew_is_refused_and_nothing_is_appended(workshop, ingest, table_of, by_one_plan):
+def test_records_of_a_recreated_topic_are_refused_and_nothing_is_appended(workshop, ingest, table_of, by_one_plan):
     topic = workshop.topic("made-anew")
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
@@ -83,7 +83,7 @@ def by_one_plan(monkeypatch):
 
 
 @FEW_OR_MANY
-def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark, few):
+def test_a_contradiction_names_the_columns_that_differ_and_equal_records_are_copies(workshop, spark, few):
     lines = []
     for partition, (change, _) in enumerate(DIFFERENCES):
         first = record(4, "a", "v", partition, headers=["h", "v"])
@@ -94,8 +94,8 @@ def test_whatever_differs_is_named_and_what_is_equal_is_a_copy(workshop, spark, 
 
 
 @pytest.mark.parametrize("few", [True, False], ids=["few", "many"])
-def test_only_what_a_candidate_is_compared_with_contradicts_it(spark, few):
-    """Two logs of records whose values, offsets and parts are drawn; each offset is looked at in Python as well."""
+def test_contradictions_among_random_records_are_those_that_python_finds(spark, few):
+    """Two logs of records whose values, offsets and parts are drawn; Python compares each offset too."""
     draw = random.Random(7)
     rows = [(draw.randrange(2), draw.randrange(30), draw.choice("vw"), draw.choice([0, 1, 2])) for _ in range(90)]
     drawn = spark.createDataFrame(rows, "partition int, offset long, value string, part int").repartition(3)
@@ -119,7 +119,7 @@ def _by_hand(rows):
     return [Contradiction(p, len(of), of[0][0], ("value",), of[0][1]) for p, of in sorted(wrong.items())]
 
 
-def test_copies_are_taken_as_ever_and_one_of_them_survives(workshop, ingest, by_one_plan):
+def test_copies_are_ingested_and_one_of_them_survives_the_round(workshop, ingest, by_one_plan):
     topic = workshop.topic("taken")
     assert ingest(topic, OLD, [OLD[1] | {"headers": []}, OLD[1] | {"tstype": "unknown"}])[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
@@ -141,7 +141,9 @@ def test_files_of_one_command_and_lines_of_one_file_may_not_contradict_each_othe
     assert workshop.read(topic) == []
 
 
-def test_an_ingestion_is_not_refused_for_what_others_have_written_elsewhere(workshop, ingest, spark, monkeypatch):
+def test_an_ingestion_ignores_contradictions_at_other_offsets_and_check_reports_them(
+    workshop, ingest, spark, monkeypatch
+):
     """Where records only follow, no record of the table is read. `check` finds what others have written."""
     topic = workshop.topic("elsewhere")
     assert ingest(topic, OLD)[0] == 0
@@ -155,7 +157,7 @@ def test_an_ingestion_is_not_refused_for_what_others_have_written_elsewhere(work
     assert [(c["partition"], c["offsets"]) for c in json.loads(out)["contradictions"]] == [(0, 1)]
 
 
-def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, ingest):
+def test_a_record_at_an_offset_that_reclaim_removed_is_reported_as_late(workshop, ingest):
     topic = workshop.topic("anew-rewritten", REWRITTEN)
     assert ingest(topic, OLD)[0] == 0
     workshop.ok("compact", topic, "--now", NOW)
@@ -166,9 +168,9 @@ def test_what_reclaim_has_rewritten_away_is_a_late_record_as_before(workshop, in
 
 
 @pytest.mark.deep
-def test_a_topic_made_anew_below_what_retention_has_left_is_told_that_nothing_of_it_will_stay(workshop, ingest):
-    """test_what_comes_below_what_was_cleaned_is_told in test_late_arrivals.py holds the rule.
-    test_what_reclaim_has_rewritten_away_is_a_late_record_as_before shows it for an ingestion."""
+def test_records_of_a_recreated_topic_below_the_log_start_are_refused_or_after_a_reclaim_reported(workshop, ingest):
+    """test_records_below_the_first_dirty_offset_are_reported_as_late in test_late_arrivals.py holds the rule.
+    test_a_record_at_an_offset_that_reclaim_removed_is_reported_as_late shows it for an ingestion."""
     topic = workshop.topic("anew-retained", REWRITTEN | {"cleanup.policy": "compact,delete", "retention.ms": HOUR})
     old = [record(i, f"k{i}", "v", ts=NOW - (5 * HOUR if i < 4 else 1) + i) for i in range(6)]
     assert [ingest(topic, part)[0] for part in (old[:4], old[4:])] == [0, 0]
@@ -190,9 +192,7 @@ def appended(workshop, spark, topic, records):
     parsed_records(spark, [file]).writeTo(f"cleantail.{workshop.find(topic).table}").append()
 
 
-def test_a_round_that_meets_two_records_at_one_offset_is_held_back_and_other_logs_are_published(
-    workshop, ingest, spark
-):
+def test_two_different_records_at_one_offset_block_their_partition_and_no_other(workshop, ingest, spark):
     topic = workshop.topic("held-twice")
     others = [record(i, "k", f"v{i}", 1) for i in range(3)]
     assert ingest(topic, [*OLD, *others])[0] == 0
@@ -217,8 +217,8 @@ def test_a_round_that_meets_two_records_at_one_offset_is_held_back_and_other_log
 def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(
     workshop, ingest, spark, monkeypatch, request, few
 ):
-    """Of few records test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone holds the rule, of many
-    test_only_what_a_candidate_is_compared_with_contradicts_it."""
+    """Of few records test_contradicting_rows_block_a_sinks_table_until_they_are_deleted holds the rule, of many
+    test_contradictions_among_random_records_are_those_that_python_finds."""
     if few:
         request.getfixturevalue("by_one_plan")
     else:
@@ -234,7 +234,7 @@ def test_a_late_record_is_compared_with_what_earlier_rounds_have_hidden(
 
 
 @pytest.mark.parametrize("share", [pytest.param(1 << 30, marks=pytest.mark.deep), 1], ids=["one task", "two tasks"])
-def test_an_expiry_does_not_let_a_tombstone_go_from_above_another_record(
+def test_an_expiry_keeps_a_tombstone_at_whose_offset_another_record_is(
     workshop, ingest, spark, table_of, monkeypatch, share
 ):
     topic = workshop.topic(f"above-{share}", {"delete.retention.ms": HOUR})
@@ -268,7 +268,7 @@ def passed_over(table):
 
 
 @pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
-def test_a_sinks_table_is_held_back_until_the_wrong_rows_are_gone(workshop, redpanda, spark, version):
+def test_contradicting_rows_block_a_sinks_table_until_they_are_deleted(workshop, redpanda, spark, version):
     topic = f"sunk-{version}"
     ms = 1_700_000_000_000
     old = [(p, o, ms + o, k, f"{k}{o}") for p in (0, 1) for o, k in enumerate("aba")]
@@ -300,7 +300,8 @@ list of them where there are none."""
 
 @pytest.mark.parametrize("few", [True, pytest.param(False, marks=pytest.mark.deep)], ids=["few", "many"])
 def test_headers_are_compared_as_kafka_has_them(spark, few):
-    """Many are compared in the same columns: test_whatever_differs_is_named_and_what_is_equal_is_a_copy holds that."""
+    """Many are compared in the same columns:
+    test_a_contradiction_names_the_columns_that_differ_and_equal_records_are_copies holds that."""
     row = "SELECT {} AS partition, 5L AS offset, X'61' AS key, X'' AS value, timestamp_millis(7) AS timestamp, "
     row += "CAST({} AS array<struct<key: string, value: binary>>) AS headers"
     rows = [row.format(p, headers) for p, (*both, _) in enumerate(HEADERS) for headers in both]

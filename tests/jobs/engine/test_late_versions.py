@@ -82,7 +82,7 @@ def test_case_4_a_map_of_one_key_goes_record_by_record(workshop, table_of, monke
 
 
 @pytest.mark.deep
-def test_several_rounds_leave_what_one_leaves_retention_too(workshop):
+def test_a_run_of_several_rounds_leaves_newly_expired_segments_to_the_next_run(workshop):
     """What a round removes is the young record that kept older segments: retention of it is the next run's.
 
     test_the_first_of_several_rounds_decides_retention_for_all_of_them in test_due_work.py holds the rule."""
@@ -148,9 +148,7 @@ def test_case_21_a_late_version_of_a_deleted_key_stays_dead_within_the_bound(wor
     assert late + 2 in offsets(workshop.read(topic))  # the bound is over: what was declared is what is kept
 
 
-def test_a_table_that_is_made_again_has_nothing_of_the_deleted_versions_of_the_one_that_was_dropped(
-    workshop, table_of, spark
-):
+def test_a_recreated_table_forgets_the_remembered_deletions_of_the_dropped_one(workshop, table_of, spark):
     topic = workshop.topic("made-again", {**BY_HEADER, "cleantail.tombstone.lateness.ms": HOUR})
     add(workshop, topic, record(9, "a", None, 9), record(10, "b", "alive", 1))
     workshop.ok("compact", topic, "--now", NOW)
@@ -198,7 +196,7 @@ def test_tombstones_wait_for_the_slowest_reader_up_to_the_cap(workshop):
     assert [(r["name"], r["offset"]) for r in result["expired"]["left_behind"]] == [("slow", 3)]
 
 
-def test_the_latest_state_is_one_in_spark_sql_in_arrow_and_on_the_command_line(workshop, spark, table_of):
+def test_spark_sql_arrow_and_the_command_line_return_the_same_latest_state(workshop, spark, table_of):
     topic = workshop.topic("latest", BY_HEADER)
     add(
         workshop, topic, record(0, "a", "x", 5), record(1, "b", "y", 5), record(2, "c", None, 5), record(3, "a", "w", 4)

@@ -219,7 +219,7 @@ def test_of_equal_versions_from_before_an_upgrade_the_last_committed_wins(orderl
     topic.require_stored()
 
 
-def test_a_table_of_pyiceberg_s_own_writer_is_upgraded_when_that_is_said_and_compacted(workshop, spark):
+def test_a_table_written_by_pyiceberg_is_upgraded_on_request_and_compacted(workshop, spark):
     import pyarrow as pa
 
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
@@ -299,7 +299,7 @@ def test_a_history_of_appends_rounds_and_rewrites_leaves_the_winners(orderless, 
         if act == "append":
             topic.append(group())
         elif act == "round":
-            # no tombstone has come to its horizon by then
+            # no tombstone has reached its horizon by then
             topic.compact(NOW + step)
         elif act == "rewrite":
             topic.rewrite()

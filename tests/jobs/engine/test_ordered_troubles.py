@@ -56,7 +56,7 @@ def test_a_full_offset_map_takes_several_rounds_to_the_same_winners(orderless): 
 @pytest.mark.deep
 @pytest.mark.parametrize("share", [3, 7, 40])
 def test_a_log_in_several_shares_has_the_same_winners(orderless, monkeypatch, share):  # noqa: F811
-    """test_a_log_of_several_tasks_is_cleaned_and_judged_as_one_of_one_task holds the rule."""
+    """test_several_tasks_clean_and_check_a_log_as_one_task_does holds the rule."""
     monkeypatch.setattr(tasks, "task_sizes", lambda *_: TaskSizes(share, share, 1 << 40, 1, 1))
     topic = orderless(f"ordered_shares{share}", [batch(0, 15), batch(15, 15, late=9)])
     topic.compact()
@@ -68,7 +68,7 @@ def test_a_log_in_several_shares_has_the_same_winners(orderless, monkeypatch, sh
     topic.require_winners(NOW + 1)
 
 
-def test_files_that_are_registered_twice_count_once_and_ties_go_as_before(orderless, twice):  # noqa: F811
+def test_files_registered_twice_count_once_and_do_not_change_who_wins_a_tie(orderless, twice):  # noqa: F811
     """Each way with a file of its own, whose ties are lost by the files before it and by none after it."""
     topic = orderless("ordered_twice", [[(n, 7, NOW - HOUR, f"k{n}", f"v{n}") for n in range(4)]])
     sink, extra = twice(full(topic.table)), 0

@@ -33,7 +33,7 @@ def test_what_opens_files_and_databases_is_imported_before_workers_are_forked(sp
     assert asked_of_a_worker(spark, imported) == ["duckdb", "pyiceberg.io.pyarrow"]
 
 
-def test_a_worker_that_spark_lets_go_of_ends_quietly_and_one_that_fails_does_not():
+def test_a_worker_ends_quietly_on_a_broken_pipe_and_raises_other_errors():
     def worker(error, _):
         raise error
 

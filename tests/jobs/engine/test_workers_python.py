@@ -16,7 +16,7 @@ def test_workers_of_the_drivers_own_python_have_what_tasks_import(spark):
     assert problems(spark.sparkContext, 2) == []
 
 
-def test_a_package_that_is_missing_and_one_of_another_version_are_told(spark, monkeypatch):
+def test_a_missing_package_and_one_of_a_wrong_version_are_reported(spark, monkeypatch):
     needed = {**needed_versions(), "duckdb": SpecifierSet("<0.2")}
     monkeypatch.setattr(environment, "needed_versions", lambda: needed)
     monkeypatch.setattr(environment, "PACKAGES", (*PACKAGES, "no-such-package"))
@@ -38,7 +38,7 @@ def test_a_command_changes_nothing_where_workers_lack_a_package(workshop, monkey
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
 
-def test_the_versions_that_are_needed_are_those_of_the_package_itself():
+def test_workers_need_the_package_versions_that_cleantail_requires():
     needed = needed_versions()
     assert not needed["duckdb"].contains("0.1.0") and not needed["pyiceberg"].contains("0.11.0")
     assert not needed["pyarrow"].contains("1.0.0"), "which PyIceberg asks for"

@@ -29,7 +29,9 @@ def good():
 
 
 @pytest.mark.parametrize(("station", "fault"), CASES)
-def test_a_command_ends_the_same_whatever_a_sql_catalog_answers(workshop, table_of, spark, station, fault, good):
+def test_a_faulty_answer_of_a_sql_catalog_does_not_change_the_result_of_a_command(
+    workshop, table_of, spark, station, fault, good
+):
     name = station.replace(" ", "-")
     if station not in good:
         topic = f"answered-{name}"

@@ -1,4 +1,4 @@
-"""Topics' tables are made by Iceberg's catalog in one step, of which nothing is left by halves."""
+"""Iceberg's catalog creates the tables of topics in one atomic step."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ def test_a_new_table_has_its_columns_partitions_order_and_properties_from_its_fi
     assert texts(iceberg.properties()) == expected
 
 
-def test_a_table_that_is_there_is_not_made_again(new_table):
+def test_an_existing_table_is_not_created_again(new_table):
     table = new_table("made-once")
     table.ensure()
     table.ensure()
     of_another = NewTable("a int, b int", "a", "b", {})
-    assert table.in_catalog.create(of_another) is False  # somebody who had looked before it was made
+    assert table.in_catalog.create(of_another) is False  # another process, which checked before the creation
     assert str(table.load().schema().findColumnName(1)) == PARTITION
 
 
-def test_a_creation_that_is_refused_as_existing_and_is_not_there_is_tried_again(new_table, monkeypatch):
+def test_a_creation_is_retried_if_the_catalog_wrongly_reports_that_the_table_exists(new_table, monkeypatch):
     table, answers = new_table("made-after-409"), [False]
     create = type(table.in_catalog).create
     monkeypatch.setattr(type(table.in_catalog), "create", lambda *args: answers.pop() if answers else create(*args))
@@ -65,7 +65,7 @@ def test_a_namespace_is_made_with_its_first_table(new_table):
     assert table.in_catalog.namespace_exists() and table.exists()
 
 
-def test_a_namespace_that_is_refused_as_existing_and_is_not_there_is_made_again(new_table, spark, monkeypatch):
+def test_a_namespace_is_created_again_if_the_first_statement_did_not_create_it(new_table, spark, monkeypatch):
     table, sent = new_table("made-late", table="late_namespace.made_late"), []
     real = type(spark).sql
 

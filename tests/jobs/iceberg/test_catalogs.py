@@ -119,7 +119,7 @@ def test_no_property_of_a_table_reaches_its_file_io(shop, catalog):
     opened.drop_table("named.evil")
 
 
-def test_no_secret_is_told_where_the_login_is_wrong(shop, catalog, monkeypatch):
+def test_a_refused_login_is_reported_without_its_secret(shop, catalog, monkeypatch):
     topic = shop.topic(f"catalog-refused-{catalog.kind}")
     if catalog.kind == "glue":
         pytest.skip("moto lets everybody in")

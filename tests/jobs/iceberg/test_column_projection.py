@@ -131,8 +131,8 @@ def files_of(ids, first=0, more=None, value="v"):
 
 
 @pytest.mark.deep
-def test_a_key_part_that_was_added_with_a_default_has_it_in_older_files(sink_of):
-    """Finding 1.2, both ways. test_an_order_that_was_added_with_a_default_decides_in_older_files holds the rule."""
+def test_a_key_part_added_later_has_its_default_in_older_files(sink_of):
+    """Finding 1.2, both ways. test_an_order_column_added_later_has_its_default_in_older_files holds the rule."""
     sink = sink_of("proj-default")
     sink.create(f"{PLAIN}, id string, value string")
     row = "(0, {}, timestamp_millis({}), '{}', {})"
@@ -145,7 +145,7 @@ def test_a_key_part_that_was_added_with_a_default_has_it_in_older_files(sink_of)
     sink.require([(0, 0), (0, 2), (0, 3)], [(0, 0), (0, 2)])
 
 
-def test_an_order_that_was_added_with_a_default_decides_in_older_files(sink_of):
+def test_an_order_column_added_later_has_its_default_in_older_files(sink_of):
     """Finding 1.3."""
     sink = sink_of("proj-order")
     sink.create("k string, v string, ts timestamp")
@@ -160,7 +160,7 @@ def test_an_order_that_was_added_with_a_default_decides_in_older_files(sink_of):
     ]
 
 
-def test_a_mark_that_only_the_partition_has_deletes_and_goes_at_its_horizon(sink_of):
+def test_tombstones_marked_by_the_partition_alone_delete_their_key_and_expire(sink_of):
     """Finding 1.4."""
     sink = sink_of("proj-mark")
     sink.create(f"{PLAIN}, id string, value string, op string", "PARTITIONED BY (op)")
@@ -174,10 +174,10 @@ def test_a_mark_that_only_the_partition_has_deletes_and_goes_at_its_horizon(sink
 
 
 @pytest.mark.deep
-def test_a_mark_that_was_added_with_a_default_is_that_of_older_records(sink_of):
+def test_a_delete_mark_added_later_has_its_default_in_older_files(sink_of):
     """Finding 1.4: all that is older deletes its key. The rules are those of
-    test_a_mark_that_only_the_partition_has_deletes_and_goes_at_its_horizon and
-    test_an_order_that_was_added_with_a_default_decides_in_older_files."""
+    test_tombstones_marked_by_the_partition_alone_delete_their_key_and_expire and
+    test_an_order_column_added_later_has_its_default_in_older_files."""
     sink = sink_of("proj-mark-default")
     sink.create(f"{PLAIN}, id string, value string")
     sink.insert(f"(0, 0, timestamp_millis({AGO}), '1', 'v')", f"(0, 1, timestamp_millis({AGO}), '2', 'v')")
@@ -215,7 +215,7 @@ def test_tombstones_are_counted_in_a_renamed_column_without_metrics(sink_of):
     assert [log["pending_tombstones"] for log in sink.status()] == [1]
 
 
-def test_a_log_that_only_the_partition_has_is_a_log(sink_of):
+def test_the_log_number_may_come_from_the_table_partition_alone(sink_of):
     """Finding 1.4: the S3 sink's default layout, `partition=0/`. Later the sink writes the column, too."""
     sink = sink_of("proj-log")
     sink.create("`offset` bigint, `timestamp` timestamp, id string, value string, `partition` int",
@@ -273,10 +273,10 @@ def test_only_a_default_is_read_of_a_struct_whose_other_fields_no_column_maps(si
         pytest.param("boolean", "true", "false", id="boolean"),
     ],
 )
-def test_a_key_of_any_type_of_partition_is_that_of_records_that_have_the_column(sink_of, kind, eu, us):
+def test_a_key_read_from_the_partition_equals_the_same_key_read_from_the_column(sink_of, kind, eu, us):
     """A variant of finding 1.1: the sink goes on with the column in its files, and the spec loses the field.
 
-    test_a_log_that_only_the_partition_has_is_a_log holds the rule, and of types
+    test_the_log_number_may_come_from_the_table_partition_alone holds the rule, and of types
     test_a_default_and_a_partition_have_one_value_in_json_and_as_pyiceberg_has_it."""
     sink = sink_of(f"proj-typed-{kind[:4]}")
     sink.create(f"{PLAIN}, id string, value string, tenant {kind}", "PARTITIONED BY (tenant)")
@@ -290,7 +290,7 @@ def test_a_key_of_any_type_of_partition_is_that_of_records_that_have_the_column(
 
 
 @pytest.mark.deep
-def test_the_value_of_a_bucket_or_of_a_truncated_text_is_no_value(sink_of):
+def test_bucket_and_truncate_partitions_supply_no_column_value(sink_of):
     """Of such a partition nothing says what a column is that the file lacks: it is null. Tables of
     test_a_task_reads_what_sparks_iceberg_reads have buckets, too."""
     sink = sink_of("proj-bucket")
@@ -318,7 +318,7 @@ def test_equal_numbers_are_equal_keys_from_before_a_promotion(sink_of):
 
 
 @pytest.mark.deep
-def test_a_column_that_was_dropped_and_added_again_is_another_one(sink_of):
+def test_a_column_dropped_and_added_again_is_null_in_older_files(sink_of):
     """test_a_column_is_found_by_its_id_or_has_what_stands_for_it holds the rule."""
     sink = sink_of("proj-again")
     sink.create(f"{PLAIN}, id string, region string, value string")
@@ -358,7 +358,7 @@ def test_a_deletion_is_remembered_in_microseconds(sink_of):
     assert sink.offsets() == [(0, 0), (0, 5)]
 
 
-def test_a_version_that_cannot_be_a_time_is_refused_as_one(sink_of):
+def test_a_version_column_out_of_range_is_refused_as_a_timestamp(sink_of):
     """Finding 1.8."""
     sink = sink_of("proj-no-time")
     sink.create("`partition` int, `offset` bigint, version bigint, id string, value string")
@@ -378,7 +378,7 @@ def test_a_version_that_cannot_be_a_time_is_refused_as_one(sink_of):
 @pytest.mark.deep
 def test_the_files_of_a_table_that_spark_took_a_snapshot_of_are_read_by_their_folders(sink_of):
     """A variant of finding 1.1: a table of Hive's layout, taken over by the procedure `snapshot`. The rule is that of
-    test_a_key_part_that_only_the_partition_has_tells_keys_apart_and_is_null_by_itself, and of files elsewhere that of
+    test_a_key_part_read_from_the_partition_distinguishes_keys_and_may_be_null, and of files elsewhere that of
     test_an_adopted_table_with_a_file_of_another_topic_is_refused_unless_the_platform_imports_its_folder."""
     sink = sink_of("proj-snapshot")
     conf, source = "spark.sql.parquet.outputTimestampType", "spark_catalog.default.proj_snapshot"
@@ -401,7 +401,7 @@ def test_the_files_of_a_table_that_spark_took_a_snapshot_of_are_read_by_their_fo
     sink.spark.sql(f"DROP TABLE {source}")
 
 
-def test_a_key_part_that_only_the_partition_has_tells_keys_apart_and_is_null_by_itself(sink_of):
+def test_a_key_part_read_from_the_partition_distinguishes_keys_and_may_be_null(sink_of):
     """Finding 1.1. Hive's default partition is null, which is a value: the default of a column that was added later
     does not replace it. Only where every part is null a record has no key. A reclaim writes what the partition and the
     defaults say into the new files."""
@@ -427,8 +427,9 @@ def test_a_key_part_that_only_the_partition_has_tells_keys_apart_and_is_null_by_
 
 
 @pytest.mark.deep
-def test_retention_goes_by_times_that_only_the_partition_has(sink_of):
-    """test_a_log_that_only_the_partition_has_is_a_log holds the rule of a column that only the partition has."""
+def test_retention_uses_timestamps_that_only_the_partition_has(sink_of):
+    """test_the_log_number_may_come_from_the_table_partition_alone holds the rule of a column that only the partition
+    has."""
     sink = sink_of("proj-retention")
     sink.create("`partition` int, `offset` bigint, ts bigint, id string, value string", "PARTITIONED BY (ts)")
     bare = [files_of(ids, first).drop_columns("timestamp") for ids, first in ((["1", "2"], 0), (["3"], 2), (["4"], 3))]
@@ -464,7 +465,7 @@ def test_a_file_with_two_columns_that_the_name_mapping_has_for_one_field_is_refu
         assert code == 2 and "has several columns" in out + err, (command, out, err)
 
 
-def test_an_equality_delete_by_what_only_the_partition_and_a_default_say_is_converted(sink_of):
+def test_equality_deletes_on_partition_values_and_defaults_are_converted(sink_of):
     """Which convert-deletes refused: such a file has another value than null there."""
     sink = sink_of("proj-upserts")
     sink.create(f"{PLAIN}, id string, value string, tenant string", "PARTITIONED BY (tenant)")

@@ -20,7 +20,7 @@ MIB = 1 << 20
         pytest.param([(1, 1)] * 33, False, id="a file more"),
     ],
 )
-def test_records_are_few_where_one_task_would_read_them_anyway(sizes, few):
+def test_records_count_as_few_if_one_task_would_read_all_of_them(sizes, few):
     assert are_few(iter(sizes)) is few
 
 

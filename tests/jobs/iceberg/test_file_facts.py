@@ -33,14 +33,14 @@ def test_metrics_are_asked_by_field_id():
     assert file.bounds() == ({1: b"\n", 2: b"a"}, {1: b"\x0b"})
 
 
-def test_a_file_of_which_no_more_is_said_has_one_row_group_and_no_metrics():
+def test_a_file_without_optional_fields_has_one_row_group_and_no_metrics():
     file = facts(DATA)
     assert (file.row_groups, file.first_row_id, file.equality_ids, file.key_metadata) == (1, None, (), None)
     assert file.bounds() == ({}, {})
 
 
 @pytest.mark.parametrize("partition", [{"1000": 3}, [3]], ids=["by field id", "in order"])
-def test_both_forms_of_a_partition_have_its_values(partition):
+def test_partition_values_are_read_from_both_json_forms(partition):
     assert facts(DATA | {"partition": partition}).partition_values == [3]
 
 
@@ -58,13 +58,13 @@ def test_files_of_one_partition_have_one_key_whatever_the_order_of_its_fields():
                      DeletedPositions("s3://b/a.parquet", 0, 30, 7), id="a vector at the beginning"),
     ],
 )  # fmt: skip
-def test_a_task_and_a_delete_file_alone_say_the_same_of_where_deleted_positions_are(more, where):
+def test_a_delete_file_has_the_same_deleted_positions_with_and_without_its_task(more, where):
     data, deletes = facts_of_task(json.dumps({"data-file": DATA, "delete-files": [DELETES | more]}))
     assert (data, deletes) == (facts(DATA), (where,))
     assert facts(DELETES | more).deleted_positions == where
 
 
-def test_a_task_without_delete_files_has_none():
+def test_a_task_without_delete_files_has_no_deleted_positions():
     assert facts_of_task(json.dumps({"data-file": DATA}))[1] == ()
 
 

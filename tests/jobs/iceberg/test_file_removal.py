@@ -82,7 +82,7 @@ def test_reclaim_of_a_table_around_another_deletes_nothing(workshop, spark, fill
     spark.sql(f"DROP TABLE {table_of(attacker).name}")
 
 
-def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with_it(workshop, spark, filled, table_of):
+def test_a_table_moved_after_its_location_was_read_deletes_no_file_of_another_table(workshop, spark, filled, table_of):
     """Its owner may move it at any time, as between the look and the deletion."""
     victim, attacker = filled("moved-victim", 1), filled("moved-attacker", 2)
     table, place = table_of(attacker), folder(table_of(victim))
@@ -101,7 +101,7 @@ def test_a_table_that_moves_after_it_was_looked_at_takes_no_file_of_another_with
     spark.sql(f"DROP TABLE {table.name}")
 
 
-def test_a_file_of_another_table_never_goes_with_a_snapshot(workshop, spark, filled, table_of):
+def test_an_expired_snapshot_never_takes_a_file_of_another_table_with_it(workshop, spark, filled, table_of):
     """add_files takes a file in without a copy, and a delete leaves it to the snapshots that expire."""
     victim, attacker = filled("add-victim", 1), filled("add-attacker", 1)
     [foreign, *_] = [r.file_path for r in spark.sql(f"SELECT file_path FROM {table_of(victim).name}.files").collect()]
@@ -153,7 +153,7 @@ def test_snapshots_expire_with_their_files_and_only_orphans_of_the_tables_own_fo
 
 
 @pytest.mark.deep
-def test_what_a_refused_creation_left_blocks_no_reclaim_until_its_table_has_records(
+def test_metadata_of_a_refused_creation_blocks_reclaim_only_once_its_table_has_records(
     workshop, filled, table_of, tmp_path
 ):
     """Two machines create the topic's table at the same moment. The refused file may even be known elsewhere.
@@ -177,7 +177,7 @@ def test_what_a_refused_creation_left_blocks_no_reclaim_until_its_table_has_reco
         oldest_own_file_ms(load_table(open_catalog(table.platform), table.topic))
 
 
-def test_an_orphan_goes_after_a_day_where_the_topic_says_at_once(workshop, filled, table_of):
+def test_an_orphan_retention_of_zero_removes_orphans_after_a_day(workshop, filled, table_of):
     """Also one that is older than the metadata that commits have kept. Iceberg refuses to remove younger ones. Of a
     later age test_snapshots_expire_with_their_files_and_only_orphans_of_the_tables_own_folders_go holds the rule."""
     config = {"cleantail.orphan.retention.ms": "0ms", "cleantail.reclaim.min.merge.files": 2}
@@ -194,7 +194,7 @@ def test_an_orphan_goes_after_a_day_where_the_topic_says_at_once(workshop, fille
     assert len(list((place / "metadata").glob("*.metadata.json"))) == 3  # the first, the current, and one before it
 
 
-def test_by_a_clock_ahead_nothing_expires_where_the_platform_does_not_say_so(workshop, filled, table_of):
+def test_a_clock_in_the_future_expires_nothing_unless_the_platform_allows_it(workshop, filled, table_of):
     topic = filled("clock-ahead")
     (workshop.config / "defaults.yaml").unlink()
     done = workshop.json("reclaim", topic, "--now", AHEAD)

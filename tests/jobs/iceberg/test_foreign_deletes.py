@@ -1,4 +1,4 @@
-"""Other engines beside the rounds: what they delete, copy or upgrade meanwhile is neither lost nor counted twice."""
+"""Other engines during a round: what they delete, copy or upgrade is neither lost nor counted twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def live_records(workshop, topic):
     return [log["records"] for log in workshop.json("status", topic, "--now", NOW)["topics"][topic]]
 
 
-def test_reclaim_takes_no_delete_away_that_is_of_other_files_too(workshop, spark, adopted, table_of):
+def test_reclaim_skips_files_whose_delete_file_covers_other_files(workshop, spark, adopted, table_of):
     rows = [(0, o, NOW - 5 * HOUR + o, f"k{o}", "v") for o in range(20)]
     topic, name = adopted("wide-meanwhile", rows[:5], **ALL_GOES)
     for first in (5, 10, 15):
@@ -84,7 +84,7 @@ def test_reclaim_takes_no_delete_away_that_is_of_other_files_too(workshop, spark
 
 
 @pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
-def test_deletes_by_value_that_come_after_adoption_stop_everything_and_nothing_comes_back(
+def test_equality_deletes_after_adoption_stop_all_commands_and_no_row_reappears(
     workshop, spark, lake, table_of, tmp_path, version
 ):
     name, names = f"upsert{version}", ("p", "o", "ms", "k", "v")
@@ -108,8 +108,10 @@ def test_deletes_by_value_that_come_after_adoption_stop_everything_and_nothing_c
 
 
 @pytest.mark.deep
-def test_an_expiry_takes_no_delete_away_that_is_of_other_files_too(workshop, spark, adopted, table_of, monkeypatch):
-    """test_reclaim_takes_no_delete_away_that_is_of_other_files_too holds the rule."""
+def test_an_expiry_is_refused_if_a_delete_file_covers_several_data_files(
+    workshop, spark, adopted, table_of, monkeypatch
+):
+    """test_reclaim_skips_files_whose_delete_file_covers_other_files holds the rule."""
     rows = [(0, 0, NOW - HOUR, "a", "1"), (0, 1, NOW - HOUR, "t", None)]
     topic, name = adopted("wide-expiry", rows)
     append(spark, name, [(0, 2, NOW - HOUR, "b", "2"), (0, 3, NOW - HOUR, "c", "3")])
@@ -158,8 +160,8 @@ def test_deletes_that_two_engines_wrote_at_once_are_counted_once(workshop, spark
 
 @pytest.mark.deep
 def test_an_approval_outlives_the_rounds_of_other_logs(workshop, adopted, table_of):
-    """test_what_was_approved_is_published_with_everything_appended_meanwhile in test_held_rounds.py holds the rule for
-    appends."""
+    """test_an_approved_round_is_published_and_keeps_records_appended_meanwhile in test_held_rounds.py holds the rule
+    for appends."""
     records = list(changes(partitions=2, count=20))
     topic, _ = adopted("patient2", records, **{"cleantail.max.drop.ratio": 0.1})
     table, _platform = table_of(topic), workshop.platform()
@@ -172,11 +174,9 @@ def test_an_approval_outlives_the_rounds_of_other_logs(workshop, adopted, table_
 
 
 @pytest.mark.deep
-def test_a_round_that_waits_while_its_table_is_upgraded_starts_over_or_is_asked_for_again(
-    workshop, spark, adopted, table_of
-):
+def test_an_upgrade_of_the_table_voids_the_approval_of_a_waiting_round(workshop, spark, adopted, table_of):
     """test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch holds the rule for a round that is being made, and
-    test_an_answer_is_void_once_the_round_was_made_anew in test_forged_xcoms.py for an approval."""
+    test_an_answer_is_void_once_its_round_was_made_again in test_forged_xcoms.py for an approval."""
     records = list(changes(partitions=1, count=20))
     topic, name = adopted("midway", records, **{"cleantail.max.drop.ratio": 0.1})
     table, _platform = table_of(topic), workshop.platform()
@@ -190,7 +190,7 @@ def test_a_round_that_waits_while_its_table_is_upgraded_starts_over_or_is_asked_
 
 
 @pytest.mark.deep
-def test_an_upgrade_by_somebody_else_changes_no_result(workshop, spark, adopted, table_of):
+def test_an_upgrade_by_another_engine_between_check_and_publish_changes_no_result(workshop, spark, adopted, table_of):
     """test_a_table_that_is_upgraded_later_goes_on_with_deletion_vectors and
     test_an_upgrade_while_a_unit_is_compacted_leaves_no_branch hold the rules."""
     records = [(0, 0, NOW - HOUR, "a", "a"), (0, 1, NOW - HOUR, "b", "b")]
@@ -205,7 +205,7 @@ def test_an_upgrade_by_somebody_else_changes_no_result(workshop, spark, adopted,
     assert places_in(spark, name) == first
 
 
-def test_of_copies_that_came_together_round_view_and_latest_take_the_same(workshop, spark, adopted, table_of):
+def test_round_view_and_latest_choose_the_same_of_the_copies_in_one_commit(workshop, spark, adopted, table_of):
     topic, name = adopted("together2", [(0, 0, NOW - 1000, "a", "x")])
     for _ in range(2):
         append(spark, name, [(0, 1, NOW - 1000, "c", "y")])
@@ -257,7 +257,7 @@ def test_columns_of_the_sink_may_have_any_names(workshop, spark, lake):
 
 
 @pytest.mark.deep
-def test_a_round_that_failed_its_check_is_told_so_whatever_was_deleted_meanwhile(workshop, spark, adopted, table_of):
+def test_a_failed_check_quarantines_the_log_even_if_rows_were_deleted_meanwhile(workshop, spark, adopted, table_of):
     """test_a_delete_of_another_engine_between_check_and_publish_starts_the_round_over holds what becomes of others."""
     check = {
         "expectation": "expect_column_values_to_not_be_in_set",

@@ -99,7 +99,7 @@ def test_a_table_at_the_place_of_another_catalogs_table_is_neither_adopted_nor_r
     spark.sql("DROP TABLE cleantail.sinks.beside_it")
 
 
-def test_orphans_of_an_adopted_table_stay_until_a_person_says_remove(workshop, spark, taken_over, table_of):
+def test_orphans_of_an_adopted_table_stay_unless_the_topic_sets_remove(workshop, spark, taken_over, table_of):
     topic = taken_over("orphaned")
     place = local(table_of(topic).load().location())
     own, raw = place / "data" / "own.parquet", place / "data" / "raw.parquet"
@@ -192,7 +192,7 @@ def test_no_command_commits_where_the_commit_would_delete_another_tables_metadat
 @pytest.mark.parametrize(
     "command", [*(pytest.param(command, marks=pytest.mark.deep) for command in ("compact", "rollback")), "reclaim"]
 )
-def test_a_commit_deletes_no_file_that_the_log_names_since_the_table_was_looked_at(
+def test_a_commit_deletes_no_file_that_the_metadata_log_names_only_since_the_table_was_loaded(
     workshop, adopted, victim, forge_at_commit, command
 ):
     topic, table = adopted(f"swapped_{command}", [(0, offset, 1, "k", "v") for offset in range(3)])
@@ -229,9 +229,7 @@ def own_of(workshop, spark, topic):
     return workshop.read(topic), dict(facts.states), facts.ingested, evidence[0][0]
 
 
-def test_an_ingestion_that_a_tables_owner_forged_takes_nothing_back_of_another_topic(
-    workshop, spark, table_of, forged_ingestion
-):
+def test_a_forged_ingestion_cannot_undo_records_of_another_topic(workshop, spark, table_of, forged_ingestion):
     owner = workshop.topic("log-owner")
     workshop.ok("ingest", owner, "--file", workshop.file("owned.jsonl", [record(n, "a", "x") for n in range(3)]))
     workshop.ok("compact", owner, "--force")

@@ -22,7 +22,7 @@ from tests.jobs.round.intake.test_adopt import HOUR, NOW, changes, delete_files_
 from tests.jobs.round.test_held_rounds import checked_round
 
 SAME = ("log_start_offset", "checkpoint", "first_dirty_offset", "pending_tombstones", "horizons", "records")
-"""What `status` tells of a log in either version."""
+"""What `status` reports about a log in either version."""
 
 
 def append(spark, table, rows):
@@ -121,7 +121,8 @@ def test_a_delete_of_another_engine_between_check_and_publish_starts_the_round_o
 
 @pytest.mark.deep
 def test_appends_between_check_and_publish_do_not_matter(workshop, spark, adopted, table_of):
-    """test_what_was_approved_is_published_with_everything_appended_meanwhile in test_held_rounds.py holds the rule."""
+    """test_an_approved_round_is_published_and_keeps_records_appended_meanwhile in test_held_rounds.py holds the
+    rule."""
     records = list(changes(partitions=1))
     topic, name = adopted("append2", records)
     table, _platform = table_of(topic), workshop.platform()
@@ -147,8 +148,8 @@ def test_a_table_that_is_upgraded_later_goes_on_with_deletion_vectors(workshop, 
     assert "PUFFIN" in {f.file_format for f in deletes}
 
 
-def test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown(workshop, spark, adopted):
-    """A view shows the same: test_of_copies_that_came_together_round_view_and_latest_take_the_same."""
+def test_a_round_and_latest_keep_the_earliest_copy_of_a_record(workshop, spark, adopted):
+    """A view shows the same: test_round_view_and_latest_choose_the_same_of_the_copies_in_one_commit."""
     topic, table = adopted("copies2", records := [(0, 0, NOW - 1000, "a", "a"), (0, 1, NOW - 1000, "b", "b")])
     first = places_in(spark, table)
     append(spark, table, records)
@@ -159,8 +160,8 @@ def test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown(worksho
 
 
 @pytest.mark.deep
-def test_a_round_that_waits_for_a_person_shows_what_would_go(workshop, adopted, table_of):
-    """test_a_round_above_the_limit_is_not_published_until_somebody_says_so in test_held_rounds.py holds the rule."""
+def test_a_round_that_waits_for_approval_lists_records_that_it_would_remove(workshop, adopted, table_of):
+    """test_a_round_above_the_limit_is_published_only_with_an_approval in test_held_rounds.py holds the rule."""
     records = list(changes(partitions=1, count=20))
     topic, _ = adopted("held2", records, **{"cleantail.max.drop.ratio": 0.1})
     checked = checked_round(workshop, table_of(topic))
@@ -229,7 +230,7 @@ def test_the_same_history_leaves_the_same_records_in_both_versions(workshop, spa
 
 @pytest.mark.deep
 def test_copies_of_a_record_without_a_key_are_set_aside_once(workshop, spark, adopted, table_of):
-    """test_of_the_copies_of_a_record_the_first_that_came_is_kept_and_shown holds the rule for records with a key."""
+    """test_a_round_and_latest_keep_the_earliest_copy_of_a_record holds the rule for records with a key."""
     rows = [(0, 0, NOW - HOUR, None, "lost"), (0, 1, NOW - HOUR, "a", "x")]
     topic, table = adopted("keyless2", rows, **{"cleantail.keyless.policy": "quarantine"})
     append(spark, table, rows)

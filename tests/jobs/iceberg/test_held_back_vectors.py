@@ -8,7 +8,7 @@ from tests.jobs.round.test_rounds import NOW, record
 LETTERS = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "key", "regex": "^[a-z]+$"}}
 
 
-def test_pyiceberg_reads_all_of_a_log_that_is_held_back_beside_one_that_is_published(workshop):
+def test_pyiceberg_reads_every_record_of_a_blocked_log_next_to_a_published_one(workshop):
     """PyIceberg takes all vectors of a Puffin file that it opens, those of other logs too."""
     red = [{**record(n, "1", f"v{n}"), "partition": 0} for n in range(4)]
     green = [{**record(n, "a", f"v{n}"), "partition": 1} for n in range(4)]

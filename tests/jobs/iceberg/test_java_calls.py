@@ -26,7 +26,7 @@ def calls_of(monkeypatch, work):
     return [command for command in sent if not command.startswith("m\n")]
 
 
-def test_a_java_map_comes_over_whole_as_it_is_and_in_one_call(spark, monkeypatch):
+def test_a_java_map_is_copied_unchanged_in_one_call(spark, monkeypatch):
     java_map = spark._jvm.java.util.HashMap()
     for name, value in TEXTS.items():
         java_map.put(name, value)

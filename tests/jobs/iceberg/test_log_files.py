@@ -94,7 +94,7 @@ def test_columns_are_known_by_their_ids_whatever_they_are_called(tmp_path):
     assert {name: in_file.path_in_file(name) for name in swapped} == {"offset": "k", "key": "o"}
 
 
-def test_a_file_without_ids_goes_by_the_names_of_the_tables_mapping(tmp_path):
+def test_a_file_without_ids_is_read_by_the_tables_name_mapping(tmp_path):
     bare = parquet(tmp_path / "bare.parquet", (None, None), ("o", "k"))
     mapped = {"offset": path_of(2, "long", "offset", "o")}
     assert offsets_of(bare, mapped) == [10, 11, 12, 13]
@@ -115,7 +115,7 @@ def test_a_field_of_a_struct_is_known_by_the_ids_on_the_way_to_it(tmp_path):
     ) == [10, None, 12, 13]
 
 
-def test_a_file_that_is_not_what_its_metadata_say_is_no_ground_for_deletes(tmp_path):
+def test_a_file_whose_record_count_contradicts_its_metadata_is_an_error(tmp_path):
     file = file_of(parquet(tmp_path / "f.parquet"), records=5)
     with pytest.raises(TableError, match="has 4 records, but 5 by its metadata"):
         find_removals({}, task_of(file, tmp_path=tmp_path))
@@ -124,7 +124,7 @@ def test_a_file_that_is_not_what_its_metadata_say_is_no_ground_for_deletes(tmp_p
 @pytest.mark.parametrize(
     ("positions", "count"), [([0, 9], 2), ([0], 2), ([0, 1, 2], 2)], ids=["behind the end", "too few", "too many"]
 )
-def test_a_vector_that_is_not_what_its_metadata_say_is_named(tmp_path, positions, count):
+def test_a_vector_whose_position_count_contradicts_its_metadata_is_an_error_that_names_it(tmp_path, positions, count):
     blob = vector_blob(BitMap64(positions))
     (tmp_path / "v.puffin").write_bytes(b"PFA1" + blob)
     deletes = DeletedPositions(str(tmp_path / "v.puffin"), 4, len(blob), count)
@@ -151,14 +151,14 @@ def test_the_pieces_of_a_file_have_each_of_its_records_once(tmp_path, records):
     assert [offset for _, array in read for offset in array.to_pylist()] == list(range(23))
 
 
-def test_the_records_of_a_file_that_the_branch_is_without_are_missing(tmp_path):
+def test_records_of_a_file_that_the_branch_lacks_count_as_missing_winners(tmp_path):
     files = with_branch([file_of(parquet(tmp_path / "f.parquet"), low_key=None, null_keys=1)], {})
     [log] = count_violations({}, task_of(*files, tmp_path=tmp_path), {})
     counts = log.counts
     assert (counts["records_in"], counts["records_out"], counts["missing_winners"]) == (4, 0, 2)
 
 
-def test_a_footer_tells_what_the_metadata_leave_out(tmp_path):
+def test_footers_supply_the_bounds_that_the_metadata_lack(tmp_path):
     silent = {"lower_offset": None, "upper_offset": None, "low_key": None, "high_key": None, "null_keys": None}
     file = file_of(parquet(tmp_path / "f.parquet"), **silent)
     [told] = read_footers({}, FooterTask((file,), LAYOUT, str(tmp_path)))
@@ -166,7 +166,7 @@ def test_a_footer_tells_what_the_metadata_leave_out(tmp_path):
     assert told.null_keys == 1
 
 
-def test_what_was_put_into_a_filter_passes_it():
+def test_a_key_filter_passes_every_key_that_was_added():
     keys = KeyFilter.for_keys(100)
 
     put_in = np.arange(1, 10_000, 111, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
@@ -177,5 +177,5 @@ def test_what_was_put_into_a_filter_passes_it():
     assert (keys | KeyFilter.for_keys(100)).lets_through(put_in).all()
 
 
-def test_the_living_are_those_that_no_delete_file_names():
+def test_records_are_alive_if_no_delete_file_names_their_position():
     assert alive(4, BitMap64([1])).tolist() == [True, False, True, True]

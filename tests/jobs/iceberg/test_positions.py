@@ -23,7 +23,7 @@ def test_a_file_has_the_number_that_spark_gives_its_name(path, number):
     assert file_hash(path) == number  # SELECT xxhash64('abc'), xxhash64('')
 
 
-def test_positions_of_places_are_told_apart_in_any_order():
+def test_positions_in_any_order_are_grouped_by_place():
     place, pos = np.array([7, 3, 7], np.int32), np.array([64, 5, 1 << 33])
     assert {name: set(found) for name, found in positions_by_place(place, pos).items()} == {7: {64, 1 << 33}, 3: {5}}
     assert positions_by_place(place[:0], pos[:0]) == {}

@@ -83,6 +83,6 @@ def test_a_folder_that_the_platform_names_for_sparks_files_has_private_ones_in_i
     assert os.environ.get("SPARK_LOCAL_DIRS", settings["spark.local.dir"]) == settings["spark.local.dir"]
 
 
-def test_hosts_of_a_cluster_are_not_told_a_folder_of_sockets_that_only_the_drivers_host_has(tmp_path):
+def test_cluster_hosts_get_no_setting_for_a_socket_folder_of_the_drivers_host(tmp_path):
     settings = {"spark.local.dir": str(tmp_path), "spark.master": "spark://host:7077"}
     assert [*private_folders(settings)] == ["spark.local.dir"]

@@ -1,4 +1,4 @@
-"""A long answer of the JVM is not held back until the kernel acknowledges its first portion."""
+"""A long answer of the JVM does not wait until the kernel acknowledges its first portion."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_every_thread_of_a_session_acknowledges_at_once(client, spark):
     assert seen == [True, True]
 
 
-def test_a_session_that_is_asked_for_again_wraps_nothing_twice(client, spark):
+def test_acknowledge_at_once_wraps_a_client_and_its_connection_only_once(client, spark):
     create, stream = client._create_new_connection, client.get_thread_connection().stream
     acknowledge_at_once(client)
     acknowledge(client.get_thread_connection())

@@ -109,7 +109,7 @@ def files_of_each_log(spark, table, sink):
 
 
 @pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
-def test_of_an_adopted_table_a_round_keeps_each_record_once_and_tells_how_many_went(
+def test_a_round_of_an_adopted_table_keeps_each_record_once_and_counts_the_removed_ones(
     workshop, spark, redpanda, twice, version
 ):
     """Of version 3 test_a_round_of_one_log_keeps_what_others_have_in_its_files_once tells the same."""
@@ -163,7 +163,9 @@ def test_files_that_several_logs_share_are_counted_log_by_log(workshop, spark, l
 
 
 @pytest.mark.parametrize("version", [2, pytest.param(3, marks=pytest.mark.deep)])
-def test_what_was_deleted_before_stays_deleted_and_what_anybody_sees_is_kept(workshop, spark, redpanda, twice, version):
+def test_a_round_keeps_the_visible_records_of_a_doubled_file_and_restores_no_deleted_one(
+    workshop, spark, redpanda, twice, version
+):
     records, topic = list(changes(partitions=1)), f"deleted-twice-v{version}"
     table = redpanda(topic, records, version)
     sink = twice(full(table))
@@ -181,10 +183,10 @@ def test_what_was_deleted_before_stays_deleted_and_what_anybody_sees_is_kept(wor
 
 
 @pytest.mark.deep
-def test_of_our_own_table_too_with_winners_and_tombstones_in_the_doubled_files(workshop, table_of, twice):
+def test_a_round_of_an_own_table_keeps_winners_and_tombstones_of_doubled_files_once(workshop, table_of, twice):
     """Each way with a file of a log of its own. Of the ways
-    test_of_an_adopted_table_a_round_keeps_each_record_once_and_tells_how_many_went holds the rule, of a table of our own
-    test_a_doubled_file_alone_makes_its_log_due_and_no_other."""
+    test_a_round_of_an_adopted_table_keeps_each_record_once_and_counts_the_removed_ones holds the rule, of a table of
+    our own test_a_doubled_file_alone_makes_its_log_due_and_no_other."""
     topic, logs = workshop.topic("own-twice"), range(len(WAYS))
     first = [record(o, k, v, p) for p in logs for o, k, v in ((0, "a", "1"), (1, "b", "1"), (2, "c", None))]
     later = [record(o, k, v, p) for p in logs for o, k, v in ((3, "a", "2"), (4, "b", None), (5, "d", "1"))]
@@ -239,7 +241,9 @@ DAMAGES = ("lost", "left and not told", "other number", "left", "added again")
         *(pytest.param(damage, version, marks=pytest.mark.deep) for damage in DAMAGES[3:] for version in (2, 3)),
     ],
 )
-def test_a_branch_that_keeps_none_or_both_is_red(workshop, redpanda, table_of, twice, monkeypatch, damage, version):
+def test_a_check_fails_if_the_branch_keeps_neither_or_both_registrations(
+    workshop, redpanda, table_of, twice, monkeypatch, damage, version
+):
     records = list(changes(partitions=1, count=6))
     topic = f"damaged-{DAMAGES.index(damage)}-v{version}"
     name = redpanda(topic, records, version)
@@ -322,7 +326,7 @@ def test_reclaim_and_latest_go_on_and_a_file_that_comes_again_is_cleaned_again(w
 
 
 @pytest.mark.deep
-def test_a_publish_that_dies_leaves_all_that_was_old_and_the_next_one_does_it_all(
+def test_a_publish_that_dies_changes_nothing_and_the_next_one_completes_the_round(
     workshop, spark, redpanda, table_of, twice, monkeypatch
 ):
     """As of any round, which is one commit: tests/jobs/round/test_held_rounds.py holds the rule."""
@@ -350,7 +354,8 @@ def test_a_publish_that_dies_leaves_all_that_was_old_and_the_next_one_does_it_al
 
 @pytest.mark.deep
 def test_records_without_a_key_are_moved_once(workshop, spark, redpanda, table_of, twice):
-    """test_of_an_adopted_table_a_round_keeps_each_record_once_and_tells_how_many_went holds the rule for the others."""
+    """test_a_round_of_an_adopted_table_keeps_each_record_once_and_counts_the_removed_ones holds the rule for the
+    others."""
     topic = "keyless-twice"
     records = [(0, 0, NOW - HOUR, "a", "1"), (0, 1, NOW - HOUR, None, "2"), (0, 2, NOW - HOUR, "a", "3")]
     name = redpanda(topic, records, 2)
@@ -365,7 +370,7 @@ def test_records_without_a_key_are_moved_once(workshop, spark, redpanda, table_o
 
 @pytest.mark.deep
 def test_a_round_above_the_limit_waits_for_a_person_who_sees_each_record_once(workshop, spark, redpanda, twice):
-    """test_a_round_above_the_limit_is_not_published_until_somebody_says_so in test_held_rounds.py holds the rule."""
+    """test_a_round_above_the_limit_is_published_only_with_an_approval in test_held_rounds.py holds the rule."""
     topic = "limit-twice"
     records = [(0, o, NOW - HOUR + o, f"k{o % 2}", f"v{o}") for o in range(4)]
     name = redpanda(topic, records, 3)
@@ -381,8 +386,8 @@ def test_a_round_above_the_limit_waits_for_a_person_who_sees_each_record_once(wo
 
 
 @pytest.mark.deep
-def test_by_timestamp_too_and_by_several_tasks(workshop, spark, redpanda, twice, monkeypatch):
-    """test_of_an_adopted_table_a_round_keeps_each_record_once_and_tells_how_many_went holds the rule."""
+def test_several_tasks_keep_each_record_once_by_timestamp(workshop, spark, redpanda, twice, monkeypatch):
+    """test_a_round_of_an_adopted_table_keeps_each_record_once_and_counts_the_removed_ones holds the rule."""
     topic = "timestamp-twice"
     records = [(0, o, NOW - HOUR + (o * 7919) % 1000, f"k{o % 5}", None if o % 9 == 4 else f"v{o}") for o in range(60)]
     name = redpanda(topic, records, 2)
@@ -402,7 +407,7 @@ def test_by_timestamp_too_and_by_several_tasks(workshop, spark, redpanda, twice,
     assert measures(result)[0]["deleted"]["registered_twice"] == 70
 
 
-def test_an_expiry_too_keeps_each_record_once(workshop, table_of, twice):
+def test_an_expiry_keeps_each_record_of_a_doubled_file_once(workshop, table_of, twice):
     topic = workshop.topic("expiry-twice")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", "1"), record(1, "t", None)]))
     sink = twice(table_of(topic).name)

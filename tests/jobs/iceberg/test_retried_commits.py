@@ -36,7 +36,7 @@ def other_commit(table, value):
     table.load().updateProperties().set("somebody", value).commit()
 
 
-def test_a_branch_that_lost_against_another_commit_is_made_on_the_table_as_it_is_then(table, monkeypatch):
+def test_a_branch_creation_overtaken_by_another_commit_is_retried_on_the_new_table(table, monkeypatch):
     tries = []
 
     def late(*_):
@@ -95,7 +95,7 @@ def test_a_snapshot_goes_with_its_branch_unless_another_reference_or_main_was_at
     assert kept == [True] * 4 + [False]
 
 
-def test_a_rollback_that_was_overtaken_is_planned_anew(table):
+def test_a_rollback_overtaken_by_another_commit_is_planned_again(table):
     plans = []
 
     def plan(history, properties):
@@ -110,7 +110,7 @@ def test_a_rollback_that_was_overtaken_is_planned_anew(table):
     assert int(table.load().currentSnapshot().snapshotId()) == snapshot_id
 
 
-def test_a_plan_that_refuses_is_not_asked_again(table):
+def test_a_plan_that_raises_a_conflict_is_not_retried(table):
     plans = []
 
     def plan(history, properties):

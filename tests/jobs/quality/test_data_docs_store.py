@@ -67,7 +67,7 @@ def test_results_and_pages_go_after_the_retention_of_the_evidence(store: DocsSto
     assert remove_results(topic, at_ms + 30 * DAY_MS) == 0
 
 
-def test_a_list_of_which_half_was_written_hides_no_new_page(store: DocsStore, tmp_path: Path) -> None:
+def test_a_truncated_list_of_pages_does_not_hide_a_new_page(store: DocsStore, tmp_path: Path) -> None:
     store.copy(*site_with(tmp_path / "one", "r1", "20260101T000000.000000Z"))
     (tmp_path / "store" / "copied" / LIST).write_text('[{"path": "val')
     store.copy(*site_with(tmp_path / "two", "r2", "20260102T000000.000000Z"))

@@ -1,4 +1,4 @@
-"""A check that would never end, ends: its partition is held back, the process goes, and what is free text stays text."""
+"""A check that would never end is stopped: its partition is blocked, the process ends, and free text is never SQL."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LIMIT_MS = 2_000
 
 @pytest.mark.integration
 @pytest.mark.deep
-def test_a_pattern_that_takes_for_ever_holds_its_partition_back_and_lets_the_process_end(workshop):
+def test_an_endless_pattern_fails_its_check_at_the_time_limit_and_the_process_ends(workshop):
     """test_a_check_that_is_given_up_lets_the_next_try_go_on_and_its_log_rests in test_pack_run.py holds the rule."""
     check = {"expectation": "expect_column_values_to_match_regex", "kwargs": {"column": "value", "regex": FOR_EVER}}
     topic = workshop.topic("endless", checks=[check], schedule=None)

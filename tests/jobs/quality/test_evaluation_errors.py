@@ -1,4 +1,4 @@
-"""Why an expectation could not be evaluated is told without the messages of Spark and Python, which quote values."""
+"""The reason of a failed evaluation is reported without the messages of Spark and Python, which quote values."""
 
 from types import SimpleNamespace
 
@@ -53,9 +53,9 @@ def _raised(message, stack=""):
         ),
     ],
 )
-def test_of_an_error_only_its_kind_is_told(info, expected):
+def test_a_check_error_is_reported_by_its_kind_alone(info, expected):
     assert error_in(_result(info)) == expected
 
 
-def test_of_an_exception_only_its_kind_is_told():
+def test_an_exception_is_reported_by_its_class_alone():
     assert error_text(ValueError("4711-secret")) == "could not be evaluated: ValueError"

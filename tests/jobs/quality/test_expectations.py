@@ -197,7 +197,7 @@ def test_an_expectation_of_the_list_takes_what_check_config_takes_and_works_on_s
     assert errors_of_right[name] == ""
 
 
-def test_how_numbers_are_distributed_is_compared_by_bins_as_well(validate):
+def test_a_distribution_of_numbers_may_be_checked_by_bins(validate):
     name = "expect_column_kl_divergence_to_be_less_than"
     bins = {"bins": [0, 5, 10], "weights": [0.5, 0.5]}
     arguments = {"column": "offset", "partition_object": bins, "threshold": 0.1}
@@ -235,7 +235,7 @@ def test_what_check_config_refuses_of_a_column_cannot_be_evaluated_and_what_it_t
 
 
 @pytest.mark.parametrize("pattern", ["a{2,1}", "[z-a]", "a\\", "(?P<x>a)", "(?P=x)"])
-def test_a_pattern_that_check_config_refuses_is_none_for_java(validate, pattern):
+def test_a_pattern_that_check_config_refuses_fails_in_java(validate, pattern):
     arguments = {"column": "key", "regex": pattern}
     assert argument_problems("expect_column_values_to_match_regex", arguments)
     assert error_in(validate("expect_column_values_to_match_regex", arguments))

@@ -1,4 +1,4 @@
-"""A topic's own checks: what only the data can tell holds back a log, no SQL gets in, and no value gets out."""
+"""A topic's own checks: an error that only the data show blocks a log, no SQL gets in, and no value gets out."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ def _two_logs(workshop, topic, values):
         pytest.param(IN_SCHEMA, "JSONDecodeError", True, id="a value that is no JSON", marks=pytest.mark.deep),
     ],
 )
-def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(workshop, monkeypatch, check, reason, few):
+def test_a_check_that_fails_on_the_data_alone_blocks_its_log_and_shows_no_value(
+    workshop, monkeypatch, check, reason, few
+):
     if not few:
         monkeypatch.setattr(snapshot_files, "FEW_RECORDS", 3)
     kept = []
@@ -73,8 +75,8 @@ def test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told(wor
 
 
 @pytest.mark.deep
-def test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code_2(workshop):
-    """test_what_only_the_data_can_tell_holds_back_its_log_and_no_value_is_told holds the rule for one log."""
+def test_a_pattern_that_java_refuses_blocks_every_log_with_exit_code_1(workshop):
+    """test_a_check_that_fails_on_the_data_alone_blocks_its_log_and_shows_no_value holds the rule for one log."""
     topic = workshop.topic("java-pattern", checks=[WRONG_PATTERN, FINE])
     _two_logs(workshop, topic, ("1", "2"))
     code, _, err = workshop.run("compact", topic, "--now", NOW)
@@ -84,7 +86,7 @@ def test_a_pattern_that_java_refuses_holds_back_every_log_and_not_with_exit_code
 
 
 @pytest.mark.deep
-def test_a_check_that_great_expectations_itself_refuses_holds_back_every_log(workshop, monkeypatch):
+def test_a_check_that_great_expectations_refuses_blocks_every_log(workshop, monkeypatch):
     """The test above holds the rule for a pattern that Java refuses."""
     from cleantail.config import topic_checks
 
@@ -112,7 +114,7 @@ SQL = "(select max(cast(value as string)) from cleantail.cleantail.victim) is nu
         pytest.param({"result_format": "COMPLETE"}, id="result_format"),
     ],
 )
-def test_what_could_be_sql_or_be_evaluated_is_refused_before_anything_starts(workshop, kwargs):
+def test_check_arguments_that_could_be_sql_are_refused_before_anything_starts(workshop, kwargs):
     check = {
         "expectation": "expect_column_values_to_be_between",
         "kwargs": {"column": "key", "max_value": "1", **kwargs},

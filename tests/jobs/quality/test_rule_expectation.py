@@ -16,7 +16,7 @@ def one(measure="duplicate_keys", **more):
     return rule_expectation()(column=measure, min_value=0, max_value=0, severity="critical", **more)
 
 
-def test_the_configuration_is_made_once_and_anew_after_a_change():
+def test_the_configuration_is_built_once_and_again_after_each_change():
     rule = one(meta={"rule": "a"})
     before = rule.configuration
     assert rule.configuration is before
@@ -34,7 +34,7 @@ def test_a_copy_has_a_configuration_of_its_own():
 
 
 @pytest.mark.parametrize("counts", [[0, 0], [0, 3]], ids=["kept", "broken"])
-def test_it_judges_as_great_expectations_own_does(counts):
+def test_a_rule_gives_the_result_of_great_expectations_own_expectation(counts):
     own = imported().expectations.ExpectColumnMaxToBeBetween
     frame = pd.DataFrame({"partition": range(len(counts)), "duplicate_keys": counts})
 

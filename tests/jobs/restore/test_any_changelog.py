@@ -147,9 +147,7 @@ def hashable(value):
         (["--column", "key=name", "--deleted", "op='; x"], "1 to 64 of the characters"),
     ],
 )
-def test_a_mapping_that_cannot_be_meant_is_refused_before_anything_is_changed(
-    workshop, spark, lake, arguments, message
-):
+def test_a_contradictory_mapping_is_refused_before_any_change(workshop, spark, lake, arguments, message):
     if not spark.catalog.tableExists("cleantail.sinks.refused_map"):
         lake("refused_map", COLUMNS, [rows(2)], SELECT)
     code, _, err = workshop.run(
@@ -163,7 +161,7 @@ def test_a_mapping_that_cannot_be_meant_is_refused_before_anything_is_changed(
 def test_a_timestamp_in_a_struct_of_which_the_metadata_have_no_bounds_is_that_of_the_footer(workshop, spark):
     """PyIceberg's writer tells bounds of the columns at the top alone: without a time the newest file would stay active.
 
-    test_a_table_of_pyiceberg_s_own_writer_is_upgraded_when_that_is_said_and_compacted cleans such a file."""
+    test_a_table_written_by_pyiceberg_is_upgraded_on_request_and_compacted cleans such a file."""
     spark.sql("CREATE NAMESPACE IF NOT EXISTS cleantail.sinks")
     meta = pa.struct([("at", pa.timestamp("us", "UTC"))])
     schema = pa.schema([("p", pa.int32()), ("o", pa.int64()), ("meta", meta), ("k", pa.string()), ("v", pa.string())])

@@ -121,7 +121,7 @@ def test_two_different_records_at_one_offset_are_an_error_that_names_neither(tmp
         offsets(source(*files))
 
 
-def test_what_is_below_the_log_start_or_of_another_log_is_no_part_of_it(tmp_path):
+def test_rows_below_the_log_start_or_of_another_log_are_left_out(tmp_path):
     records = [record(o, partition=o % 2) for o in range(10)]
     assert offsets(source(file(tmp_path, 0, records, several=True), start=3)) == [4, 6, 8]
 
@@ -133,21 +133,21 @@ def test_tombstones_are_left_out_where_the_latest_records_are_asked_for(tmp_path
     assert read_log_facts({}, source(some)).records == 6
 
 
-def test_timestamps_are_looked_at(tmp_path):
+def test_log_facts_have_the_range_of_timestamps_and_count_special_ones(tmp_path):
     records = [record(0, stamp_ms=None), record(1, stamp_ms=0), record(2, stamp_ms=5, kind=1), record(3, stamp_ms=9)]
     facts = read_log_facts({}, source(file(tmp_path, 0, records)))
     assert (facts.oldest_ms, facts.newest_ms, facts.zero_stamps, facts.without_type) == (0, 9, 1, 1)
     assert read_log_facts({}, source()).oldest_ms is None
 
 
-def test_keys_and_values_that_are_no_bytes_are_refused(tmp_path):
+def test_a_value_column_that_is_not_bytes_is_refused(tmp_path):
     schema = pa.schema([pa.field(f.name, pa.int64() if f.name == "value" else f.type) for f in SCHEMA])
     some = file(tmp_path, 0, [record(0, value=7)], schema)
     with pytest.raises(TableError, match="column value of type int64. A restore needs the bytes that Kafka had"):
         offsets(source(some))
 
 
-def test_texts_are_the_bytes_that_they_were(tmp_path):
+def test_keys_and_values_stored_as_text_are_restored_as_utf8_bytes(tmp_path):
     schema = pa.schema([pa.field(f.name, pa.string() if f.name in ("key", "value") else f.type) for f in SCHEMA])
     some = file(tmp_path, 0, [record(0, key="\u00e9", value="")], schema)
     assert rows(source(some))[0][1:3] == ("\u00e9".encode(), b"")

@@ -239,7 +239,7 @@ def archive(workshop, table_of):
     return topic
 
 
-def test_a_topic_that_is_not_there_is_told_with_the_command_that_makes_it(kafka, workshop, archive):
+def test_a_missing_topic_is_reported_with_the_command_that_creates_it(kafka, workshop, archive):
     code, error = refused(workshop, kafka, archive, "target-not-there")
     assert code == 2 and "there is no topic target-not-there" in error and "nothing was written" in error
     configs = dict(word.split("=") for word in error.split("--partitions 2 ")[1].split() if "=" in word)
@@ -286,7 +286,7 @@ def test_a_topic_that_ever_had_a_record_is_refused(kafka, workshop, archive, tab
     assert code == 2 and "is not empty" in error and branches(table_of, archive) == set()
 
 
-def test_partitions_that_never_had_a_record_are_as_many_as_somebody_says(kafka, workshop, archive):
+def test_the_number_of_partitions_may_be_given_if_the_last_ones_are_empty(kafka, workshop, archive):
     kafka.create("empty-ends", 4)
     assert refused(workshop, kafka, archive, "empty-ends", "--partitions", 1) == (
         2,
@@ -321,9 +321,7 @@ def test_the_archive_of_a_topic_without_a_record_has_its_partitions(kafka, works
     assert [p["verified"] for p in restore(workshop, kafka, topic, f"{topic}-2")["partitions"]] == [0, 0]
 
 
-def test_a_record_beyond_what_the_topic_takes_is_told_and_the_restore_goes_on_once_it_takes_it(
-    kafka, workshop, table_of
-):
+def test_a_record_too_large_for_the_topic_is_reported_and_the_restore_continues_once_it_fits(kafka, workshop, table_of):
     topic = workshop.topic("restored-large")
     payloads = ["x", "y" * 200_000, "z"]
     lines = [{"partition": 0, "offset": o, "ts": AT, "key": f"k{o}", "payload": p} for o, p in enumerate(payloads)]
@@ -338,7 +336,7 @@ def test_a_record_beyond_what_the_topic_takes_is_told_and_the_restore_goes_on_on
     assert [r.value for r in kafka.consumed("small-batches")] == [p.encode() for p in payloads]
 
 
-def test_a_login_comes_from_a_file_and_its_rights_are_asked_for(kafka, workshop, archive, tmp_path):
+def test_a_login_is_read_from_a_file_and_its_missing_rights_are_reported(kafka, workshop, archive, tmp_path):
     from confluent_kafka.admin import AclOperation
 
     from tests.jobs.kafka_site import LOGIN, PASSWORD
@@ -358,14 +356,14 @@ def test_a_login_comes_from_a_file_and_its_rights_are_asked_for(kafka, workshop,
     assert len(kafka.consumed("guarded-target", 2)) == 4
 
 
-def test_brokers_that_are_away_are_told(workshop, archive, monkeypatch):
+def test_brokers_that_do_not_answer_are_reported_and_nothing_is_written(workshop, archive, monkeypatch):
     quick = partial(Administrator, within_s=2)  # rather than 20
     monkeypatch.setattr("cleantail.kafka.target_client.Administrator", quick)
     code, _, err = workshop.run("restore", archive, "--bootstrap-server", "127.0.0.1:1", "--to", "anything")
     assert code == 4 and "do not answer" in err and "nothing was written" in err
 
 
-def test_what_is_no_name_of_a_topic_is_told(kafka, workshop, archive):
+def test_an_invalid_topic_name_is_refused(kafka, workshop, archive):
     code, error = refused(workshop, kafka, archive, "no name")
     assert code == 2 and "no name is not a topic name" in error
 
@@ -380,7 +378,7 @@ def test_the_report_says_which_offsets_of_the_archive_they_are(kafka, workshop, 
 
 
 @pytest.mark.deep
-def test_timestamps_of_the_brokers_own_are_told(kafka, workshop):
+def test_timestamps_that_the_broker_had_set_are_counted_in_a_warning(kafka, workshop):
     """test_a_log_comes_back_as_it_was holds that each timestamp comes back."""
     topic = workshop.topic("restored-append")
     line = {"partition": 0, "offset": 0, "ts": AT, "tstype": "logappend", "key": "k", "payload": "x"}

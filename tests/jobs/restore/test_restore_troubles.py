@@ -1,4 +1,4 @@
-"""A restore that is killed, and a topic into which somebody else writes meanwhile: each record once, or an error."""
+"""A killed restore, and a topic into which another producer writes meanwhile: each record once, or an error."""
 
 from __future__ import annotations
 
@@ -90,8 +90,8 @@ def restored(workshop, topic, kafka, target):
 def test_a_restore_that_is_killed_goes_on_until_each_record_is_there_once(kafka, workshop, large):
     """The driver alone, whose workers then end by themselves, or, as every second kill, all of them at once.
 
-    test_a_record_beyond_what_the_topic_takes_is_told_and_the_restore_goes_on_once_it_takes_it holds the rule for a
-    restore that ends in the middle, test_what_was_begun_goes_on_whatever_came_into_the_archive_since at its end."""
+    test_a_record_too_large_for_the_topic_is_reported_and_the_restore_continues_once_it_fits holds the rule for a
+    restore that ends in the middle, test_a_resumed_restore_ignores_records_that_the_archive_got_since at its end."""
     target, rng = "restored-killed", random.Random(7)
     kafka.create(target, PARTITIONS)
     spark = {"master": "local[2]", "conf": SMALL_RUN}
@@ -127,7 +127,7 @@ def small(workshop, table_of):
 
 
 def run(kafka, workshop, table_of, topic, target, progress=lambda step: None, **request):
-    """A restore as the command line does it, which is told of each step."""
+    """A restore as the command line does it, with a callback for each step."""
     settings = target_settings(kafka.address, None, None, {})
     brokers, _platform, now_ms = TargetBrokers(settings), workshop.platform(), int(time.time() * 1000)
     asked = RestoreRequest(target, **{"mode": "log", **request})
@@ -148,7 +148,7 @@ def at_step(name, do):
         ),
     ],
 )
-def test_a_record_of_somebody_else_is_found(kafka, workshop, table_of, small, step, message):
+def test_a_record_of_another_producer_fails_the_restore(kafka, workshop, table_of, small, step, message):
     target = f"disturbed-{step.split()[0]}"
     kafka.create(target, 2)
     intrude = at_step(step, lambda: kafka.send(target, [(b"k0", b"another's", None, AT)], partition=1))
@@ -159,7 +159,7 @@ def test_a_record_of_somebody_else_is_found(kafka, workshop, table_of, small, st
         run(kafka, workshop, table_of, small, target)
 
 
-def test_a_transaction_of_somebody_else_is_found_though_it_was_aborted(kafka, workshop, table_of, small):
+def test_an_aborted_transaction_of_another_producer_fails_the_restore(kafka, workshop, table_of, small):
     kafka.create("disturbed-aborted", 2)
     sender = kafka.transactions("disturbed-aborted", "disturbed")
     intrude = at_step("reading back", lambda: sender.abort([(b"k", b"x")]))
@@ -167,7 +167,7 @@ def test_a_transaction_of_somebody_else_is_found_though_it_was_aborted(kafka, wo
         run(kafka, workshop, table_of, small, "disturbed-aborted", intrude)
 
 
-def test_a_topic_that_is_made_anew_in_the_middle_is_another_one(kafka, workshop, table_of, small):
+def test_a_topic_recreated_during_a_restore_fails_it_and_the_next_one_begins_again(kafka, workshop, table_of, small):
     kafka.create("disturbed-anew", 2)
     with pytest.raises(RestoreMismatchError, match="disturbed-anew|recreated|ends at offset 0"):
         run(
@@ -182,7 +182,7 @@ def test_a_topic_that_is_made_anew_in_the_middle_is_another_one(kafka, workshop,
     assert (result.resumed, result.verified) == (False, 18)
 
 
-def test_a_partition_that_is_added_in_the_middle_is_told(kafka, workshop, table_of, small):
+def test_a_partition_added_during_a_restore_fails_it(kafka, workshop, table_of, small):
     kafka.create("disturbed-added", 2)
     with pytest.raises(RestoreMismatchError, match="had 2 partitions when it was restored, and has 3"):
         run(
@@ -205,7 +205,7 @@ def interrupted(kafka, workshop, table_of, topic, target, **request):
         run(kafka, workshop, table_of, topic, target, at_step("reading back", stop), **request)
 
 
-def test_what_was_begun_goes_on_whatever_came_into_the_archive_since(kafka, workshop, table_of):
+def test_a_resumed_restore_ignores_records_that_the_archive_got_since(kafka, workshop, table_of):
     topic = workshop.topic("restored-grown")
     line = {"partition": 0, "offset": 0, "ts": AT, "key": "k", "payload": "first"}
     workshop.ok("ingest", topic, "--file", workshop.file("1.jsonl", [line]))
@@ -244,7 +244,7 @@ def test_the_pinned_records_stay_though_snapshots_expire(kafka, workshop, table_
     assert run(kafka, workshop, table_of, topic, "expired").verified == 30
 
 
-def test_the_branch_of_a_restore_that_nobody_ends_goes_after_a_week():
+def test_the_branch_of_an_abandoned_restore_is_deleted_after_a_week():
     day_s, stem = 86_400, pin_stem("cluster", "topic", "id")
     assert created_at_s(f"{stem}_1700000000000000000") == 1_700_000_000 + 6 * day_s  # others go after a day
     assert created_at_s("ct_round_u0_1700000000000000000") == 1_700_000_000

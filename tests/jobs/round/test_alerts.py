@@ -55,7 +55,7 @@ class Operations:
 
     @property
     def told(self) -> dict[str, list[tuple[int, str]]]:
-        """Event -> (number of the run, state) of what was told."""
+        """Event -> (number of the run, state) of each notification."""
         found: dict[str, list[tuple[int, str]]] = {}
         for path, body in self.hook.posts:
             assert path == f"/{body['event']}"
@@ -88,7 +88,7 @@ def operations(
     return Operations(workshop, hook, home)
 
 
-def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations: Operations) -> None:
+def test_each_event_in_a_table_is_reported_once_at_its_begin_and_once_at_its_end(operations: Operations) -> None:
     """A red check holds the log back: it misses its deadline and its tombstone stays. Once it may be published, the
     tombstone goes before the reader has read it, and that lasts until the reader has."""
     workshop, events = operations.workshop, (Event.QUARANTINED, Event.DEADLINE_MISSED, Event.ERASURE, Event.HOLD_CAP)
@@ -103,7 +103,7 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
         operations.run(topic, NOW + 10_000 + n)
     assert operations.told == {e.value: [(1, "open")] for e in events if e is not Event.HOLD_CAP}
 
-    operations.topic("told", config, *events)  # what was wrong is none of the checks' business now
+    operations.topic("told", config, *events)  # the checks no longer concern what was wrong
     operations.run(topic, NOW + 20_000)
     over = {e.value: [(1, "open"), (3, "over")] for e in events if e is not Event.HOLD_CAP}
     assert operations.told == over | {"hold_cap_reached": [(3, "open")]}
@@ -118,7 +118,7 @@ def test_each_event_that_a_table_shows_is_told_once_and_so_is_its_end(operations
     assert "partition 0 is 9 s past max.compaction.lag.ms" in texts["deadline_missed"]
 
 
-def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_and_as_over(
+def test_a_missed_deadline_is_reported_as_open_and_over_by_the_run_that_cleans(
     operations: Operations,
 ) -> None:
     """Without a schedule a log is late once it has been overdue for another max.compaction.lag.ms."""
@@ -129,11 +129,12 @@ def test_a_deadline_that_the_run_before_missed_is_told_by_the_run_that_cleans_an
     assert [r["offset"] for r in operations.workshop.read(topic)] == [1]
 
 
-def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
+def test_a_failed_check_after_a_rejection_is_reported_and_the_partition_never_as_released(
     operations: Operations, spark: Any
 ) -> None:
-    """test_a_red_check_after_a_persons_no_is_told_and_the_partition_is_not_told_as_free in test_notifications.py and
-    test_a_failed_check_is_no_part_of_a_rejection_before_it in test_alert_task.py hold the rule; here with real runs."""
+    """test_a_failed_check_after_a_rejection_is_notified_and_the_partition_not_reported_as_released in
+    test_notifications.py and test_a_failed_check_after_a_rejection_is_a_new_occurrence in test_alert_task.py hold the
+    rule; here with real runs."""
     workshop, events = operations.workshop, (Event.CHECK_FAILED, Event.QUARANTINED)
     topic = operations.topic("told-no", {"cleantail.approval.pause.ms": 1_000}, publish="approve")
     operations.ingest(topic, record(0, "a", "x"), record(1, "b", "y"))
@@ -145,7 +146,7 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     operations.run(topic, NOW + 500)
     operations.run(topic, NOW + 1_000)
     assert operations.told == {
-        "partition_quarantined": [(1, "open"), (2, "open")],  # held back all the while, for another reason now
+        "partition_quarantined": [(1, "open"), (2, "open")],  # blocked all the while, for another reason now
         "check_failed": [(2, "open")],
     }
     [red] = [body["text"] for _, body in operations.hook.posts if body["event"] == "check_failed"]
@@ -153,8 +154,8 @@ def test_a_red_check_after_a_rejection_is_told_and_the_partition_never_as_free(
     assert since in red and retry in red
 
 
-def test_a_partition_that_is_released_and_red_again_is_told_as_over_when_it_is_green(operations: Operations) -> None:
-    """test_after_a_release_and_another_red_check_nothing_is_told_as_over_until_it_is_green in test_notifications.py
+def test_a_released_partition_that_fails_again_is_reported_as_over_once_it_passes(operations: Operations) -> None:
+    """test_a_released_partition_that_fails_again_is_not_reported_as_over_before_it_passes in test_notifications.py
     holds the rule; here the task that sees the red check tells it, and the last task finds the first quarantine gone."""
     topic = operations.topic("told-again", {}, Event.CHECK_FAILED, checks=[ONE_KEY])
     operations.ingest(topic, record(0, "a", "x"), record(1, "b", "y"))

@@ -133,13 +133,13 @@ def test_no_byte_of_an_erased_key_is_left_and_the_other_records_are_as_they_were
         (f"table {side_tables[1]}", None, 2, 1, '{"erased":1}'),
     ]
     workshop.ok("history", topic)  # which reads the evidence
-    # the snapshot has expired: who reads it, or goes back to it, is told the request
+    # the snapshot has expired: the error of a read or a rollback names the request
     for command in (("read", topic, "--as-of"), ("latest", topic, "--as-of"), ("rollback", topic, "--to")):
         code, _, err = workshop.run(*command, snapshot)
         assert code == 2 and f"keys of topic {topic} were erased" in err and request["id"] in err, (command, err)
 
 
-def test_who_may_not_read_requests_gets_the_error_about_a_snapshot_as_it_is(workshop, monkeypatch):
+def test_an_unreadable_table_of_requests_does_not_hide_the_error_about_a_snapshot(workshop, monkeypatch):
     topic = workshop.topic("erased-past-unread")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
 
@@ -211,8 +211,8 @@ def test_an_unknown_object_and_a_young_file_of_no_snapshot_prevent_a_proof_and_a
         assert [text for text in request["problems"] if name in text], request["problems"]
 
 
-# test_commits_that_merge_manifests_leave_none_that_no_snapshot_has in test_uncommitted_rounds.py holds the rule; here
-# another writer was faster
+# test_commits_that_merge_manifests_leave_no_manifest_without_a_snapshot in test_uncommitted_rounds.py holds the rule;
+# here another writer was faster
 @pytest.mark.deep
 def test_a_commit_of_ours_that_another_writer_overtook_leaves_nothing_that_prevents_a_proof(
     workshop, monkeypatch, table_of

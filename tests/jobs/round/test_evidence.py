@@ -34,7 +34,7 @@ from tests.jobs.round.test_held_rounds import ingest
 from tests.jobs.round.test_rounds import NOW
 
 NO_REWRITE = {"cleantail.reclaim.deleted.ratio": 1.0}
-"""Then a reclaim of the topic's own files tells nothing."""
+"""Then a reclaim of the topic's own files shows nothing."""
 
 
 def separate(workshop, namespace):
@@ -260,7 +260,7 @@ def test_rows_past_their_retention_become_a_row_a_day_in_one_commit_and_counters
     assert evidence.summarize_days(table_of(topic), end_of_first_day + 5 * DAY_MS) == 0
 
 
-def test_rows_that_come_while_a_day_is_made_are_in_it(workshop, table_of, monkeypatch):
+def test_rows_appended_while_a_days_row_is_built_are_included(workshop, table_of, monkeypatch):
     separate(workshop, "busy_days")
     topic = workshop.topic("busy-days", {"cleantail.evidence.retention.ms": 0})
     for n in range(2):

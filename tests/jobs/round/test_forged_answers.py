@@ -139,7 +139,7 @@ def test_an_editors_xcoms_and_marks_publish_nothing_and_the_approvers_answer_doe
 ) -> None:
     """One run: what the editor has called done is found out by `publish`; then the question is cleared and answered.
 
-    In `make test`, test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_and_by_nothing_else in
+    In `make test`, test_only_an_approvers_answer_to_the_same_round_publishes_a_waiting_round in
     test_forged_xcoms.py holds the rule for the job, and test_topic_dag.py names the approvers to Airflow."""
     # a topic whose rounds only the-approver may approve
     topic, site = operations.topic("forged", {}, publish="approve", approvers=["the-approver"]), operations.site  # noqa: F811

@@ -64,7 +64,7 @@ def checked_round(workshop, table, now=NOW):
     return check_round(table, plan.round, done)
 
 
-def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(workshop, table_of):
+def test_a_round_above_the_limit_is_published_only_with_an_approval(workshop, table_of):
     topic = workshop.topic("limit", {"cleantail.max.drop.ratio": 0.5})
     records = (0, "a", "old <b>\n"), (1, "b", "y"), (2, "a", "z"), (3, "b", "w"), (4, "b", None)
     ingest(workshop, topic, "limit.jsonl", *records)
@@ -87,7 +87,7 @@ def test_a_round_above_the_limit_is_not_published_until_somebody_says_so(worksho
 @pytest.mark.parametrize(
     ("publish", "kept"), [("auto", []), ("approve", [2, 7])], ids=["nobody-is-asked", "people-have-a-week"]
 )
-def test_a_branch_that_a_killed_run_left_goes_a_day_after_nobody_can_answer_for_it(workshop, table_of, publish, kept):
+def test_a_branch_of_a_killed_run_is_deleted_a_day_after_the_last_possible_approval(workshop, table_of, publish, kept):
     name = f"stale-branches-{publish}"
     topic = workshop.topic(name, {"cleantail.approval.timeout.ms": "7d"}, publish=publish)
     ingest(workshop, topic, f"{name}.jsonl", (0, "a", "x"))
@@ -100,7 +100,7 @@ def test_a_branch_that_a_killed_run_left_goes_a_day_after_nobody_can_answer_for_
     assert set(branches(table)) == left
 
 
-def test_what_was_approved_is_published_with_everything_appended_meanwhile(workshop, table_of):
+def test_an_approved_round_is_published_and_keeps_records_appended_meanwhile(workshop, table_of):
     topic = workshop.topic("approve", publish="approve")
     ingest(workshop, topic, "approve.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", None))
     table, _platform = table_of(topic), workshop.platform()
@@ -131,15 +131,16 @@ def test_a_sample_begins_with_the_first_logs(workshop, table_of, monkeypatch):
     assert approvals.with_sample(table, checked).sample == tuple(every[:4])
 
 
-# test_an_answer_is_void_once_the_round_was_made_anew in test_forged_xcoms.py holds the rule; here another was published
+# test_an_answer_is_void_once_its_round_was_made_again in test_forged_xcoms.py holds the rule; here another was
+# published
 @pytest.mark.deep
-def test_an_approval_is_void_once_another_round_was_published(workshop, table_of):
+def test_an_approval_is_void_once_another_round_is_published(workshop, table_of):
     topic = workshop.topic("void", publish="approve")
     ingest(workshop, topic, "void.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, _platform = table_of(topic), workshop.platform()
     checked = checked_round(workshop, table)
     ingest(workshop, topic, "void-1.jsonl", (2, "a", "z"))
-    workshop.topic("void")  # this round waits for nobody
+    workshop.topic("void")  # this round needs no approval
     workshop.ok("compact", topic, "--now", NOW + 1)
     with pytest.raises(HeldError, match="what anna approved cannot be published as it was shown"):
         publish_approved(table, checked, "anna")
@@ -147,9 +148,7 @@ def test_an_approval_is_void_once_another_round_was_published(workshop, table_of
     assert log_of(workshop, topic)["checkpoint"] == 3
 
 
-def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_released_and_a_second_no_is_told_again(
-    workshop, table_of
-):
+def test_a_rejected_round_drops_its_branch_blocks_its_log_and_reports_each_rejection(workshop, table_of):
     topic = workshop.topic("reject", {"cleantail.approval.pause.ms": 60_000}, publish="approve")
     ingest(workshop, topic, "reject.jsonl", (0, "a", "x"), (1, "a", "y"))
     table, _platform = table_of(topic), workshop.platform()
@@ -171,9 +170,10 @@ def test_a_rejected_round_leaves_no_branch_and_its_log_rests_until_it_is_release
     assert counted == {("compact", "rejected"): 2}
 
 
-# test_a_no_takes_the_place_of_a_failed_check_... in tests/cleantail/rounds/test_approval.py holds the rule
+# test_a_rejection_replaces_the_quarantine_of_a_check_that_was_made_again_and_no_other in
+# tests/cleantail/rounds/test_approval.py holds the rule
 @pytest.mark.deep
-def test_a_no_to_what_had_failed_before_and_now_passes_rests_as_any_other(workshop, table_of):
+def test_a_rejection_of_a_log_that_failed_before_and_now_passes_starts_a_new_pause(workshop, table_of):
     topic = workshop.topic("red-then-no", checks=[ONE_KEY])
     ingest(workshop, topic, "red-then-no.jsonl", (0, "a", "x"), (1, "a", "y"), (2, "b", "z"))
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
@@ -185,7 +185,7 @@ def test_a_no_to_what_had_failed_before_and_now_passes_rests_as_any_other(worksh
     assert not evaluate_topic(table.topic, now_ms=later + 59_999).units
 
 
-def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table_of):
+def test_the_branch_of_a_failed_log_is_kept_when_its_round_is_rejected(workshop, table_of):
     topic = workshop.topic("reject-red", {"cleantail.approval.pause.ms": 60_000}, checks=[ONE_KEY], publish="approve")
     lines = [record(o, k, "x", partition=p) for p, keys in enumerate(("aa", "bbc")) for o, k in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file("reject-red.jsonl", lines))
@@ -206,7 +206,7 @@ def test_what_failed_in_a_rejected_round_is_kept_to_be_looked_at(workshop, table
     ]
 
 
-def test_what_retention_takes_from_a_red_log_waits_as_well_and_leaves_the_published_round_alone(workshop, table_of):
+def test_retention_of_a_failed_log_above_the_limit_waits_and_the_other_log_is_published(workshop, table_of):
     """Of two logs one is red; what retention would take of it is above the limit."""
     hour = 3_600_000
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * hour, "segment.ms": hour, "segment.bytes": 14}
@@ -227,7 +227,7 @@ def test_what_retention_takes_from_a_red_log_waits_as_well_and_leaves_the_publis
 
 # test_a_round_whose_answer_row_was_lost_is_called_published_... in test_evidence.py holds the rule; here of an expiry
 @pytest.mark.deep
-def test_an_expiry_that_died_before_its_evidence_is_told_by_the_next_check(workshop, table_of, monkeypatch):
+def test_the_next_check_records_an_expiry_that_died_before_its_evidence(workshop, table_of, monkeypatch):
     topic = workshop.topic("untold-expiry")
     ingest(workshop, topic, "untold-expiry.jsonl", (0, "a", "x"), (1, "a", None))
     workshop.ok("compact", topic, "--now", NOW)
@@ -265,7 +265,7 @@ def test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published(w
         pytest.param(("a", "bc"), id="no record goes", marks=pytest.mark.deep),
     ],
 )
-def test_a_second_try_of_a_publish_tells_who_approved_counts_no_failure_twice_and_keeps_what_failed(
+def test_a_second_try_of_a_publish_records_the_approver_and_counts_no_failure_twice(
     workshop, table_of, monkeypatch, logs
 ):
     """The first try dies after its commit, before its evidence."""

@@ -84,7 +84,7 @@ def test_a_deleted_key_stays_deleted_after_another_engine_rolled_the_round_back(
     assert workshop.json("check", name)["ok"]
 
 
-def test_a_replaced_table_forgets_where_its_logs_were_clean_and_where_they_began(workshop, deleted, table_of, spark):
+def test_a_replaced_table_forgets_the_checkpoints_and_log_starts_of_its_logs(workshop, deleted, table_of, spark):
     name = deleted("replaced")
     table = table_of(name)
     workshop.ok("compact", name, "--now", T0 + 1)
@@ -116,7 +116,7 @@ def test_a_round_is_not_published_on_a_history_that_was_rewritten_after_it_was_s
     assert current(table) == first
 
 
-def test_files_whose_records_were_rolled_away_are_read_again(workshop, deleted, table_of, spark):
+def test_files_whose_records_were_rolled_back_are_ingested_again(workshop, deleted, table_of, spark):
     name = deleted("files-again")
     table, more = table_of(name), workshop.file("second.jsonl", [record(3, "k3", "c")])
     first = current(table)
@@ -208,7 +208,9 @@ def test_a_round_that_a_version_without_marks_published_is_missed_too(
 
 # test_own_rollbacks_and_expired_snapshots_are_no_rewritten_history holds the rule; here by other commands
 @pytest.mark.deep
-def test_cherry_picks_fast_forwards_and_going_back_to_the_round_rewrite_nothing(workshop, deleted, table_of, spark):
+def test_cherry_picks_fast_forwards_and_rollbacks_to_the_round_are_not_rewritten_history(
+    workshop, deleted, table_of, spark
+):
     name = deleted("forward")
     table = table_of(name)
     first = current(table)

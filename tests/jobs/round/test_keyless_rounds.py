@@ -1,4 +1,4 @@
-"""Records without a key under the policy `fail`: their partition is held back alone, and it is said before a round."""
+"""Records without a key under the policy `fail`: only their partition is blocked, and a warning precedes the round."""
 
 import json
 
@@ -26,7 +26,7 @@ def _three_logs():
     return [record(i, None if (p, i) == (1, 1) else "k", "v", partition=p) for p in (0, 1, 2) for i in (0, 1, 2)]
 
 
-def test_a_record_without_a_key_holds_its_partition_back_alone_until_the_policy_says_how(workshop, table_of):
+def test_a_record_without_a_key_blocks_only_its_partition_until_a_policy_handles_it(workshop, table_of):
     topic = workshop.topic("one-keyless")
     _ingest(workshop, topic, *_three_logs())
     code, _, err = workshop.run("compact", topic, "--now", NOW)
@@ -50,9 +50,10 @@ def test_a_record_without_a_key_holds_its_partition_back_alone_until_the_policy_
     assert [log["state"]["quarantine"] for log in logs] == [None] * 3
 
 
-# test_a_record_without_a_key_holds_its_partition_back_... holds the rule; here it is in a later round
+# test_a_record_without_a_key_blocks_only_its_partition_until_a_policy_handles_it holds the rule; here it is in a later
+# round
 @pytest.mark.deep
-def test_it_holds_its_partition_back_before_the_first_of_several_rounds(workshop):
+def test_a_record_without_a_key_blocks_its_partition_before_the_first_of_several_rounds(workshop):
     """Whatever file it is in, and wherever the map of that round is full."""
     topic = workshop.topic("keyless-beyond")
     in_rounds(workshop, 1)
@@ -63,7 +64,7 @@ def test_it_holds_its_partition_back_before_the_first_of_several_rounds(workshop
     assert "1 record without a key, the first at offset 5" in err
 
 
-def test_status_and_plan_say_what_a_record_without_a_key_will_do_before_a_round_does(workshop):
+def test_status_and_plan_announce_the_effect_of_a_record_without_a_key_before_a_round(workshop):
     topic = workshop.topic("keyless-ahead")
     _ingest(workshop, topic, *_three_logs())
     logs = workshop.json("status", topic, "--now", NOW)["topics"][topic]
@@ -81,9 +82,9 @@ def test_status_and_plan_say_what_a_record_without_a_key_will_do_before_a_round_
     assert gone["cleanable_keyless"] == gone["uncleanable_keyless"] == {"at_least": 0, "at_most": 0}
 
 
-# test_a_record_without_a_key_holds_its_partition_back_alone_... holds the rule; here logs share files
+# test_a_record_without_a_key_blocks_only_its_partition_until_a_policy_handles_it holds the rule; here logs share files
 @pytest.mark.deep
-def test_the_logs_that_share_files_with_one_that_has_no_key_do_not_wait_for_it(workshop, lake):
+def test_a_log_is_published_though_one_that_shares_its_files_is_blocked_for_a_missing_key(workshop, lake):
     columns = "part int, off bigint, ts timestamp, k binary, v binary"
     rows = [(p, i, 1000, None if (p, i) == (1, 1) else "k", "v") for i in (0, 1, 2) for p in (0, 1)]
     select = ["p AS part", "o AS off", "timestamp_millis(ms) AS ts", "CAST(k AS BINARY) AS k", "CAST(v AS BINARY) AS v"]
@@ -100,7 +101,7 @@ def test_the_logs_that_share_files_with_one_that_has_no_key_do_not_wait_for_it(w
 
 # test_retention_goes_on_in_a_red_log_... in test_round_kinds.py holds the rule; here no check was made
 @pytest.mark.deep
-def test_retention_goes_on_in_a_log_that_is_held_back_for_a_record_without_a_key(workshop, table_of):
+def test_retention_continues_in_a_log_that_a_record_without_a_key_blocks(workshop, table_of):
     hour = 3_600_000
     config = {"cleanup.policy": "compact,delete", "retention.ms": 10 * hour, "segment.ms": hour, "segment.bytes": 14}
     topic = workshop.topic("keyless-retained", config)

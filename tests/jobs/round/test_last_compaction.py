@@ -129,7 +129,7 @@ def test_more_keys_than_the_map_has_place_for_fill_it_and_spill(workshop):
 
 # more cases of what a scrape says; test_a_scrape_has_every_metric_of_a_topic_after_its_rounds has the metrics
 @pytest.mark.deep
-def test_a_round_of_retention_alone_leaves_what_the_last_compaction_said(workshop):
+def test_a_round_of_retention_alone_does_not_change_the_last_compaction(workshop):
     config = {"cleanup.policy": "compact,delete", "retention.ms": HOUR, "segment.bytes": 14}
     topic = workshop.topic("retention-alone", config)
     for n in range(2):

@@ -26,7 +26,7 @@ FAILED = "failed_r1_u0_1700000000"
 
 
 @pytest.mark.parametrize("name", THEIRS)
-def test_their_names_are_not_ours(name):
+def test_branch_names_of_other_programs_are_not_recognized_as_cleantails(name):
     from cleantail.log.quarantine import kept_until_ms
     from spark_jobs.iceberg.tables import created_at_s
 

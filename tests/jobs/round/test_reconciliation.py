@@ -67,7 +67,7 @@ def forgotten(kafka, workshop, position):
     return make
 
 
-def test_keys_that_are_gone_at_the_source_go_and_nothing_else_and_are_back_if_that_is_undone(
+def test_a_reconciliation_removes_exactly_the_keys_gone_at_the_source_and_a_rollback_restores_them(
     kafka, workshop, landed, forgotten, monkeypatch
 ):
     topic = forgotten("forgotten")
@@ -75,7 +75,7 @@ def test_keys_that_are_gone_at_the_source_go_and_nothing_else_and_are_back_if_th
     assert state_of(before).keys() - at_source.keys() == {(0, b"k0"), (0, b"k1"), (0, b"k2"), (1, b"k7")}
     told = workshop.json("reconcile", topic, "--dry-run")
     assert [(log["partition"], log["keys"], log["records"]) for log in told["partitions"]] == [(0, 3, 3), (1, 1, 1)]
-    # a round that removes anything but what is gone: a key of the source goes as well (of log 0), or one that is gone
+    # a round that removes anything but what is gone: a key of the source goes too (of log 0), or one that is gone
     # stays (of log 1); none can have gone since the comparison
     kafka.client.alter(topic, {"delete.retention.ms": 86_400_000})
     with monkeypatch.context() as patched:
@@ -101,7 +101,7 @@ def test_keys_that_are_gone_at_the_source_go_and_nothing_else_and_are_back_if_th
 
 # the test above holds the rule; here of a round that crashes, that waits for approval, and that starts over
 @pytest.mark.deep
-def test_keys_that_are_gone_at_the_source_go_at_once_or_not_at_all(
+def test_a_reconciliation_removes_all_keys_gone_at_the_source_or_none(
     kafka, workshop, landed, forgotten, monkeypatch, table_of
 ):
     topic = forgotten("forgotten-in-between")
@@ -152,7 +152,9 @@ def compared_wrongly(compare, records):
     return compared
 
 
-def test_nothing_goes_from_a_log_that_two_readers_see_differently(kafka, workshop, landed, misreading):
+def test_a_reconciliation_removes_nothing_from_a_log_that_two_readers_read_differently(
+    kafka, workshop, landed, misreading
+):
     topic = workshop.topic("misread-and-gone", source=kafka.source())
     kafka.create(topic, 1, **SOON)
     kafka.send(topic, [(b"a", b"1"), (b"b", b"2")])
@@ -163,7 +165,7 @@ def test_nothing_goes_from_a_log_that_two_readers_see_differently(kafka, worksho
     assert len(landed(topic)) == 2
 
 
-def test_a_source_that_deletes_by_age_is_refused_and_told_why(kafka, workshop, landed):
+def test_a_reconciliation_refuses_a_source_with_delete_in_its_cleanup_policy(kafka, workshop, landed):
     topic = workshop.topic("deletes-by-age", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"1")])
@@ -202,7 +204,7 @@ def test_a_key_that_is_written_again_while_the_source_is_read_survives(kafka, wo
 
 # test_a_log_is_as_of_when_... in tests/cleantail/kafka/test_forgotten.py holds the rule; here with a broker
 @pytest.mark.deep
-def test_a_topic_that_was_idle_for_long_was_looked_at_all_the_same(kafka, workshop, position, table_of):
+def test_a_read_without_new_records_still_renews_the_time_that_the_table_is_as_of(kafka, workshop, position, table_of):
     topic = workshop.topic("idle", source=kafka.source())
     kafka.create(topic, **SOON | {"delete_retention_ms": 3_600_000})
     kafka.send(topic, [(b"a", b"1")])
@@ -239,7 +241,7 @@ def test_transactions_keyless_records_and_empty_keys_are_compared_as_the_source_
     sender.producer.abort_transaction(60)
 
 
-def test_what_was_cut_off_at_the_source_is_left_and_counted(kafka, workshop, landed):
+def test_keys_cut_off_at_the_log_start_of_the_source_are_kept_and_counted(kafka, workshop, landed):
     topic = workshop.topic("cut-off", source=kafka.source())
     kafka.create(topic, **SOON | {"cleanup_policy": "compact,delete"})
     kafka.send(topic, [(b"a", b"1"), (b"b", b"1"), (b"c", b"1")])
@@ -265,7 +267,7 @@ def test_a_login_that_may_not_see_configs_reads_by_the_yaml_and_reconciles_nothi
     assert code == 2 and "(Kafka's ACL: DescribeConfigs)" in err and len(landed(topic)) == 1
 
 
-def test_what_is_forgotten_of_a_topic_that_deletes_by_age_is_told_with_the_reason(kafka, workshop, position):
+def test_a_read_warns_of_missing_deletions_that_a_delete_policy_keeps_from_being_reconciled(kafka, workshop, position):
     topic = workshop.topic("forgotten-and-deleting", source=kafka.source())
     kafka.create(topic, **SOON | {"cleanup_policy": "compact,delete"})
     kafka.send(topic, [(b"a", b"1")])
@@ -277,9 +279,10 @@ def test_what_is_forgotten_of_a_topic_that_deletes_by_age_is_told_with_the_reaso
     assert "has delete in its cleanup.policy" in position(topic).forgotten[0].hindrance
 
 
-# test_keys_that_are_gone_at_the_source_go_and_nothing_else_... holds the rule; here once more with random records
+# test_a_reconciliation_removes_exactly_the_keys_gone_at_the_source_and_a_rollback_restores_them holds the rule; here
+# once more with random records
 @pytest.mark.parametrize("seed", [pytest.param(17, marks=pytest.mark.deep)])
-def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(kafka, workshop, landed, seed):
+def test_after_a_reconciliation_the_table_has_the_state_of_the_broker(kafka, workshop, landed, seed):
     topic = workshop.topic(f"random-{seed}", source=kafka.source())
     kafka.create(topic, 2, **SOON)
     rng = random.Random(seed)
@@ -299,7 +302,7 @@ def test_whatever_was_forgotten_the_state_is_the_brokers_after_a_reconciliation(
     assert state_of(landed(topic)) == state_of(kafka.consumed(topic, 2))
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, workshop, landed, monkeypatch):
+def test_a_topic_recreated_during_a_reconciliation_removes_nothing(kafka, workshop, landed, monkeypatch):
     topic = workshop.topic("anew-while-compared", source=kafka.source())
     kafka.create(topic, **SOON)
     kafka.send(topic, [(b"a", b"1"), (b"b", b"1")])
@@ -316,7 +319,7 @@ def test_a_topic_that_is_made_anew_while_it_is_read_removes_nothing(kafka, works
 
 # test_a_deletion_may_be_missing_... in tests/cleantail/kafka/test_forgotten.py holds the rule; here after segments
 @pytest.mark.deep
-def test_after_copies_of_segments_nobody_knows_how_late_a_read_is(kafka, workshop, position, tmp_path):
+def test_the_lateness_of_a_read_is_unknown_after_copies_of_segments(kafka, workshop, position, tmp_path):
     topic = workshop.topic("copied-then-read", source=kafka.source())
     kafka.create(topic, **SOON)
     kafka.send(topic, [(b"k%d" % n, b"v%d" % n) for n in range(10)])
@@ -335,7 +338,7 @@ def test_after_copies_of_segments_nobody_knows_how_late_a_read_is(kafka, worksho
 
 # test_transactions_keyless_records_... has aborted records; here there are no others
 @pytest.mark.deep
-def test_a_table_without_records_has_nothing_that_is_gone(kafka, workshop):
+def test_a_reconciliation_of_a_table_without_records_removes_nothing(kafka, workshop):
     topic = workshop.topic("nothing-to-reconcile", source=kafka.source())
     kafka.create(topic, **SOON)
     workshop.ok("ingest", topic)

@@ -1,4 +1,4 @@
-"""Releases beside real rounds: what a person has lifted, and what a round puts into quarantine again."""
+"""Releases together with real rounds: what a user has released, and what a round puts into quarantine again."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def checked_round(workshop, table, now_ms=NOW):
     return check_round(table, plan.round, done)
 
 
-def test_a_released_log_that_is_red_again_is_in_quarantine_again_and_its_attempts_count_anew(workshop):
+def test_a_released_log_that_fails_again_starts_a_new_quarantine_with_attempt_1(workshop):
     topic = red_topic(workshop, "red-again")
     assert workshop.run("compact", topic, "--now", NOW + 1)[0] == 1
     first = quarantine_of(workshop, topic, 1)
@@ -48,11 +48,12 @@ def test_a_released_log_that_is_red_again_is_in_quarantine_again_and_its_attempt
     assert workshop.run("compact", topic, "--now", NOW + 5)[0] == 1
     again = quarantine_of(workshop, topic, 1)
     assert [(held["attempts"], held["since_ms"]) for held in (first, again)] == [(1, NOW + 1), (1, NOW + 5)]
-    assert words(workshop, topic) == []  # the round has written the log's state anew
+    assert words(workshop, topic) == []  # the round has written the log's state again
     assert offsets(r for r in workshop.read(topic) if r["partition"] == 0) == [1]
 
 
-# test_a_released_log_that_is_red_again_... holds the rule; here at the clock of the first round
+# test_a_released_log_that_fails_again_starts_a_new_quarantine_with_attempt_1 holds the rule; here at the clock of the
+# first round
 @pytest.mark.deep
 def test_a_task_that_is_cleared_after_a_release_puts_the_log_into_quarantine_again_at_the_same_clock(
     workshop, table_of
@@ -112,7 +113,7 @@ def test_a_round_that_is_set_aside_leaves_its_red_logs_in_quarantine_whatever_wa
         assert quarantine_of(workshop, topic, 1) is None
 
 
-def test_a_rolled_back_round_brings_no_released_quarantine_back(workshop):
+def test_a_rollback_does_not_restore_a_released_quarantine(workshop):
     topic = red_topic(workshop, "undone")
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
     workshop.ok("release", topic, "1")

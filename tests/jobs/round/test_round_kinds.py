@@ -25,7 +25,7 @@ def test_retention_goes_on_in_a_red_log_compacts_nothing_though_its_round_starts
         line = record(n, "far too long", "v", ts=NOW - age * HOUR)
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", [line]))
     assert workshop.run("compact", topic, "--now", NOW)[0] == 1
-    assert offsets(workshop.read(topic)) == [1, 2, 3]  # held back, and yet what is past retention is gone
+    assert offsets(workshop.read(topic)) == [1, 2, 3]  # blocked, and yet records past retention were deleted
     workshop.topic("rests", config | {"retention.ms": 10 * HOUR}, checks=[SHORT])
     kind = compaction(table_of(topic), NOW + 1)
     [unit] = kind.plan(RoundLogs(frozenset(), frozenset([0]))).units
@@ -49,7 +49,7 @@ def test_retention_goes_on_in_a_red_log_compacts_nothing_though_its_round_starts
     assert log_of(workshop, topic, NOW + 1)["state"]["quarantine"] == before
 
 
-def test_a_conflict_before_the_check_plans_the_round_anew(workshop, table_of, monkeypatch):
+def test_a_conflict_before_the_check_makes_the_round_be_planned_again(workshop, table_of, monkeypatch):
     topic = workshop.topic("staged-twice")
     lines = [record(n, "a", "v") for n in range(3)]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
@@ -74,7 +74,7 @@ def test_a_conflict_before_the_check_plans_the_round_anew(workshop, table_of, mo
 def test_a_round_that_is_overtaken_every_time_gives_up_with_the_last_conflict(
     workshop, table_of, monkeypatch, kind, now_ms
 ):
-    """Two tries show it as well as all eight."""
+    """Two tries show the same as all eight."""
     assert ROUNDS.tries == 8
     monkeypatch.setattr(rounds, "ROUNDS", replace(ROUNDS, tries=2, pause_s=(0.0, 0.01)))
     topic, tries = workshop.topic(f"overtaken-always-{kind}"), []

@@ -21,9 +21,7 @@ def saved_of(workshop, topic):
     return totals[SAVED, (topic,)], totals[PUT_BACK, (topic,)]
 
 
-def test_a_round_knows_who_worked_on_it_and_for_how_long_and_rows_of_versions_that_did_not_say_nothing(
-    workshop, monkeypatch
-):
+def test_evidence_names_the_task_and_duration_of_a_round_and_older_rows_have_neither(workshop, monkeypatch):
     for name in AIRFLOW:
         monkeypatch.delenv(f"AIRFLOW_CTX_{name}", raising=False)  # a DAG test in this process leaves them there
     topic = workshop.topic("who-worked")

@@ -100,7 +100,7 @@ def test_the_active_segment_and_young_records_are_not_touched_even_when_forced(w
     assert (log["checkpoint"], log["first_uncleanable_offset"], log["active_base_offset"]) == (2, 2, 4)
 
 
-def test_records_below_the_clean_point_move_the_checkpoint_back_and_their_tombstones_start_a_new_clock(workshop):
+def test_late_records_move_the_checkpoint_back_and_late_tombstones_get_their_own_horizon(workshop):
     topic = workshop.topic("late", {"delete.retention.ms": 5000})
     first = [record(i, k, v) for i, k, v in ((2, "a", "x"), (5, "b", None), (9, "c", "z"))]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", first))
@@ -137,11 +137,11 @@ def test_a_late_copy_does_not_beat_the_known_one_whose_file_was_rewritten_while_
     assert places(spark, table_of(topic).name, "offset", "partition") == before | {(0, 1): [known]}
 
 
-# test_a_record_without_a_key_holds_... in test_keyless_rounds.py holds the rules of "fail" and "drop",
-# test_small_files_of_a_side_table_... that of "quarantine"
+# test_a_record_without_a_key_blocks_only_its_partition_until_a_policy_handles_it in test_keyless_rounds.py holds the
+# rules of "fail" and "drop", test_small_files_of_a_side_table_... that of "quarantine"
 @pytest.mark.deep
 @pytest.mark.parametrize("policy", ["fail", "drop", "quarantine"])
-def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
+def test_the_keyless_policy_decides_over_records_without_a_key(workshop, spark, table_of, policy):
     topic = workshop.topic(f"keyless-{policy}", {"cleantail.keyless.policy": policy})
     lines = [record(0, "a", "x"), record(1, None, "no key"), record(2, "", "empty key"), record(3, "a", "")]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
@@ -159,7 +159,7 @@ def test_records_without_a_key_go_by_policy(workshop, spark, table_of, policy):
         assert [(r["offset"], bytes(r["value"])) for r in side] == [(1, b"no key")]
 
 
-def test_a_red_check_holds_its_partition_back_and_publishes_the_others(workshop, spark, table_of):
+def test_a_failed_check_blocks_its_partition_and_the_others_are_published(workshop, spark, table_of):
     checks = [
         {"expectation": "expect_column_values_to_not_match_regex", "kwargs": {"column": "value", "regex": "^bad"}}
     ]
@@ -227,7 +227,7 @@ def test_a_duplicate_that_an_earlier_round_left_is_found_by_a_full_proof_and_not
 
 # test_a_round_that_was_given_up_is_withdrawn_and_the_one_after_it_published in test_held_rounds.py drops a branch
 @pytest.mark.parametrize("loss", [pytest.param("dropped", marks=pytest.mark.deep), "changed"])
-def test_a_checkpoint_is_never_published_without_what_was_checked(workshop, table_of, loss):
+def test_no_checkpoint_is_published_if_the_checked_branch_was_dropped_or_changed(workshop, table_of, loss):
     topic = workshop.topic(f"branch-{loss}")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(i, "a", "x") for i in range(3)]))
     table, _platform = table_of(topic), workshop.platform()
@@ -255,7 +255,7 @@ def test_a_broken_file_leaves_an_empty_table(workshop):
     assert workshop.read(topic) == []
 
 
-def test_a_side_table_is_never_another_topics(workshop, table_of):
+def test_the_table_of_another_topic_is_refused_as_a_side_table(workshop, table_of):
     other = workshop.topic("orders-keyless", table="cleantail.orders_keyless")
     workshop.ok("ingest", other, "--file", workshop.file("o.jsonl", [record(0, "a", "x")]))
     (workshop.config / "topics" / f"{other}.yaml").unlink()  # with both of them neither has its table
@@ -268,14 +268,14 @@ def test_a_side_table_is_never_another_topics(workshop, table_of):
     assert offsets(workshop.read(workshop.topic(other, table="cleantail.orders_keyless"))) == [0]
 
 
-def test_a_check_whose_column_does_not_exist_is_told_before_anything_is_done(workshop):
+def test_a_check_on_a_missing_column_is_refused_before_the_round(workshop):
     checks = [{"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "nope"}, "severity": "info"}]
     topic = workshop.topic("no-column", checks=checks)
     code, _, err = workshop.run("compact", topic, "--now", NOW)
     assert code == 2 and 'checks[0].kwargs.column: no column "nope"' in err
 
 
-def test_an_expiry_in_quarantine_is_tried_at_once_by_a_person_and_not_by_the_scheduler(workshop, table_of):
+def test_an_expiry_in_quarantine_waits_in_scheduled_runs_and_runs_at_once_by_hand(workshop, table_of):
     topic = workshop.topic("quarantined-expiry")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "a", None), record(1, "b", "y")]))
     workshop.ok("compact", topic, "--now", NOW)

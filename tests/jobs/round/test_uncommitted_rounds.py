@@ -87,7 +87,7 @@ def test_a_round_is_one_commit(workshop, table_of, monkeypatch):
         ingested(workshop, topic, 30)
 
 
-def test_commits_that_merge_manifests_leave_none_that_no_snapshot_has(workshop, table_of):
+def test_commits_that_merge_manifests_leave_no_manifest_without_a_snapshot(workshop, table_of):
     table = table_of(topic := workshop.topic("merged-manifests"))
     for first in (0, 3, 6):
         ingested(workshop, topic, first)
@@ -101,9 +101,10 @@ def test_commits_that_merge_manifests_leave_none_that_no_snapshot_has(workshop, 
     assert files_without_snapshot(table) == unnamed
 
 
-# test_a_red_check_holds_its_partition_back_... in test_rounds.py holds the rule; here of a round without a branch
+# test_a_failed_check_blocks_its_partition_and_the_others_are_published in test_rounds.py holds the rule; here of a
+# round without a branch
 @pytest.mark.deep
-def test_a_failed_log_of_such_a_round_keeps_its_branch(workshop, table_of, monkeypatch):
+def test_a_failed_log_of_an_uncommitted_round_keeps_its_branch(workshop, table_of, monkeypatch):
     topic = compacted(workshop, workshop.topic("red-uncommitted"))
     monkeypatch.setattr("spark_jobs.engine.measures.with_branch", lambda files, deletes: files)  # as if none
     code, _, _ = workshop.run("compact", topic, "--now", NOW + 1, "--force")

@@ -137,7 +137,7 @@ def alarms(workshop, topic, now_ms):
     return [c for c in log_alarms(logs, (), configured.config, now_ms) if c.event is Event.GAP]
 
 
-def test_the_default_is_to_refuse_and_to_name_the_way_out(source, workshop, table_of):
+def test_by_default_unholdable_records_are_refused_and_the_error_names_the_policy(source, workshop, table_of):
     topic = source.topic(f"unheld-fail-{source.kind}", {})
     code, _, err = workshop.run("ingest", topic, *source.fill(topic))
     assert (code, "nothing was appended" in err, "cleantail.unholdable.policy" in err) == (2, True, True), err
@@ -146,7 +146,7 @@ def test_the_default_is_to_refuse_and_to_name_the_way_out(source, workshop, tabl
 
 # test_a_crash_after_the_side_table_was_written_... has records from Kafka, which tasks write as those of files
 @deep_but_for(FromTable)
-def test_quarantine_moves_them_to_the_side_table_byte_for_byte_and_once(source, workshop, spark, table_of):
+def test_policy_quarantine_moves_unholdable_records_unchanged_to_the_side_table(source, workshop, spark, table_of):
     topic = source.topic(f"unheld-side-{source.kind}", {"cleantail.unholdable.policy": "quarantine"})
     for base in (0, 4):
         workshop.ok("ingest", topic, *source.fill(topic, base))
@@ -164,7 +164,7 @@ def assert_moved(name, time, raw_headers):
 
 
 @deep_but_for(FromFiles)
-def test_what_was_dropped_is_in_status_evidence_and_alert(source, workshop, table_of):
+def test_dropped_unholdable_records_are_reported_in_status_evidence_and_alert(source, workshop, table_of):
     topic = source.topic(f"unheld-drop-{source.kind}", {"cleantail.unholdable.policy": "drop"})
     done = workshop.json("ingest", topic, *source.fill(topic))
     assert done["records"] == 2
@@ -183,7 +183,7 @@ def test_what_was_dropped_is_in_status_evidence_and_alert(source, workshop, tabl
     assert [text for text in workshop.json("status", topic)["topics"][topic][0]["warnings"] if "hold" in text] == texts
 
 
-def test_negative_timestamps_are_held_and_only_minus_one_is_none(workshop, kafka, landed, sink, records):
+def test_negative_timestamps_are_stored_and_only_minus_one_becomes_null(workshop, kafka, landed, sink, records):
     stamps = [0, -1, -2, -5_000, -62_000_000_000_000]
     topic = workshop.topic("before-1970", source=kafka.source())
     kafka.create(topic)
@@ -222,7 +222,7 @@ def test_a_crash_after_the_side_table_was_written_moves_nothing_twice(workshop, 
     assert offsets(workshop.read(topic)) == [0, 3]
 
 
-def test_a_topic_of_which_no_record_can_be_held_goes_on(workshop, kafka, table_of):
+def test_an_ingestion_continues_after_a_batch_of_unholdable_records_alone(workshop, kafka, table_of):
     topic = workshop.topic("unheld-all", {"cleantail.unholdable.policy": "drop"}, source=kafka.source())
     kafka.create(topic, 2)
     kafka.send(topic, [(b"k", b"v", None, NANOS + n) for n in range(50)], partition=1)
@@ -232,7 +232,7 @@ def test_a_topic_of_which_no_record_can_be_held_goes_on(workshop, kafka, table_o
     assert offsets(workshop.read(topic)) == [50]
 
 
-def test_a_line_that_is_no_record_is_refused_beside_some_that_cannot_be_held(workshop, table_of):
+def test_an_invalid_line_is_refused_even_if_unholdable_records_are_dropped(workshop, table_of):
     topic = workshop.topic("unheld-and-bad", {"cleantail.unholdable.policy": "drop"})
     file = workshop.file("a.jsonl", [record(0, "k", "v", ts=NANOS), record(1, "k", "v")])
     file.write_text(file.read_text() + "oops\n")

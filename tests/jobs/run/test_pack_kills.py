@@ -157,7 +157,7 @@ def site(workshop):
     return made
 
 
-def test_whatever_is_killed_each_topic_comes_to_what_the_model_says(site, workshop, table_of):
+def test_each_topic_reaches_the_state_of_the_model_whatever_is_killed(site, workshop, table_of):
     broken_table(site, workshop, table_of)
     for number in range(FILES):
         before = {name: workshop.read(name) if number else [] for name in RED}
@@ -192,7 +192,7 @@ def test_whatever_is_killed_each_topic_comes_to_what_the_model_says(site, worksh
 
 
 def broken_table(site, workshop, table_of):
-    """A table of which somebody has deleted the metadata."""
+    """A table whose metadata was deleted."""
     record = {"partition": 0, "offset": 0, "ts": 1_700_000_000_000, "key": "a", "payload": "b"}
     workshop.ok("ingest", "kills-metadata", "--file", workshop.file("first.jsonl", [record]))
     location = table_of("kills-metadata").load().location().removeprefix("file:")

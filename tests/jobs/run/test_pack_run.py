@@ -114,7 +114,7 @@ def test_a_pack_takes_each_topic_through_its_stations_and_the_next_one_only_give
         pytest.param(600_000, True, id="ten minutes before its run began"),
     ],
 )
-def test_a_pack_goes_by_no_clock_from_before_its_run(workshop, made, behind_ms, in_a_run):
+def test_a_pack_refuses_a_clock_from_before_its_run(workshop, made, behind_ms, in_a_run):
     (workshop.config / "defaults.yaml").write_text(json.dumps({"platform": {"allow_clock": False}}))
     topic = made(f"pack-behind-{behind_ms}", [*TWICE, record(3, "b", None)])
     now_ms = 1_000_000 if behind_ms is None else int(time.time() * 1000) - behind_ms
@@ -126,7 +126,7 @@ def test_a_pack_goes_by_no_clock_from_before_its_run(workshop, made, behind_ms, 
     assert offsets(workshop, topic) == [0, 1, 2, 3] and not workshop.evidence(topic)
 
 
-def test_what_is_wrong_with_one_topic_holds_back_no_other(workshop, made, landed, run):
+def test_a_failed_topic_does_not_block_the_other_topics_of_its_pack(workshop, made, landed, run):
     """A failed check, an invalid line, a broken YAML and a missing topic, all before the topic without a problem."""
     red, well = made("pack-red", DIGITS, checks=[LETTERS]), made("pack-well")
     bad = landed("pack-bad-line", [{"no": "record"}])
@@ -226,7 +226,7 @@ def test_a_pack_ends_where_its_jvm_is_gone_though_later_calls_are_only_refused(w
     assert {topic: outcome.error for topic, outcome in kept.items()} == {first: BEGUN, second: BEGUN}
 
 
-def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one_and_what_it_appended_is_told(
+def test_the_next_try_drops_the_branches_of_a_dead_one_and_reports_its_appended_records(
     workshop, landed, run, monkeypatch
 ):
     """By its age alone the branch would stay for a day, and longer if nothing is due."""
@@ -250,7 +250,7 @@ def test_what_a_try_that_died_had_staged_is_dropped_by_the_next_one_and_what_it_
     assert offsets(workshop, topic) == [2]
 
 
-def test_a_jvm_that_answers_is_not_gone_and_one_that_refuses_is(workshop, made):
+def test_a_jvm_counts_as_gone_only_if_it_refuses_connections(workshop, made):
     assert not is_gone(start_session(workshop.platform(), "any"))
     with socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
@@ -258,9 +258,7 @@ def test_a_jvm_that_answers_is_not_gone_and_one_that_refuses_is(workshop, made):
     assert is_gone(SimpleNamespace(_jvm=gateway.jvm))
 
 
-def test_what_was_published_right_before_the_application_died_is_told_by_its_next_try(
-    workshop, landed, run, monkeypatch
-):
+def test_the_next_try_reports_a_publication_made_right_before_the_application_died(workshop, landed, run, monkeypatch):
     """Nothing is due in the next try. Otherwise no event of the asset would report the publication."""
     topic = landed("pack-untold")
     real, request = topic_run.compact_round, PackRequest((topic,), int(time.time() * 1000), outcomes=OUTCOMES)
@@ -283,7 +281,7 @@ def test_what_was_published_right_before_the_application_died_is_told_by_its_nex
     assert (told["round"], len(rows)) == (rows[0]["round"], 1)
 
 
-def test_a_topic_whose_own_checks_the_application_died_of_comes_last_and_alone(workshop, made, run, monkeypatch):
+def test_a_topic_whose_own_checks_killed_the_application_is_retried_last_and_alone(workshop, made, run, monkeypatch):
     """All rounds of a batch are checked at once. Otherwise each further try would die of the same topic, with all others."""
     names = [made("pack-checked-0", checks=[LETTERS]), made("pack-checked-1")]
     real = topic_batch.with_verdicts
@@ -353,9 +351,7 @@ def made_since(before, workshop, table_of, topic):
     return [new - old for new, old in zip(now, before, strict=True)]
 
 
-def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_published_its_next_try_does(
-    workshop, made, run, monkeypatch
-):
+def test_the_next_try_writes_the_evidence_of_a_publication_that_a_dead_one_left_out(workshop, made, run, monkeypatch):
     name = made("pack-unsaid", [*DIGITS, record(3, "a", "x", partition=1)], checks=[LETTERS])
     now_ms = int(time.time() * 1000)
 
@@ -373,7 +369,7 @@ def test_where_an_application_dies_before_it_says_in_the_evidence_what_it_has_pu
     assert [row["outcome"] for row in workshop.evidence(name)].count("published") == 1
 
 
-def test_an_ingestion_of_somebody_else_holds_back_its_topic_and_no_other(workshop, landed, run, monkeypatch):
+def test_an_ingestion_by_another_process_blocks_its_topic_and_no_other(workshop, landed, run, monkeypatch):
     monkeypatch.setattr(topic_run, "LOCK_S", 0.3)
     names = [landed(f"pack-locked-{n}") for n in range(2)]
     with exclusive(workshop.platform().home, f"ingest-{names[0]}"):
@@ -459,10 +455,10 @@ def test_own_checks_have_less_time_where_other_topics_wait(workshop):
 
 
 @pytest.mark.deep
-def test_what_an_application_published_that_died_at_a_later_station_is_in_the_evidence(
+def test_the_evidence_has_a_publication_of_an_application_that_died_at_a_later_station(
     workshop, made, run, monkeypatch
 ):
-    """test_what_was_published_right_before_the_application_died_is_told_by_its_next_try holds the rule."""
+    """test_the_next_try_reports_a_publication_made_right_before_the_application_died holds the rule."""
     topic, now_ms = made("pack-died-later"), int(time.time() * 1000)
 
     def dies(_):

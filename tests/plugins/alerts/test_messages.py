@@ -190,7 +190,7 @@ APPROVED = (replace(ROUND[0], over_ms=61_000, outcome="approved by Anna"),)
         ),
     ],
 )
-def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headline) -> None:  # type: ignore[no-untyped-def]
+def test_the_headline_has_the_state_of_the_event(begun, ended, still, headline) -> None:  # type: ignore[no-untyped-def]
     assert said(begun, ended, still).headline == headline
 
 
@@ -212,13 +212,15 @@ def test_the_headline_says_how_it_is_with_the_event(begun, ended, still, headlin
     ],
     ids=lambda value: value.condition.event.value if isinstance(value, Incident) else None,
 )
-def test_the_end_says_what_is_well_again_and_from_when_to_when_it_was_not(incident: Incident, line: str) -> None:
+def test_the_message_about_an_end_has_its_subject_and_when_the_incident_began_and_ended(
+    incident: Incident, line: str
+) -> None:
     message = said([], over(incident), red=red(1))
     assert message.reason == f"{line} (from 1970-01-01 00:00:01 to 1970-01-01 00:01:01 UTC)"
     assert message.failures == ()
 
 
-def test_where_one_is_over_what_lasts_is_said_again() -> None:
+def test_a_message_about_an_end_repeats_the_incidents_that_are_still_open() -> None:
     assert said([], over(check(0)), [check(1)]).reason.splitlines()[1:] == ["partition 1: check failed: x"]
     assert said([check(0)], [], [check(1)]).reason == "partition 0: check failed: x"
 

@@ -159,7 +159,7 @@ def test_a_file_gets_one_line_for_each_message(site: Site) -> None:
     assert [json.loads(line)["state"] for line in lines] == ["open", "over"]
 
 
-def test_a_broken_channel_does_not_silence_the_others_and_is_told_later(
+def test_a_broken_channel_does_not_silence_the_others_and_is_notified_later(
     site: Site, hook: Hook, mailbox: Mailbox, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connect(monkeypatch, hook.port)
@@ -180,7 +180,7 @@ def test_a_broken_channel_does_not_silence_the_others_and_is_told_later(
     assert len(mailbox.mails) == 1
 
 
-def test_what_goes_wrong_while_something_is_told_fails_no_task_and_its_words_are_not_logged(
+def test_an_error_during_a_notification_fails_no_task_and_its_text_is_not_logged(
     site: Site, caplog: pytest.LogCaptureFixture
 ) -> None:
     channels = Channels(site, {"type": "file", "path": "alerts/all.jsonl"})
@@ -194,7 +194,7 @@ def test_what_goes_wrong_while_something_is_told_fails_no_task_and_its_words_are
     assert "a key of a record" not in caplog.text
 
 
-def test_a_channel_hears_only_of_the_events_of_its_yaml(site: Site) -> None:
+def test_a_channel_is_notified_only_of_the_events_in_its_yaml(site: Site) -> None:
     channels = Channels(
         site,
         {"type": "file", "path": "alerts/runs.jsonl", "events": ["run_failed"]},
@@ -230,7 +230,7 @@ def last_messages(posts: list[tuple[str, Any]]) -> dict[str, set[str]]:
 
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(seed, marks=pytest.mark.deep) for seed in range(1, 4))])
-def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
+def test_on_a_random_walk_the_last_notification_on_a_real_server_is_true(
     site: Site, hook: Hook, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
     """The server stores a message that it answers with 500, which its sender cannot notice. test_notifications.py has more
@@ -253,7 +253,7 @@ def test_on_a_random_walk_the_last_word_on_a_real_server_is_the_truth(
             assert last_messages(hook.posts) == {event.value: subjects for event, subjects in true.items()}
 
 
-def test_a_channel_that_stands_twice_in_the_yaml_hears_once_by_all_its_events(site: Site) -> None:
+def test_a_channel_listed_twice_in_the_yaml_is_notified_once_of_the_events_of_both_entries(site: Site) -> None:
     events = (["run_failed"], ["check_failed", "partition_quarantined"], ["partition_quarantined"])
     channels = Channels(site, *({"type": "file", "path": "alerts/all.jsonl", "events": e} for e in events))
     held = Condition(Event.QUARANTINED, "partition 4", "partition 4 is in quarantine", partition=4)
@@ -396,7 +396,7 @@ def test_when_the_branch_has_gone_an_alert_says_the_offsets_alone(red_at_7: Any)
         assert (alert["failures"][0]["offsets"], alert["failures"][0]["examples"]) == ([7], [])
 
 
-def test_values_make_no_other_channel_of_it(site: Site) -> None:
+def test_the_setting_values_does_not_change_the_name_of_a_channel(site: Site) -> None:
     """A channel that was notified of an incident gets no second message after a change of the YAML."""
     names = set()
     for asks in (False, True):

@@ -1,4 +1,4 @@
-"""A DAG of somebody's own tells the channels of a topic, and one that cannot be reached silences no other."""
+"""A user's own DAG notifies the channels of a topic, and an unreachable channel silences no other."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def context() -> Any:
     return cast(Any, {"ti": ti})
 
 
-def test_every_channel_of_the_topic_is_told_the_text_as_it_is(site: Site) -> None:
+def test_a_topic_notifier_sends_its_text_unchanged_despite_an_unreachable_channel(site: Site) -> None:
     unreachable = {"type": "mail", "to": ["a@b.example"], "conn_id": "smtp_default"}
     site.topic("orders", alerts=[unreachable, {"type": "file", "path": "alerts/orders.jsonl"}])
     TopicNotifier(topic="orders", config=site.config, text=TEXT)(context())
@@ -30,6 +30,6 @@ def test_every_channel_of_the_topic_is_told_the_text_as_it_is(site: Site) -> Non
     assert told["page"].endswith("/cleantail/topics/orders")
 
 
-def test_a_topic_that_is_not_there_is_said(site: Site) -> None:
+def test_a_notifier_of_an_unknown_topic_is_an_error(site: Site) -> None:
     with pytest.raises(ConfigError, match="no topic nowhere"):
         TopicNotifier(topic="nowhere", config=site.config, text=TEXT).notify(context())

@@ -49,7 +49,7 @@ def test_a_station_of_a_pack_tells_the_snapshot_that_its_round_has_made(
     assert [d.dataset.name for d in told.inputs] == [orders.table.location().removeprefix("file:")]
 
 
-def test_evaluate_and_approve_tell_what_they_went_by(orders: OrdersTable) -> None:
+def test_evaluate_and_approve_report_the_snapshots_that_they_read(orders: OrdersTable) -> None:
     looked, shown = evaluated(orders.topic), asked(orders.topic, [5, 6])
     newest = orders.table.refresh().current_snapshot()
     assert looked and newest and [d.snapshot_id for d in looked.inputs] == [newest.snapshot_id]

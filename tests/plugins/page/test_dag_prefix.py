@@ -39,7 +39,7 @@ THEIR_PAGE = "/cleantail/topics/orders"
 
 @pytest.fixture
 def prefixed(orders: OrdersTable, site: Site) -> Iterator[OrdersTable]:  # noqa: F811
-    """The page of `orders`, whose DAG has a prefix; and a DAG of somebody else that is called as the topic."""
+    """The page of `orders`, whose DAG has a prefix, and a foreign DAG with the name of the topic."""
     (site.config / "defaults.yaml").write_text(f"platform: {{dag_prefix: {PREFIX}}}\n")
     dag_row(DAG)
     dag_row("orders", is_paused=True)
@@ -89,7 +89,7 @@ def test_pages_and_links_go_by_the_prefixed_dag(browser: Any, prefixed: OrdersTa
 
 
 @pytest.mark.parametrize("path", ["orders", "orders/docs/index.html", PREFIX, f"{PREFIX}{PREFIX}orders"])
-def test_a_dag_without_the_prefix_is_no_topic(browser: Any, prefixed: OrdersTable, path: str) -> None:  # noqa: F811
+def test_a_dag_without_the_prefix_has_no_page(browser: Any, prefixed: OrdersTable, path: str) -> None:  # noqa: F811
     assert browser("ann").get(f"/cleantail/topics/{path}").status_code == 404
 
 

@@ -43,7 +43,7 @@ def test_a_file_of_the_site_is_found(docs_site: Path) -> None:
         pytest.param("", id="empty"),
     ],
 )
-def test_nothing_else_is(docs_site: Path, path: str) -> None:
+def test_a_path_that_is_not_a_file_of_the_site_is_not_found(docs_site: Path, path: str) -> None:
     assert file_in(docs_site, path) is None
 
 
@@ -78,7 +78,7 @@ def test_a_page_is_called_by_what_its_title_says_and_failed_ones_are_first(docs_
         "<meta\nhttp-equiv=refresh>",
     ],
 )
-def test_no_page_tells_the_browser_to_go_elsewhere(command: str) -> None:
+def test_a_page_is_shown_without_its_http_equiv_redirects(command: str) -> None:
     shown = framed(f"<head>{command}</head><body><p>rest</p></body>", "/cleantail", "orders")
     assert "http-equiv" not in shown.lower()
     assert "Back to orders" in shown

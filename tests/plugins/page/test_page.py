@@ -134,7 +134,7 @@ def checked(name: str, at_ms: int, outcome: str, **more: Any) -> list[dict[str, 
 
 @pytest.fixture(autouse=True)
 def no_dags(airflow_db: Path) -> Iterator[None]:
-    """What this test or one before it has told Airflow of DAGs is forgotten."""
+    """Forget the DAGs that this test or one before it has registered in Airflow."""
     from airflow.models.dag import DagModel
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import TaskInstance
@@ -352,7 +352,9 @@ def test_a_round_that_waits_for_a_person_says_so_and_where_to_answer(
     assert_nobody_is_asked(shown_of(browser, orders))
 
 
-def test_a_round_between_check_and_publish_waits_for_nobody(browser: Any, orders: OrdersTable) -> None:
+def test_a_round_between_check_and_publish_is_not_shown_as_waiting_for_approval(
+    browser: Any, orders: OrdersTable
+) -> None:
     tell(orders, *checked("r1", 20, "checked"))
     assert_nobody_is_asked(shown_of(browser, orders))
 
@@ -437,7 +439,7 @@ def test_a_topic_whose_round_a_person_has_rejected_says_so(browser: Any, orders:
     assert ", dropped after the answer <time" in shown_of(browser, orders)
 
 
-def test_what_a_partition_says_of_its_work_is_what_the_run_would_do(
+def test_the_work_shown_for_a_partition_is_what_the_next_run_would_do(
     browser: Any, orders: OrdersTable, site: Site
 ) -> None:
     """Its pause is over, but nothing of it is due: no run tries it. Then only retention is."""
@@ -516,13 +518,13 @@ def test_a_viewer_cannot_release(browser: Any, orders: OrdersTable) -> None:
     assert quarantine_of(orders) == HELD.quarantine
 
 
-def test_nobody_releases_without_a_login(browser: Any, orders: OrdersTable) -> None:
+def test_a_release_without_a_login_is_refused(browser: Any, orders: OrdersTable) -> None:
     assert browser().release().status_code == 401
     assert quarantine_of(orders) == HELD.quarantine
 
 
 @pytest.mark.parametrize("user", ["ann", "uma"])
-def test_who_may_edit_the_dag_releases_and_the_audit_log_has_the_name(
+def test_a_user_who_may_edit_the_dag_may_release_and_the_audit_log_has_the_name(
     browser: Any, orders: OrdersTable, user: str
 ) -> None:
     from airflow.models.log import Log
@@ -716,7 +718,7 @@ def test_pages_name_nothing_on_the_internet(browser: Any) -> None:
 # ---- the rest
 
 
-def test_what_a_reader_holds_back_is_not_said_to_go(browser: Any, orders: OrdersTable) -> None:
+def test_tombstones_that_a_reader_holds_are_not_shown_as_due(browser: Any, orders: OrdersTable) -> None:
     state = PartitionState(checkpoint=1, horizons=(Horizon(1, 5, 3),))
     orders.set_properties(**{"cleantail.partition.1": state.as_json()})
     ann, path = browser("ann"), "/cleantail/topics/orders"
@@ -749,7 +751,7 @@ def test_data_docs_are_served_without_their_scripts_and_only_those_of_the_topic(
     assert ann.get("/cleantail/static/..%2fpage.py").status_code == 404
 
 
-def test_a_dag_that_is_no_topic_is_told_so_in_its_tab(browser: Any) -> None:
+def test_the_tab_of_a_foreign_dag_reports_that_it_is_not_a_topic(browser: Any) -> None:
     answer = browser("ann").get("/cleantail/topics/some_dag")
     assert answer.status_code == 404
     assert "some_dag is not a topic of Cleantail" in answer.text
@@ -904,9 +906,7 @@ def test_records_are_for_those_who_may_read_the_topic(
     ("query", "code"),
     [("round=r8", 404), ("round=r9&kind=expire", 404), ("", 422), ("round=r9&partition=x", 422)],
 )
-def test_only_records_that_the_evidence_names_can_be_looked_at(
-    browser: Any, looked_at: Any, query: str, code: int
-) -> None:
+def test_only_records_that_the_evidence_names_can_be_shown(browser: Any, looked_at: Any, query: str, code: int) -> None:
     looked_at()
     answer = browser("vic").get(f"/cleantail/topics/orders/records?{query}")
     assert (answer.status_code, "4711" in answer.text) == (code, False)

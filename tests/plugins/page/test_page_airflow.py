@@ -112,7 +112,7 @@ def test_list_and_page_have_the_first_line_of_a_failed_tasks_error(browser: Any,
         assert "second line" not in shown and "of no task" not in shown and HOSTILE not in shown
 
 
-def test_outcome_alone_was_not_killed(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
+def test_a_failure_of_task_outcome_alone_is_shown_as_such(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
     run_row("orders", RUN, "failed", ("outcome", -1))
     assert re.search(r"its last run failed \d+ min ago in task outcome\. <a", shown_of(browser, clean, TOPICS))
 
@@ -147,7 +147,7 @@ def test_a_paused_dag_is_said_and_is_the_state_of_a_topic_with_due_work(
     assert "to trigger a run" not in shown
 
 
-def test_a_dag_that_is_not_there_or_cannot_be_imported_is_said(
+def test_a_missing_dag_and_one_with_an_import_error_are_shown(
     browser: Any,  # noqa: F811
     orders: OrdersTable,  # noqa: F811
 ) -> None:
@@ -168,7 +168,7 @@ def test_a_dag_that_is_not_there_or_cannot_be_imported_is_said(
     assert "Airflow cannot import the file of its DAG" in shown_of(browser, orders)
 
 
-def test_what_a_person_has_to_do_something_about_is_on_top(
+def test_topics_that_need_attention_are_listed_first(
     browser: Any,  # noqa: F811
     orders: OrdersTable,  # noqa: F811
     site: Site,
@@ -281,7 +281,7 @@ def test_a_topic_without_readers_says_so(browser: Any, clean: OrdersTable) -> No
     assert "No reader is registered, so no tombstone waits for one." in shown_of(browser, clean)
 
 
-def test_a_position_that_cannot_be_read_is_told_where_a_run_would_fail_by_it(
+def test_an_unreadable_reader_position_is_shown_because_a_run_would_fail(
     browser: Any,  # noqa: F811
     clean: OrdersTable,
 ) -> None:
@@ -314,7 +314,7 @@ def test_an_empty_topic_says_how_records_get_in(browser: Any, orders: OrdersTabl
     assert "cleantail ingest fresh --file FILE" in browser("ann").get(TOPICS).text
 
 
-def test_a_log_that_rests_is_no_due_work(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
+def test_a_rejected_log_is_not_shown_as_due_work(browser: Any, clean: OrdersTable) -> None:  # noqa: F811
     rests = Quarantine(1, "compact", "rejected by ben", 1, 1 << 45)
     clean.set_properties(**{"cleantail.partition.0": replace(CLEAN, checkpoint=0, quarantine=rests).as_json()})
     everything = shown_of(browser, clean, TOPICS)

@@ -166,7 +166,7 @@ def test_a_station_that_failed_for_another_topic_is_not_this_topics_failure(
         ),
     ],
 )
-def test_the_failure_of_a_pack_is_that_of_the_topics_which_it_did_not_do(
+def test_a_failed_pack_is_a_failure_of_the_topics_that_it_did_not_finish(
     grouped: OrdersTable,
     ended: Callable[..., None],
     plan: GroupPlan | None,
@@ -253,7 +253,7 @@ def test_a_viewer_of_one_topic_of_a_group_sees_that_one_and_no_other(
     assert quarantine_of(grouped) is None
 
 
-def test_who_may_read_the_dag_of_the_group_sees_its_topics_and_those_alone(
+def test_a_user_who_may_read_the_dag_of_a_group_sees_exactly_its_topics(
     browser: Any,  # noqa: F811
     grouped: OrdersTable,
     site: Site,

@@ -87,14 +87,14 @@ def test_the_note_of_the_version_before_is_read() -> None:
 
 
 @pytest.mark.parametrize("xcom", ["x", 3, {}, {"reason": 3}, {"reason": "r", "red": [{"topic": "o"}]}], ids=str)
-def test_a_note_that_somebody_has_changed_is_no_reason_to_tell_nothing(xcom: Any) -> None:
+def test_a_note_that_a_user_has_changed_counts_as_unreadable(xcom: Any) -> None:
     assert parsed_note(xcom) == FailureNote(UNREADABLE)
 
 
 # ---- what is wrong
 
 
-def test_a_red_check_is_no_failed_run() -> None:
+def test_a_failed_check_does_not_count_as_a_failed_run() -> None:
     failed = [
         FailedInstance("compact", "no disk", "l0", at_ms=7),
         FailedInstance("check_quality", "red", "l", tuple(RED)),
@@ -118,7 +118,7 @@ def test_a_failed_check_is_the_incident_of_its_quarantine() -> None:
     assert (second.subject, second.occurrence) == ("partition 5", f"since {NOW_MS}")
 
 
-def test_a_failed_check_is_no_part_of_a_rejection_before_it() -> None:
+def test_a_failed_check_after_a_rejection_is_a_new_occurrence() -> None:
     rejected = Quarantine(7, "compact", "rejected by anna", 1, 9)
     first, _ = red_alarms(RED, [log(4, rejected)], "link", NOW_MS, 0)
     assert first.occurrence == f"since {NOW_MS}"
@@ -160,13 +160,13 @@ def test_a_rollback_and_a_run_that_goes_on_make_no_task_well() -> None:
         pytest.param(Event.ERASURE, None, 0, True, id="requests to erase keys are read by every run"),
     ],
 )
-def test_only_what_the_run_only_partition_can_be_over(
+def test_a_run_for_one_partition_can_end_only_incidents_that_it_covers(
     event: Event, partition: int | None, only_partition: int | None, over: bool
 ) -> None:
     assert RunCoverage.of([], LOGS, only_partition).includes(Condition(event, "s", "", partition=partition)) is over
 
 
-def test_where_the_table_cannot_be_read_nothing_in_it_is_over() -> None:
+def test_no_incident_of_an_unreadable_table_can_end() -> None:
     assert RunCoverage.of([], None, None).includes(Condition(Event.QUARANTINED, "s", "", partition=4)) is False
 
 
@@ -180,7 +180,7 @@ def test_the_name_of_the_variable_is_never_too_long(topic: str) -> None:
     assert variable_name(topic) != variable_name(topic + "x")
 
 
-def test_a_book_that_somebody_broke_is_begun_anew(
+def test_an_unreadable_book_of_incidents_is_replaced_by_an_empty_one(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AIRFLOW_VAR_CLEANTAIL.INCIDENTS.ORDERS", "{}")

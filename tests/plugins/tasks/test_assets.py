@@ -34,7 +34,7 @@ def test_another_dag_names_the_asset_by_one_text_and_airflow_leaves_it_as_it_is(
     assert (ours.name, ours.uri) == (theirs.name, theirs.uri) == (f"x-cleantail://{topic}", f"x-cleantail://{topic}")
 
 
-def test_cron_alone_is_what_it_was(site: Site) -> None:
+def test_a_schedule_of_cron_alone_is_passed_on_unchanged(site: Site) -> None:
     assert scheduled(site, "*/5 * * * *") == "*/5 * * * *"
     assert scheduled(site, {"cron": "@daily"}) == "@daily"
     assert scheduled(site, None) is None

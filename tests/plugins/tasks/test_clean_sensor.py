@@ -73,7 +73,7 @@ def test_a_catalog_that_is_away_only_delays_it(site: Site) -> None:
     assert not sensor(site, {0: 4}).poke(CONTEXT).is_done
 
 
-def test_what_waiting_does_not_change_fails_at_once(site: Site) -> None:
+def test_an_unknown_topic_and_invalid_offsets_fail_the_sensor_at_once(site: Site) -> None:
     with pytest.raises(AirflowFailException, match="no topic orders"):
         sensor(site, {0: 4}).poke(CONTEXT)
     site.topic("orders")

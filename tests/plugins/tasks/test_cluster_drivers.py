@@ -77,7 +77,7 @@ def test_a_driver_elsewhere_knows_which_task_it_works_for(
         assert f"{prefix}AIRFLOW_CTX_DAG_ID=orders" in told and f"{prefix}AIRFLOW_CTX_DAG_RUN_ID=manual__1" in told
 
 
-def test_what_an_earlier_driver_has_reported_is_not_taken_for_the_next_ones(
+def test_the_report_of_an_earlier_driver_is_not_used_for_the_next_one(
     site: Site, jobs: StubbedJobs, store: Path
 ) -> None:
     jobs.answer("publish", {"ok": True, "published": [0]})

@@ -81,7 +81,7 @@ def test_nothing_new_starts_no_spark(
     assert jobs.calls == []
 
 
-def test_what_forbids_to_read_is_told_before_spark_is_started_and_not_tried_again(
+def test_an_obstacle_to_a_read_of_kafka_fails_without_retry_before_spark_is_started(
     operator: IngestOperator, site: Site, jobs: StubbedJobs, address: str
 ) -> None:
     site.topic("orders", source=source(**{"bootstrap.servers": address, "topic": "nowhere"}))
@@ -119,7 +119,7 @@ def test_brokers_that_answer_are_asked_for_each_topic_whatever_is_wrong_with_one
             new_bytes(find_topic(name, site.config), silent)
 
 
-def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: str) -> None:
+def test_new_bytes_in_kafka_are_estimated_from_the_number_of_records(site: Site, address: str) -> None:
     KafkaClient(address).create("reckoned", 1, {})
     producer = Producer({"bootstrap.servers": address})
     for number in range(3):
@@ -130,7 +130,7 @@ def test_what_is_new_in_kafka_is_reckoned_by_its_records(site: Site, address: st
     assert new_bytes(topic, SilentBrokers()) == 3 * RECORD_BYTES_IN_KAFKA
 
 
-def test_a_connection_that_is_not_there_or_of_another_type_is_told(
+def test_a_missing_connection_and_one_of_another_type_are_reported(
     operator: IngestOperator, site: Site, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     site.topic("orders", source=source(connection="kafka_k"))

@@ -50,7 +50,7 @@ def test_a_broken_configuration_still_gives_a_pool(site: Site, airflow_db: Path)
     assert slots() == 1
 
 
-def test_a_scheduler_that_no_configuration_is_named_to_leaves_the_slots_as_they_are(
+def test_a_scheduler_without_a_configuration_does_not_change_the_slots(
     site: Site, airflow_db: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from airflow.models.pool import Pool

@@ -104,7 +104,7 @@ def test_a_plan_that_evaluate_did_not_write_starts_no_job(operator: Publish, job
     assert jobs.calls == []
 
 
-def test_bad_input_fails_at_once_with_the_words_of_the_job(operator: Publish, jobs: StubbedJobs) -> None:
+def test_bad_input_fails_without_retry_with_the_error_of_the_job(operator: Publish, jobs: StubbedJobs) -> None:
     jobs.answer("publish", {"ok": False, "error": "no table cleantail.orders"}, code=2)
     with pytest.raises(AirflowFailException, match="^no table cleantail.orders$"):
         execute(operator)
@@ -180,7 +180,7 @@ def test_documents_never_stand_on_a_command_line(operator: Publish, jobs: Stubbe
     assert call["argv"][-5:-2] == ["--now", "5", "--approved-by=anna"]
 
 
-def test_documents_go_by_files_that_nobody_else_can_open(
+def test_documents_are_passed_in_files_that_only_their_owner_can_open(
     operator: Publish, jobs: StubbedJobs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     modes: list[int] = []
@@ -218,7 +218,7 @@ def test_a_document_of_any_length_arrives_whole(operator: Publish, jobs: Stubbed
         ("MARKER", "1"),
     ],
 )
-def test_what_is_told_of_a_crash_quotes_nothing_of_the_output(
+def test_the_report_of_a_crash_quotes_no_output_of_the_job(
     operator: Publish, jobs: StubbedJobs, output: str, said: str
 ) -> None:
     jobs.answer("publish", None, code=1, output=output)
@@ -228,9 +228,7 @@ def test_what_is_told_of_a_crash_quotes_nothing_of_the_output(
     assert "MARKER" not in json.dumps(task.pushed)
 
 
-def test_without_a_connection_nothing_is_sent_to_a_cluster_that_nobody_named(
-    site: Site, jobs: StubbedJobs, airflow_db: Path
-) -> None:
+def test_without_a_spark_connection_no_job_is_submitted(site: Site, jobs: StubbedJobs, airflow_db: Path) -> None:
     site.topic("orders")
     operator = Publish(task_id="publish", topic="orders", config_dir=str(site.config), conn_id="spark_nowhere")
     with pytest.raises(

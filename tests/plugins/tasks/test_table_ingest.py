@@ -98,7 +98,7 @@ def test_nothing_new_starts_no_spark(operator: IngestOperator, site: Site, jobs:
     assert jobs.calls == []
 
 
-def test_what_forbids_to_read_is_told_before_spark_is_started_and_not_tried_again(
+def test_an_obstacle_to_a_read_of_a_table_fails_without_retry_before_spark_is_started(
     operator: IngestOperator, site: Site, jobs: StubbedJobs, lake: Any
 ) -> None:
     read_up_to(site, lake(0))
@@ -147,7 +147,7 @@ def test_the_page_says_what_is_read_and_up_to_where(site: Site, lake: Any) -> No
     assert "snapshot 7 of 1970-01-01" in text and "removed or changed records, which was skipped" in text
 
 
-def test_lineage_tells_the_table_at_the_snapshot_that_was_read(site: Site, lake: Any) -> None:
+def test_lineage_names_the_source_table_and_the_snapshot_that_was_read(site: Site, lake: Any) -> None:
     table = lake(0)
     read_up_to(site, table)
     told = done_by_pack("ingest", find_topic("orders", site.config), TopicOutcome("orders", Ingested(1)), None)

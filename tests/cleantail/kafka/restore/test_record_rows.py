@@ -86,7 +86,7 @@ def test_the_first_record_that_differs_is_named_with_what_differs(field, other):
     assert first_difference(rows(1, 2, 3), messages) == FieldDifference(1, field)
 
 
-def test_a_timestamp_of_the_brokers_own_is_another_one():
+def test_a_record_with_a_broker_timestamp_differs_in_its_timestamp():
     assert first_difference(rows(1), [sent(1, kind=2)]) == FieldDifference(0, "timestamp")
 
 

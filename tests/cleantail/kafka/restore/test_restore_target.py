@@ -114,7 +114,9 @@ def test_a_record_has_to_outlive_its_restore(age_ms, retention_ms, fits):
         ("message.timestamp.after.max.ms", 10, NOW_MS, NOW_MS + 11),
     ],
 )
-def test_a_timestamp_that_the_broker_does_not_take_is_told_before_it_is_written(name, bound, oldest_ms, newest_ms):
+def test_a_timestamp_that_the_broker_would_refuse_is_reported_before_a_record_is_written(
+    name, bound, oldest_ms, newest_ms
+):
     configs = {name.replace(".", "_"): bound}
     require_fitting(target(**configs, retention_ms=-1), facts(NOW_MS - 10, NOW_MS + 10), NOW_MS)
     with pytest.raises(TargetError, match=rf"{name}=10: the broker would refuse the record of 2023-11-14 22:13:\d\d"):
@@ -133,7 +135,7 @@ def test_records_without_timestamps_fit_anywhere():
     assert not is_taken(require_fitting, topic, facts(), NOW_MS)
 
 
-def test_the_command_that_makes_a_topic_makes_one_that_is_taken():
+def test_the_suggested_creation_command_creates_a_topic_that_fits():
     for mode in ("log", "latest"):
         words = creation_command("host:1", "back", 2, mode).split()
         assert words[:7] == [

@@ -22,7 +22,7 @@ GIVEN = {
 }
 
 
-def test_what_makes_a_restore_exact_is_not_the_settings_to_say():
+def test_given_settings_cannot_override_those_that_make_a_restore_exact():
     writing = producer(GIVEN, 1_048_588)
     assert (writing["enable.idempotence"], writing["acks"], writing["delivery.report.only.error"]) == (
         True,
@@ -67,7 +67,7 @@ def test_other_brokers_are_given_nothing_of_the_environment():
     assert settings["bootstrap.servers"] == "target:9092" and "sasl.password" not in settings
 
 
-def test_a_login_without_brokers_is_given_to_none():
+def test_a_login_from_the_environment_without_brokers_is_refused():
     with pytest.raises(CleantailError, match="brokers that it does not name"):
         target_settings("target:9092", None, None, {"CLEANTAIL_KAFKA_SASL_PASSWORD": "secret"})
 

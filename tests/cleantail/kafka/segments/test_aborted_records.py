@@ -35,6 +35,6 @@ def test_transactions_of_several_producers_lie_across_each_other():
     ]
 
 
-def test_a_marker_without_a_record_before_it_takes_nothing_back():
+def test_an_abort_marker_without_records_before_it_aborts_nothing():
     aborted = told(("abort", 1, 3), ("begin", 1, 4), ("commit", 1, 5))
     assert aborted.are_known and not aborted.include(1, 4)

@@ -39,5 +39,5 @@ def test_markers_transactions_and_what_the_cleaner_emptied_are_told_by_the_heade
         ),
     ],
 )
-def test_what_cannot_be_a_batch_is_told(change, left, limit, said):
+def test_an_impossible_batch_header_is_reported(change, left, limit, said):
     assert said in header_problem(HEADER._replace(**change), left, limit)

@@ -82,7 +82,7 @@ def test_records_that_are_taken_apart_wrongly_end_in_a_problem_and_not_in_a_loop
 
 
 @pytest.mark.parametrize("at", range(21, len(batch(0, RECORDS)), 517))
-def test_any_bit_behind_the_checksum_that_is_another_one_is_told(at):
+def test_any_flipped_bit_after_the_checksum_is_reported(at):
     data = bytearray(batch(0, RECORDS))
     header = parse_header(bytes(data[:HEADER_BYTES]))
     data[at] ^= 1 << at % 8
@@ -97,14 +97,14 @@ def test_what_is_not_packed_as_the_header_says_is_told_though_its_checksum_is_ri
         read(data)
 
 
-def test_records_that_are_none_are_told_though_their_checksum_is_right():
+def test_unparsable_records_with_a_correct_checksum_are_reported():
     plain = bytearray(batch(0, [(b"k", b"v")]))
     with pytest.raises(BatchProblem, match="cannot be parsed"):
         read(sealed(plain[:-1], 0))
 
 
 @pytest.mark.parametrize("length", [1 << 40, (1 << 62) - 1, (1 << 63) - 1, (1 << 63) - 100], ids=hex)
-def test_lengths_beyond_all_bounds_are_told(length):
+def test_a_length_beyond_the_batch_is_reported(length):
     data, number = bytearray(batch(0, [(b"k" * 50, b"v")])), length << 1
     varint = bytearray()
     while number > 127:
@@ -140,7 +140,7 @@ def as_tuple(record):
     return record.offset, record.timestamp, record.timestamp_type, record.key, record.value, list(record.headers)
 
 
-def test_a_record_that_ends_early_beside_such_a_name_is_told():
+def test_a_record_that_ends_early_is_reported_even_next_to_a_header_name_that_is_not_utf_8():
     data = bytearray(batch(0, [(b"k", b"v", [("name", b"x")], 5), (b"key", b"value", [], 6)]))
     data[data.index(b"name")], data[data.index(b"key") - 1] = 0xFF, 0x7E
     with pytest.raises(BatchProblem, match="one ends early"):

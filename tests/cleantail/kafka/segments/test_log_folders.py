@@ -29,7 +29,7 @@ def test_the_folders_of_one_topic_are_found_and_their_segments_ascend(logs):
     assert all((log.log_start, log.high_watermark, log.clean_point) == (0, None, None) for log in found.logs)
 
 
-def test_what_the_broker_says_beside_its_logs_goes_with_them(logs):
+def test_ids_and_checkpoints_next_to_the_logs_are_read_with_them(logs):
     (logs / "meta.properties").write_text("#\nversion=1\ncluster.id=kQ3\n")
     (logs / "orders-1" / "partition.metadata").write_text(f"version: 0\ntopic_id: {ID}")
     for name, offset in (("replication-offset", 50), ("log-start-offset", 8), ("cleaner-offset", 42)):
@@ -70,7 +70,7 @@ def test_a_topic_whose_name_ends_like_a_partition_is_not_taken_for_another(tmp_p
         find_logs(tmp_path, "orders")
 
 
-def test_a_directory_that_is_none_or_has_no_log_of_the_topic_is_told(tmp_path):
+def test_a_missing_directory_and_a_log_folder_without_segments_are_reported(tmp_path):
     with pytest.raises(CleantailError, match="nowhere is not a directory; nothing was appended"):
         find_logs(tmp_path / "nowhere", "orders")
     (tmp_path / "orders-0").mkdir()
@@ -94,7 +94,7 @@ def test_a_cleaning_that_was_interrupted_is_left_to_the_broker(logs):
         find_logs(logs, "orders")
 
 
-def test_a_checkpoint_that_is_none_is_named(logs):
+def test_an_invalid_checkpoint_file_is_named_and_an_empty_one_counts_as_0(logs):
     (logs / "cleaner-offset-checkpoint").write_text("0\n1\norders one 5\n")
     with pytest.raises(CleantailError, match="cleaner-offset-checkpoint is not a checkpoint of a broker"):
         find_logs(logs, "orders")

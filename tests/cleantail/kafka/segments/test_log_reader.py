@@ -42,7 +42,7 @@ def test_a_range_has_the_records_that_the_whole_has_there_wherever_it_is_cut(log
     assert read(log(), start, end) == [n for n in (0, 1, 2, 7, 8, 10) if start <= n < end]
 
 
-def test_what_the_cleaner_left_of_a_transaction_opens_none(tmp_path):
+def test_the_remains_of_a_cleaned_transaction_do_not_count_as_an_open_one(tmp_path):
     segment(tmp_path / "t-0", 0, emptied(transactional(0, 1, THREE)), batch(3))
     [folder] = find_logs(tmp_path, "t").logs
     log = scanned_log(folder, [scan_segment(request, LIMIT) for request in scan_requests(folder)])
@@ -75,7 +75,7 @@ def test_records_come_in_lists_of_a_bounded_size(tmp_path, monkeypatch):
     assert [len(chunk) for chunk in LogReader(log, COMMITTED, LIMIT).chunks(Range(0, 0, 14))] == [4, 4, 3, 2, 1]
 
 
-def test_a_marker_that_went_since_the_scan_is_told_as_a_change_of_the_file(log, tmp_path):
+def test_a_marker_that_vanished_since_the_scan_is_reported_as_a_changed_file(log, tmp_path):
     scanned = log()
     segment(tmp_path / "t-0", 10, transactional(10, 1))
     with pytest.raises(CleantailError, match="was changed while it was read|no longer has a marker"):

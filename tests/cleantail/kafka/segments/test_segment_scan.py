@@ -88,7 +88,7 @@ def test_offsets_and_epochs_never_go_back(scan):
         scan(batch(10, epoch=2), batch(11, epoch=1))
 
 
-def test_nothing_behind_the_end_is_looked_at_not_even_what_is_damaged_there(scan):
+def test_a_scan_stops_at_its_end_offset_and_ignores_damage_after_it(scan):
     done = scan(batch(10), transactional(11, 5), b"no batch at all", end=12)
     assert (done.end_offset, done.has_more, dict(done.begun)) == (12, True, {5: 11})
     assert scan(batch(10), end=11).has_more is False
@@ -102,7 +102,7 @@ def test_a_batch_beyond_the_limit_is_told(scan):
         scan(batch(10, [(b"k", bytes(LIMIT))]))
 
 
-def test_a_file_that_went_or_changed_since_it_was_found_is_told(tmp_path):
+def test_a_segment_file_changed_or_deleted_since_it_was_listed_is_reported(tmp_path):
     path = segment(tmp_path / "t-0", 0, batch(0))
     [log] = find_logs(tmp_path, "t").logs
     path.write_bytes(b"")

@@ -58,7 +58,7 @@ def test_the_bytes_of_parts_stay_what_they_are():
     assert joined_parts(parts).to_pylist() == [b"2:eu1:7", b"2:eu-", None]
 
 
-def test_a_mark_is_a_text_and_null_is_none():
+def test_a_delete_mark_is_compared_as_text_and_null_is_never_marked():
     assert marked(pa.array(["d", "c", None]), ("d",)).to_pylist() == [True, False, False]
     assert marked(pa.array([True, False, None]), ("true",)).to_pylist() == [True, False, False]
     assert marked(pa.array([1, 2, None], pa.int32()), ("1", "3")).to_pylist() == [True, False, False]

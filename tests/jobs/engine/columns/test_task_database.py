@@ -15,7 +15,7 @@ def batch(number):
 
 
 @pytest.mark.parametrize("keys", [[], [batch(0)]], ids=["no touched key", "a touched key"])
-def test_every_batch_is_read_for_what_is_counted_by_the_way(keys):
+def test_the_database_reads_every_batch_even_if_no_key_was_touched(keys):
     """Without a touched key no record is in the join: retention and records without a key are counted all the same."""
     read = []
 
@@ -30,7 +30,7 @@ def test_every_batch_is_read_for_what_is_counted_by_the_way(keys):
     assert (found, read) == (BATCHES * len(keys), list(range(BATCHES)))
 
 
-def test_an_error_of_the_batches_is_raised_as_it_is_also_where_the_database_asked_for_no_more():
+def test_an_error_in_the_last_batch_is_raised_unchanged_even_if_no_key_was_touched():
     def batches():
         yield from map(batch, range(BATCHES))
         raise KeyError("the last one")
@@ -53,7 +53,7 @@ def test_the_database_opens_nothing_that_it_is_not_handed():
 
 
 @pytest.mark.parametrize("fails", [False, True], ids=["done", "failed"])
-def test_the_folder_of_a_task_is_its_own_and_is_gone_with_it_also_where_it_went_to_disk(fails):
+def test_a_task_that_spills_to_disk_deletes_its_private_folder_at_the_end(fails):
     rows = "SELECT 'key' || i AS key, i AS n FROM range(2000000) t(i)"
     try:
         with task_database(1, 24 << 20) as database:

@@ -42,7 +42,7 @@ def key_by_offset(batches):
 
 
 def answers(keys, dirty, records, draw):
-    """All that TaskKeys tell, with keys in place of their numbers, which may be others in memory and in a database."""
+    """All answers of TaskKeys, with keys in place of their numbers, which may differ between memory and database."""
     touched = keys.number(dirty)
     told = [touched, [keys.offset_of_key(n) for n in range(1, touched.count + 3)]]
     if draw.random() < 0.5:
@@ -66,7 +66,7 @@ def database():
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_memory_and_database_tell_the_same(monkeypatch, database, seed):
+def test_memory_and_database_return_the_same_keys(monkeypatch, database, seed):
     """Also where the keys of a task turn out to be too many for memory, and records come in several portions."""
     monkeypatch.setattr(task_records, "PORTION_BYTES", 500)
     draw = random.Random(seed)
@@ -84,7 +84,7 @@ def of_keys(*keys):
     return pa.RecordBatch.from_arrays([pa.array(keys, pa.binary()), pa.array(range(len(keys)))], schema=KEY_AND_OFFSET)
 
 
-def test_every_batch_is_read_for_what_is_counted_by_the_way():
+def test_task_keys_read_every_batch_even_if_no_key_was_touched():
     read = []
 
     def batches():
@@ -98,7 +98,7 @@ def test_every_batch_is_read_for_what_is_counted_by_the_way():
     assert read == list(range(50))
 
 
-def test_an_error_of_the_batches_is_raised_as_it_is():
+def test_an_error_while_batches_are_read_is_raised_unchanged():
     def batches():
         yield of_keys(b"k")
         raise KeyError("the last one")
@@ -110,7 +110,7 @@ def test_an_error_of_the_batches_is_raised_as_it_is():
         list(keys.numbered(KEY_AND_OFFSET, batches()))
 
 
-def test_what_is_held_has_a_limit_and_the_rest_is_not_read_yet():
+def test_held_batches_stop_at_the_limit_and_leave_the_rest_unread():
     large = of_keys(b"k" * 1000)
     held, more = held_batches(iter([large] * 9), 2500)
     assert (len(held), len(list(more))) == (3, 6)

@@ -36,7 +36,7 @@ KINDS = {
     "double": (DoubleType(), pa.float64()),
 }
 LONG = 5_000
-"""Bytes of a value of which Parquet keeps no bounds."""
+"""Bytes of a value for which Parquet stores no bounds."""
 
 
 def bounds_of(kind: str, groups: Sequence[Sequence[Any]], **properties: str) -> tuple[bytes | None, bytes | None]:
@@ -73,17 +73,17 @@ def bounds_of(kind: str, groups: Sequence[Sequence[Any]], **properties: str) -> 
         ("double", [[1.5, float("nan")], [-2.0]], struct.pack("<d", -2.0), struct.pack("<d", 1.5)),
     ],
 )
-def test_bounds_are_those_of_all_row_groups_cut_so_that_no_record_is_outside(kind, groups, low, high):
+def test_bounds_cover_all_row_groups_and_are_truncated_outwards(kind, groups, low, high):
     assert bounds_of(kind, groups) == (low, high)
 
 
 @pytest.mark.parametrize("long_one", [b"\0" * LONG, b"z" * LONG])
 @pytest.mark.parametrize("others", [[b"m", b"n"], [None]])
-def test_a_column_of_which_one_row_group_has_no_bounds_has_none(long_one, others):
+def test_a_column_has_no_bounds_if_one_row_group_has_none(long_one, others):
     assert bounds_of("binary", [others, [b"k", long_one]]) == (None, None)
 
 
-def test_only_what_the_table_asks_for_is_told():
+def test_metrics_mode_counts_stores_no_bounds():
     assert bounds_of("int", [[1]], **{"write.metadata.metrics.default": "counts"}) == (None, None)
 
 

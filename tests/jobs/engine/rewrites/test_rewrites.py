@@ -150,7 +150,7 @@ def require_true_metadata(files, before):
 def test_files_end_near_the_tables_target(workshop, table_of, no_branches):
     topic = workshop.topic("rewritten-target", ALL_GOES)
     table = table_of(topic)
-    for n in (0, 100, 200, 300):  # of two, each is too large beside the other
+    for n in (0, 100, 200, 300):  # each of the two is too large next to the other
         lines = [record(n + i, f"r{n + i}", os.urandom(3000).hex()) for i in range(100)]
         workshop.ok("ingest", topic, "--file", workshop.file(f"{n}.jsonl", lines))
     workshop.ok("compact", topic, "--now", NOW)
@@ -205,10 +205,10 @@ def test_what_another_writer_deletes_meanwhile_stays_deleted_and_no_new_file_is_
 
 
 @pytest.mark.deep
-def test_of_small_logs_in_one_task_those_that_it_refuses_are_rewritten_by_spark_and_the_others_by_tasks(
+def test_spark_rewrites_the_small_logs_that_their_task_refuses_and_tasks_the_others(
     workshop, table_of, compacted, on_branches, monkeypatch
 ):
-    """test_what_a_task_cannot_keep_is_rewritten_by_spark_if_no_round_came_after_the_plan holds the rule."""
+    """test_spark_rewrites_files_that_no_task_can_rewrite_unless_a_round_came_after_the_plan holds the rule."""
     topic = compacted("rewritten-one-refused")
     table, real = table_of(topic), staged_rewrites.rewrite_task
     before = rows(table)
@@ -319,7 +319,7 @@ def test_a_table_that_asks_for_something_else_is_refused(properties, asked):
         write_settings(properties, 1 << 30)
 
 
-def test_settings_are_the_tables_and_icebergs_where_it_has_none():
+def test_write_settings_are_the_tables_or_icebergs_defaults():
     plain = write_settings({}, 1 << 30)
     assert (plain.codec, plain.level, plain.target_bytes, plain.row_group_bytes) == ("gzip", 6, 512 << 20, 128 << 20)
     own = write_settings({"write.parquet.compression-codec": "zstd", "write.parquet.compression-level": "9"}, 64 << 20)
@@ -346,7 +346,7 @@ def test_a_reclaim_that_another_machine_overtakes_leaves_the_files_to_it(worksho
     assert rows(table_of(topic)) == before
 
 
-def test_what_a_task_cannot_keep_is_rewritten_by_spark_if_no_round_came_after_the_plan(
+def test_spark_rewrites_files_that_no_task_can_rewrite_unless_a_round_came_after_the_plan(
     workshop, spark, table_of, compacted, on_branches, monkeypatch
 ):
     """Here the schema has changed since the files were written. A round of another machine may come: locks are for one

@@ -35,7 +35,7 @@ def read(workshop, topic):
 @pytest.mark.parametrize(
     "version, upgrade",
     [(1, ["--upgrade"]), *(pytest.param(2, upgrade, marks=pytest.mark.deep) for upgrade in (["--upgrade"], []))],
-)  # test_rounds_expiry_... in test_format_2.py holds the rule for version 2
+)  # test_rounds_and_a_rollback_by_position_deletes_of_one_file_each in test_format_2.py holds the rule for version 2
 def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, redpanda, spark, version, upgrade):
     """A table of version 1 is upgraded only when that is said."""
     records, topic = list(changes(partitions=2)), f"orders-v{version}{'-up' * len(upgrade)}"
@@ -69,7 +69,7 @@ def test_redpandas_iceberg_topic_is_adopted_and_compacted_in_place(workshop, red
     result = workshop.json("compact", topic, "--now", NOW)
     assert result["ok"] and result["compacted"]["published"] == [0, 1]
     assert read(workshop, topic) == expected(records)
-    assert files_of(spark, table) == before  # the sink's own files, with delete files beside them
+    assert files_of(spark, table) == before  # the sink's own files, together with delete files
     assert {(f.content, f.file_format) for f in delete_files_of(spark, table)} == {
         (1, "PUFFIN" if upgrade else "PARQUET")
     }
@@ -106,7 +106,7 @@ CONNECT = {
 }  # fmt: skip
 
 
-# test_where_one_log_fails_its_check_... adopts such a table
+# test_logs_that_share_files_with_a_failed_log_wait_for_the_next_round adopts such a table
 @pytest.mark.deep
 @pytest.mark.parametrize("layout", CONNECT)
 @pytest.mark.parametrize("version", [2, 3])
@@ -142,7 +142,7 @@ def _split(metadata):
     return [metadata] if metadata.startswith("named_struct") else metadata.split(", ")
 
 
-def test_where_one_log_fails_its_check_those_that_share_files_with_it_wait_for_the_next_round(workshop, lake):
+def test_logs_that_share_files_with_a_failed_log_wait_for_the_next_round(workshop, lake):
     columns, metadata, by = CONNECT["nested, one task for all partitions"]
     records = [(p, o, ms, k[1:], v) for p, o, ms, k, v in changes(partitions=2)]
     bad = [(p, o, ms, k, "BAD" if (p, o) == (1, 39) else v) for p, o, ms, k, v in records]
@@ -169,7 +169,7 @@ def test_where_one_log_fails_its_check_those_that_share_files_with_it_wait_for_t
     assert len(read(workshop, "pg.public.orders")) == 40 + len(left)
 
 
-def test_a_file_that_somebody_makes_while_a_table_is_adopted_stays_as_it_is(workshop, redpanda, monkeypatch):
+def test_a_file_created_by_another_process_during_an_adoption_is_not_changed(workshop, redpanda, monkeypatch):
     topic, adopt = "made-meanwhile", adopt_commands._adopt
     table, file = redpanda(topic, [(0, 0, NOW, "k", "v")], 3), workshop.config / "topics" / f"{topic}.yaml"
 

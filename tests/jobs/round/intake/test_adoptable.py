@@ -268,7 +268,7 @@ def test_snowflakes_layout_is_adopted_without_its_map_of_headers(workshop, spark
     require_working(workshop, "snowflake", table)
 
 
-def test_a_column_that_a_person_leaves_out_stays_out(workshop, spark, lake):
+def test_a_column_left_out_of_an_adoption_stays_unmapped(workshop, spark, lake):
     """Also if the YAML was lost."""
     name = "left_out"
     headers = ("array<struct<key: string, value: binary>>", "array(named_struct('key', 'h', 'value', X'01'))")
@@ -295,7 +295,7 @@ def test_a_column_that_every_record_needs_cannot_be_left_out(workshop, spark, la
 
 
 @pytest.mark.parametrize("kind", ["orc", pytest.param("avro", marks=pytest.mark.deep)])
-def test_files_of_another_format_are_refused_whenever_they_come_and_by_every_command_alike(workshop, spark, lake, kind):
+def test_every_command_refuses_data_files_of_another_format_that_come_after_adoption(workshop, spark, lake, kind):
     name, version = f"later_{kind}", 2 if kind == "orc" else 3
     table = Table(version=version).make(spark, lake, name)
     workshop.ok("adopt", table)

@@ -31,7 +31,7 @@ def test_the_same_content_again_adds_nothing_whatever_the_file_is_called(worksho
     assert [(r["offset"], r["key"], r["payload"]) for r in workshop.read(topic)] == [(0, "a", "x"), (1, "é", None)]
 
 
-def test_a_file_that_comes_back_after_its_mark_has_gone_is_reported_and_its_records_are_there_once(workshop, table_of):
+def test_a_file_ingested_again_after_its_mark_expired_is_reported_and_a_round_removes_the_copies(workshop, table_of):
     topic = workshop.topic("comes-back", {"cleantail.ingested.retention.ms": 0})
     first, second = (workshop.file(f"{n}.jsonl", [record(n, "a", f"v{n}")]) for n in range(2))
     for file in (first, second):
@@ -140,7 +140,7 @@ def test_a_line_of_another_topic_is_refused_with_file_and_line_and_nothing_is_ap
     assert offsets(workshop.read(topic)) == [0, 1]
 
 
-def test_the_yaml_says_what_the_lines_call_the_topic(workshop):
+def test_source_topic_in_the_yaml_decides_which_topic_name_the_lines_may_have(workshop):
     topic = workshop.topic("renamed", source={"topic": "prod.renamed"})
     by_its_name = workshop.file("own.jsonl", [record(0, "a", "x", topic=topic)])
     code, _, err = workshop.run("ingest", topic, "--file", by_its_name)
@@ -153,7 +153,7 @@ def test_the_yaml_says_what_the_lines_call_the_topic(workshop):
     assert workshop.json("ingest", topic, "--file", workshop.file("b.jsonl", lines))["records"] == 2
 
 
-def test_the_job_of_the_dag_goes_by_the_yaml_as_well(workshop, tmp_path):
+def test_the_job_of_the_dag_obeys_source_topic_and_the_allowed_folders(workshop, tmp_path):
     topic, result = workshop.topic("own-job"), tmp_path / "result.json"
     outside = workshop.file("a.jsonl", [record(0, "a", "x", topic="other")])
     file = make_folder(workshop.platform().home, "landing") / "own-job.jsonl"
@@ -179,7 +179,7 @@ def test_a_missing_file_and_a_cut_off_gzip_are_clear_errors(workshop):
     assert code == 2 and "cut.jsonl.gz" in err and "ends early" in err
 
 
-def test_a_table_that_is_not_ours_is_not_touched(workshop, spark):
+def test_every_command_refuses_a_table_of_another_program(workshop, spark):
     spark.sql("CREATE TABLE IF NOT EXISTS cleantail.cleantail.foreign_table (id int) USING iceberg")
     topic = workshop.topic("adopter", table="cleantail.foreign_table")
     file = workshop.file("a.jsonl", [record(0, "a", "x")])
@@ -189,7 +189,7 @@ def test_a_table_that_is_not_ours_is_not_touched(workshop, spark):
     assert spark.table("cleantail.cleantail.foreign_table").count() == 0
 
 
-def test_binary_keys_and_values_come_back_as_they_were(workshop):
+def test_binary_keys_values_headers_and_missing_timestamps_are_read_back_unchanged(workshop):
     topic = workshop.topic("binary")
     lines = [
         record(0, "gAD/", "AAEC", key_encoding="base64", payload_encoding="base64"),

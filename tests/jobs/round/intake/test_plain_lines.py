@@ -126,14 +126,14 @@ def test_a_block_with_a_bad_line_has_no_batch(line, neighbours):
     assert plain_batch(block_of([*neighbours, line, *neighbours]), "t", DEFAULT_LIMITS) is None
 
 
-def test_two_lines_of_one_object_and_two_objects_of_one_line_are_no_two_lines_each():
+def test_a_block_with_an_object_over_two_lines_or_two_objects_on_one_line_has_no_batch():
     cut = [b'{"partition":0,"offset":1,', b'"payload":"x"}']
     double = b'{"partition":0,"offset":2,"payload":"x"}{"partition":0,"offset":3,"payload":"x"}'
     assert plain_batch(block_of([*cut, double]), "t", DEFAULT_LIMITS) is None
 
 
 @pytest.mark.parametrize("changes", [2_000, pytest.param(40_000, marks=pytest.mark.deep)])
-def test_whatever_is_changed_in_a_line_pyarrow_and_the_rules_agree(changes):
+def test_pyarrow_and_the_rules_agree_on_randomly_changed_lines(changes):
     rng = random.Random(changes)
     alphabet = b'{}[]",:\\\n\r \t0159-+.eEunltrfasx\x00\x1f\x7f\x80\xc3\xa9\xed\xa0\xff'
     taken = 0
@@ -175,7 +175,7 @@ def ranged(file, cuts, encoding="text", limits=DEFAULT_LIMITS):
 @pytest.mark.parametrize(
     "kinds", [pytest.param(KCATS, id="kcat's", marks=pytest.mark.deep), pytest.param([*KCATS, *OTHERS], id="all")]
 )
-def test_wherever_a_file_is_cut_each_line_is_read_once(tmp_path, kinds):
+def test_a_file_cut_at_any_byte_is_read_line_by_line_once(tmp_path, kinds):
     rng, file = random.Random(18), tmp_path / "a.jsonl"
     lines = [rng.choice(kinds) for _ in range(200)]
     file.write_bytes(block_of(lines, b""))
@@ -215,7 +215,7 @@ def test_base64_is_read_line_by_line(tmp_path):
     assert (row["key"], row["value"]) == (b"\x00\xff", b"\x00\xff")
 
 
-def test_a_range_answers_for_its_part_of_the_blank_lines(tmp_path):
+def test_a_range_with_more_blank_lines_than_its_limit_is_left_to_the_reader_of_lines(tmp_path):
     file = tmp_path / "blank.jsonl"
     file.write_bytes(PLAIN + b"\n" * 12)
     assert len(list(range_batches(FileRange(file, blank_lines=11), LineReading(topic="t")))) == 1

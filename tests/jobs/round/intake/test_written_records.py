@@ -132,7 +132,7 @@ def test_a_bad_line_of_a_cut_file_is_named_by_its_number_in_the_file_and_no_file
     assert len(workshop.read(topic)) == 1
 
 
-def test_whatever_the_order_of_lines_a_file_has_its_log_in_the_order_of_offsets(workshop, table_of, monkeypatch):
+def test_data_files_are_sorted_by_offset_whatever_the_order_of_the_lines(workshop, table_of, monkeypatch):
     topic = workshop.topic("any-order")
     small_ranges(monkeypatch, 100)
     back, log_again, copies_in_turn = [0, 2, 1, 3], [0, 1, 2, 3, 0, 1, 2, 3], [0, 0, 1, 1]
@@ -165,7 +165,7 @@ def test_a_file_without_a_record_appends_nothing_and_is_known_from_then_on(works
     require_no_other_file(table_of(topic))
 
 
-def test_of_more_logs_than_a_task_holds_open_spark_writes_the_files(workshop, table_of, monkeypatch):
+def test_spark_writes_the_files_if_there_are_more_logs_than_a_task_may_hold_open(workshop, table_of, monkeypatch):
     topic = workshop.topic("many-logs")
     monkeypatch.setattr(ingest, "LOGS_MAX", 3)
     file = workshop.file("a.jsonl", lines_of(4, 5))
@@ -220,7 +220,7 @@ def test_a_table_whose_partition_column_was_widened_is_written_by_spark(workshop
     require_no_other_file(table_of(topic))
 
 
-def test_a_table_that_is_partitioned_otherwise_is_refused_before_anything_is_changed(workshop, table_of, spark):
+def test_a_table_with_other_partition_fields_is_refused_before_any_change(workshop, table_of, spark):
     topic = workshop.topic("other-partitioning")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, "k", "v"), record(1, "k", "w")]))
     before = str(table_of(topic).load().currentSnapshot().snapshotId())

@@ -260,7 +260,7 @@ def test_what_lands_of_segments_is_what_a_plain_consumer_saw(broker, workshop, f
     assert (again["records"], again["commits"]) == (0, 0)
 
 
-def test_the_logs_of_the_tests_are_what_they_are_meant_to_be(broker):
+def test_the_test_logs_have_the_batches_that_the_tests_need(broker):
     assert len(broker.segments("seg-transactions")) > 2
     assert len(broker.seen["seg-transactions"]) * 10 < len(broker.seen_uncommitted["seg-transactions"]) * 8
     cleaned = [r.offset for r in broker.seen["seg-cleaned"]]
@@ -275,7 +275,7 @@ def test_the_logs_of_the_tests_are_what_they_are_meant_to_be(broker):
     assert {r.timestamp_type for r in broker.seen["seg-append-time"]} == {1}
 
 
-def test_without_checkpoints_folders_say_the_same(broker, workshop, from_kafka, landed, tmp_path):
+def test_segments_without_checkpoint_files_are_ingested_completely(broker, workshop, from_kafka, landed, tmp_path):
     copy = broker.copy("seg-transactions", tmp_path / "copy")
     topic = from_kafka("seg-copied", "seg-transactions")
     done = [workshop.json("ingest", topic, "--segments", copy / f"seg-transactions-{p}") for p in (1, 0)]
@@ -326,7 +326,7 @@ def test_read_uncommitted_takes_what_was_aborted_and_what_is_open(broker, worksh
     assert position(topic).open_from == {0: broker.seen["seg-open"][-1].offset + 2}
 
 
-def test_an_open_transaction_bounds_the_log_and_is_told(broker, workshop, from_kafka, position):
+def test_an_open_transaction_ends_the_read_and_is_reported(broker, workshop, from_kafka, position):
     topic = from_kafka("seg-open-told", "seg-open")
     done = workshop.json("ingest", topic, "--segments", broker.logs)
     stable = len(RECORDS) + 1
@@ -351,7 +351,9 @@ def test_an_open_transaction_bounds_the_log_and_is_told(broker, workshop, from_k
         pytest.param(1, True, id="middle", marks=pytest.mark.deep),
     ],
 )
-def test_a_segment_that_is_cut_in_a_batch_is_told(broker, from_kafka, refused, tmp_path, which, with_checkpoints):
+def test_a_segment_cut_inside_a_batch_is_refused_with_its_position(
+    broker, from_kafka, refused, tmp_path, which, with_checkpoints
+):
     copy = broker.copy("seg-transactions", tmp_path / "copy", with_checkpoints=with_checkpoints)
     file = sorted((copy / "seg-transactions-0").glob("*.log"))[which]
     at, size, _ = batches(file)[-2]
@@ -361,7 +363,7 @@ def test_a_segment_that_is_cut_in_a_batch_is_told(broker, from_kafka, refused, t
     assert f"{file}, byte {at}: " in err and "cut off" in err
 
 
-def test_a_log_that_is_cut_between_two_batches_is_told_by_the_high_watermark(broker, from_kafka, refused, tmp_path):
+def test_a_log_cut_between_two_batches_is_refused_by_the_high_watermark(broker, from_kafka, refused, tmp_path):
     copy = broker.copy("seg-transactions", tmp_path / "copy", with_checkpoints=True)
     file = sorted((copy / "seg-transactions-0").glob("*.log"))[-1]
     at, _, base = batches(file)[-1]
@@ -372,7 +374,9 @@ def test_a_log_that_is_cut_between_two_batches_is_told_by_the_high_watermark(bro
 
 
 @pytest.mark.parametrize("place", [5, 8, 40, 300])
-def test_a_flipped_byte_in_header_or_record_is_told(broker, from_kafka, refused, tmp_path, place):
+def test_a_flipped_byte_in_a_header_or_record_is_refused_with_its_position(
+    broker, from_kafka, refused, tmp_path, place
+):
     copy = broker.copy("seg-transactions", tmp_path / "copy")
     file = sorted((copy / "seg-transactions-1").glob("*.log"))[1]
     data = bytearray(file.read_bytes())
@@ -386,7 +390,7 @@ def test_a_flipped_byte_in_header_or_record_is_told(broker, from_kafka, refused,
     assert found and int(found[1]) in (at, at + size), err
 
 
-def test_a_missing_segment_in_the_middle_is_told(broker, from_kafka, refused, tmp_path):
+def test_a_missing_segment_in_the_middle_is_refused_with_its_offsets(broker, from_kafka, refused, tmp_path):
     copy = broker.copy("seg-transactions", tmp_path / "copy", with_checkpoints=True)
     _, second, third, *_ = sorted((copy / "seg-transactions-0").glob("*.log"))
     second.unlink()
@@ -394,7 +398,7 @@ def test_a_missing_segment_in_the_middle_is_told(broker, from_kafka, refused, tm
     assert f"{third}, byte 0: offsets {int(second.stem)} to {int(third.stem) - 1} are missing before it" in err
 
 
-def test_a_missing_last_segment_is_told_by_the_high_watermark(broker, from_kafka, refused, tmp_path):
+def test_a_missing_last_segment_is_refused_by_the_high_watermark(broker, from_kafka, refused, tmp_path):
     copy = broker.copy("seg-transactions", tmp_path / "copy", with_checkpoints=True)
     *_, before, last = sorted((copy / "seg-transactions-0").glob("*.log"))
     last.unlink()
@@ -423,7 +427,7 @@ def test_damage_that_comes_while_segments_are_read_appends_nothing(
     assert workshop.run("read", topic)[1] == ""
 
 
-def test_a_batch_beyond_the_limit_is_told_before_it_is_unpacked(broker, workshop, from_kafka, refused):
+def test_a_batch_that_unpacks_beyond_batch_max_bytes_is_refused(broker, workshop, from_kafka, refused):
     (workshop.config / "defaults.yaml").write_text('{"platform": {"limits": {"batch.max.bytes": 20000}}}')
     err = refused(from_kafka("seg-limit", "seg-packed"), broker.logs)
     assert "seg-packed-0/" in err and "batch.max.bytes under `platform: limits:`" in err
@@ -462,7 +466,7 @@ def test_segments_of_a_running_broker_are_read_while_it_writes(kafka, workshop, 
     assert workshop.json("ingest", topic)["records"] == 0
 
 
-def test_what_is_not_replicated_yet_does_not_land_and_is_told(broker, workshop, landed, tmp_path):
+def test_records_beyond_the_high_watermark_are_not_ingested_and_reported(broker, workshop, landed, tmp_path):
     """A killed broker leaves such a log."""
     copy = broker.copy("seg-codecs", tmp_path / "copy", with_checkpoints=True)
     marks, seen = copy / "replication-offset-checkpoint", broker.seen["seg-codecs"]
@@ -479,7 +483,7 @@ def test_what_is_not_replicated_yet_does_not_land_and_is_told(broker, workshop, 
 
 
 @pytest.mark.deep
-def test_of_a_broker_that_was_killed_the_replicated_part_lands_and_the_rest_is_told(workshop, landed, tmp_path):
+def test_a_killed_brokers_replicated_records_are_ingested_and_the_others_reported(workshop, landed, tmp_path):
     with kafka_site(tmp_path) as kafka:
         kafka.create("seg-killed")
         kafka.send("seg-killed", [(b"a", b"x")] * 5)
@@ -537,7 +541,7 @@ def test_brokers_and_segments_spell_the_id_of_a_topic_alike(kafka):
     assert any(set("-_") & set(topic_id) for topic_id, _ in asked)
 
 
-def test_a_gap_before_the_segments_goes_by_on_gap(broker, workshop, from_kafka, landed, tmp_path):
+def test_on_gap_decides_over_a_gap_before_the_first_segment(broker, workshop, from_kafka, landed, tmp_path):
     copy = broker.copy("seg-transactions", tmp_path / "copy")
     first, second, *_ = sorted((copy / "seg-transactions-0").glob("*.log"))
     early = tmp_path / "early" / "seg-transactions-0"
@@ -579,7 +583,7 @@ def test_a_topic_of_files_takes_its_history_from_segments_and_goes_on_with_files
     assert workshop.json("ingest", topic, "--segments", broker.logs)["records"] == 0
 
 
-def test_segments_and_files_are_not_ingested_in_one_go(broker, workshop):
+def test_one_ingestion_takes_either_files_or_segments(broker, workshop):
     topic = workshop.topic("seg-and-files")
     file = workshop.file("none.jsonl", [])
     code, _, err = workshop.run("ingest", topic, "--file", file, "--segments", broker.logs)

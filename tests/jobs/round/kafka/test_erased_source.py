@@ -42,7 +42,7 @@ def filled(workshop, kafka, request):
     return topic
 
 
-def test_the_state_tells_which_keys_are_alive_and_which_have_a_tombstone(filled, of_topic, kafka):
+def test_the_source_state_lists_living_keys_and_counts_those_with_a_tombstone(filled, of_topic, kafka):
     state, _, _ = of_topic(filled)
     facts = dict(state.facts)
     assert facts.pop("cluster") and facts == {

@@ -39,7 +39,7 @@ def test_what_lands_is_what_a_plain_consumer_sees(kafka, workshop, landed, posit
     assert landed(topic) == kafka.consumed(topic, 2)
 
 
-def test_append_time_is_the_brokers(kafka, workshop, landed):
+def test_a_topic_with_log_append_time_keeps_the_brokers_timestamp(kafka, workshop, landed):
     topic = workshop.topic("append-time", source=kafka.source())
     kafka.create(topic, message_timestamp_type="LogAppendTime")
     kafka.send(topic, [(b"a", b"x", None, 5)])
@@ -166,7 +166,8 @@ def test_a_transaction_that_begins_in_one_range_and_ends_in_another_lands_whole_
     assert done["commits"] > 3
 
 
-# test_files_may_come_before_kafka_... in test_kafka_trouble.py holds the rule; here a table comes before
+# test_files_may_precede_a_read_of_kafka_but_not_bring_later_offsets in test_kafka_trouble.py holds the rule; here a
+# table comes before
 @pytest.mark.deep
 def test_kafka_goes_on_behind_what_a_sinks_table_has_brought(kafka, workshop, landed, position, sink):
     """A team that kept its history in a sink's table reads that once, and the brokers from then on."""
@@ -190,7 +191,7 @@ def test_kafka_goes_on_behind_what_a_sinks_table_has_brought(kafka, workshop, la
     assert code == 2 and f"was read from {name} in Kafka" in err
 
 
-def test_what_another_engine_rolled_away_is_read_from_the_broker_again(
+def test_records_that_another_engine_rolled_back_are_read_from_kafka_again(
     kafka, workshop, landed, position, table_of, spark
 ):
     topic = workshop.topic("rolled-away", source=kafka.source())

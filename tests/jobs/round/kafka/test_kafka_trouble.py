@@ -1,4 +1,4 @@
-"""What goes wrong between a table and its topic in Kafka is told, and nothing is appended."""
+"""Problems between a table and its topic in Kafka are reported, and nothing is appended."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def reading(workshop, spark, table_of):
     return made
 
 
-def test_a_topic_that_is_not_there_makes_no_table(kafka, workshop, refused):
+def test_ingesting_a_missing_topic_creates_no_table(kafka, workshop, refused):
     topic = workshop.topic("not-there", source=kafka.source())
     assert "there is no topic not-there" in refused(topic)
     assert workshop.run("read", topic)[0] == 2
@@ -72,7 +72,9 @@ def test_a_topic_that_is_not_there_makes_no_table(kafka, workshop, refused):
 @pytest.mark.parametrize(
     "fault", [pytest.param(f, marks=() if f == "unknown after" else pytest.mark.deep) for f in FAULTS]
 )
-def test_each_record_lands_once_whatever_the_catalog_answers(kafka, workshop, spark, landed, position, fault):
+def test_a_faulty_answer_of_the_catalog_neither_loses_nor_doubles_a_record(
+    kafka, workshop, spark, landed, position, fault
+):
     topic = workshop.topic(f"answered-{fault.replace(' ', '-')}", source=kafka.source())
     kafka.create(topic)
     for brought, of in ((0, "first"), (2, "later")):
@@ -85,7 +87,7 @@ def test_each_record_lands_once_whatever_the_catalog_answers(kafka, workshop, sp
     assert workshop.json("ingest", topic)["records"] == 0
 
 
-def test_brokers_that_are_away_are_named(workshop, refused):
+def test_brokers_that_do_not_answer_are_reported_by_their_address(workshop, refused):
     with socket.socket() as nobody:
         nobody.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{nobody.getsockname()[1]}"
@@ -94,7 +96,7 @@ def test_brokers_that_are_away_are_named(workshop, refused):
         assert f"{address}: the brokers do not answer for topic away" in refused(topic, code=4)
 
 
-def test_a_login_needs_the_right_to_read_and_its_password_is_shown_to_nobody(kafka, workshop, monkeypatch, landed):
+def test_a_login_needs_the_right_to_read_and_no_output_shows_its_password(kafka, workshop, monkeypatch, landed):
     kafka.create("guarded")
     kafka.send("guarded", [(b"a", b"x")])
     source = {"connection": "kafka_guarded"}
@@ -142,7 +144,7 @@ def test_a_login_goes_encrypted_to_brokers_whose_certificate_is_of_the_authority
     assert landed(topic) == kafka.consumed(topic)
 
 
-def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, workshop, refused, landed):
+def test_a_recreated_topic_is_refused_even_if_it_has_more_records(kafka, workshop, refused, landed):
     topic = workshop.topic("anew", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x")])
@@ -156,7 +158,7 @@ def test_a_topic_that_was_made_anew_is_refused_also_with_more_records(kafka, wor
 def test_a_topic_of_another_cluster_is_refused_also_with_the_same_topic_id(
     kafka, workshop, refused, landed, position, table_of
 ):
-    """As in a copy of a cluster. Another table is the way to read it, as of a topic that was made anew."""
+    """As in a copy of a cluster. It is read into another table, like a recreated topic."""
     topic = workshop.topic("moved", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x")])
@@ -183,7 +185,7 @@ def test_a_topic_that_two_clusters_answer_for_during_a_read_is_refused(kafka, wo
     assert landed(topic) == []
 
 
-def test_a_topic_that_is_made_anew_while_it_is_read_is_refused(kafka, workshop, reading, landed, position):
+def test_a_topic_recreated_during_a_read_is_refused(kafka, workshop, reading, landed, position):
     topic = workshop.topic("anew-meanwhile", source=kafka.source())
     kafka.create(topic)
     read = reading(topic, reading=lambda: kafka.recreate(topic) or kafka.send(topic, [(b"z", b"z")] * 5))
@@ -306,7 +308,7 @@ def test_a_record_beyond_the_fetch_size_is_named(kafka, workshop, refused):
     assert "partition 0, from offset 1 on: a record beyond the fetch size" in err and "receive.message.max.bytes" in err
 
 
-def test_an_unknown_codec_is_told_with_its_place(kafka, workshop, refused, landed):
+def test_an_unknown_codec_is_reported_with_partition_and_offset(kafka, workshop, refused, landed):
     topic = workshop.topic("codec", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x")], **{"compression.type": "gzip"})
@@ -336,7 +338,7 @@ def test_a_read_that_stands_still_ends_with_partition_and_offset(kafka, workshop
     assert landed(topic) == []
 
 
-def test_of_two_at_once_each_record_lands_once(kafka, workshop, reading, landed, position):
+def test_two_reads_of_kafka_at_once_append_each_record_once(kafka, workshop, reading, landed, position):
     topic = workshop.topic("two-at-once", source=kafka.source())
     kafka.create(topic, 2)
     read = reading(topic, committing=lambda: workshop.ok("ingest", topic) and kafka.send(topic, [(b"late", b"x")]))
@@ -362,7 +364,7 @@ def test_a_commit_whose_answer_was_lost_is_not_done_twice_nor_onto_another_posit
     assert len(landed(topic)) == 1 and table.load().properties().get(PROPERTY_POSITION) == now
 
 
-def test_files_may_come_before_kafka_and_below_it_not_beyond(kafka, workshop, landed, table_of):
+def test_files_may_precede_a_read_of_kafka_but_not_bring_later_offsets(kafka, workshop, landed, table_of):
     topic = workshop.topic("files-first", source=kafka.source())
     kafka.create(topic)
     kafka.send(topic, [(b"a", b"x", None, 5), (b"b", b"x", None, 6), (b"c", b"x", None, 7)])

@@ -92,7 +92,7 @@ def test_a_rest_catalog_is_opened_by_its_own_login_and_never_by_the_platforms(wo
         assert code == 4 and "catalog by_rest (rest) at http://127.0.0.1" in err and SECRET not in err
 
 
-def test_a_catalog_that_is_out_of_reach_may_be_asked_again(workshop):
+def test_a_command_exits_with_code_4_if_its_source_catalog_is_unreachable(workshop):
     catalog = {"type": "rest", "uri": "http://127.0.0.1:9"}
     configured(workshop, "away", catalog)
     topic = workshop.topic("catalog-away", source={"table": {"name": "sinks.x", "catalog": "away", "columns": PLAIN}})
@@ -101,7 +101,7 @@ def test_a_catalog_that_is_out_of_reach_may_be_asked_again(workshop):
 
 
 def test_no_client_makes_tables_in_a_database_that_is_only_read(workshop, tmp_path):
-    """A database that is no catalog's is left as empty as it is."""
+    """A database that is not a catalog stays empty."""
     database = tmp_path / "empty.db"
     database.touch()
     configured(workshop, "empty_db", {"type": "sqlite", "uri": f"sqlite:///{database}"})

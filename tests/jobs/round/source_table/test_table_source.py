@@ -141,7 +141,7 @@ def test_columns_are_mapped_as_those_of_adopted_tables(sink, workshop, table_of,
     assert code == 2 and "keys or values of several columns" in err
 
 
-def test_a_rewrite_is_passed_over_and_a_change_is_an_error_or_with_continue_told(
+def test_a_rewrite_is_skipped_and_a_change_is_an_error_or_with_continue_a_warning(
     sink, workshop, reading, records, position
 ):
     """Before the error nothing is appended. With continue what the change added is read."""
@@ -182,7 +182,7 @@ def test_a_rewrite_is_passed_over_and_a_change_is_an_error_or_with_continue_told
     assert len([row for row in workshop.evidence(topic) if row["kind"] == "gap"]) == 1
 
 
-def test_a_history_that_is_lost_is_an_error_and_with_continue_what_lies_beyond_is_read(
+def test_a_lost_history_is_an_error_and_with_continue_the_newer_offsets_are_read(
     sink, workshop, reading, records, position
 ):
     lake = sink("expired")
@@ -205,7 +205,7 @@ def test_a_history_that_is_lost_is_an_error_and_with_continue_what_lies_beyond_i
     assert position(topic).snapshot_id == kept and [g.kind for g in position(topic).gaps] == ["history"]
 
 
-def test_a_source_that_was_rolled_back_or_made_anew_is_refused(sink, workshop, reading, records):
+def test_a_source_table_that_was_rolled_back_or_recreated_is_refused(sink, workshop, reading, records):
     lake = sink("anew")
     lake.append((0, 0, 5, "a", "x"))
     lake.append((0, 1, 5, "b", "x"))
@@ -247,9 +247,7 @@ def test_two_new_records_that_differ_are_a_contradiction(sink, workshop, reading
     assert "cleantail.sinks.two-new: partition 0, offset 2: two different records: value differs" in err
 
 
-def test_what_no_log_can_hold_is_told_with_table_column_and_offset_and_nothing_is_appended(
-    sink, workshop, reading, records
-):
+def test_a_record_that_no_log_can_hold_is_refused_with_table_column_and_offset(sink, workshop, reading, records):
     lake = sink("bad", FLAT.replace("p int", "p bigint"))
     lake.append((0, 1, 5, "a", "x"), (None, 7, 5, "secret-key", "secret-value"))
     topic = reading("table-bad", lake)
@@ -274,7 +272,7 @@ def test_what_no_log_can_hold_is_told_with_table_column_and_offset_and_nothing_i
     ],
     ids=lambda value: str(value)[:24] if isinstance(value, str) else "",
 )  # fmt: skip
-def test_each_thing_that_no_log_can_hold_ends_the_plan_that_reads_it(spark, row, says):
+def test_a_guarded_read_fails_at_each_value_that_no_log_can_hold(spark, row, says):
     columns = Columns(**PLAIN, timestamp_type="kind")
     kinds = {"p": "bigint", "o": "bigint", "ms": "bigint", "kind": "int", "k": "string", "v": "string"}
     schema = ", ".join(f"{name} {kind}" for name, kind in kinds.items())
@@ -285,7 +283,7 @@ def test_each_thing_that_no_log_can_hold_ends_the_plan_that_reads_it(spark, row,
     assert f"the table: {says}" in told and "secret" not in told
 
 
-def test_a_column_that_is_not_there_or_of_another_type_is_told(sink, workshop):
+def test_a_missing_column_table_or_wrong_column_type_is_reported(sink, workshop):
     lake = sink("typed", FLAT.replace("o bigint", "o string"))
     lake.append((0, "1", 5, "a", "x"))
     columns = PLAIN | {"key": "nowhere"}
@@ -321,7 +319,7 @@ def test_a_read_is_taken_back_and_the_next_one_brings_its_records_again(sink, wo
     assert records(topic) == whole
 
 
-# test_of_two_at_once_each_record_lands_once in test_kafka_trouble.py holds the rule; here of a table
+# test_two_reads_of_kafka_at_once_append_each_record_once in test_kafka_trouble.py holds the rule; here of a table
 @pytest.mark.deep
 def test_two_reads_at_once_bring_each_record_once(sink, workshop, reading, table_of, records):
     """As on two machines: the second one commits between the first one's look and its commit. Also a first read."""
@@ -433,7 +431,7 @@ def test_a_topic_changes_its_source_only_where_positions_make_that_safe_and_can_
     assert code == 2 and "was read from t in Kafka" in err and len(records(topic)) == 1
 
 
-def test_a_table_of_cleantails_is_no_source_whatever_it_is_called(sink, workshop, reading, spark):
+def test_a_table_of_a_cleantail_topic_is_refused_as_a_source(sink, workshop, reading, spark):
     lake = sink("of-a-topic")
     lake.sql("ALTER TABLE {} SET TBLPROPERTIES ('cleantail.topic'='other')")
     code, _, err = workshop.run("ingest", reading("table-of-a-topic", lake))
@@ -475,7 +473,8 @@ def test_a_pack_reads_the_table_and_does_the_round(sink, workshop, reading, reco
     assert [r[1] for r in records(topic)] == [1, 2, 3]
 
 
-# test_columns_are_mapped_as_... has a struct, and test_a_rewrite_is_passed_over_... a change; here in Redpanda's layout
+# test_columns_are_mapped_as_... has a struct, and
+# test_a_rewrite_is_skipped_and_a_change_is_an_error_or_with_continue_a_warning a change; here in Redpanda's layout
 @pytest.mark.deep
 def test_a_table_as_redpanda_writes_it_without_metrics(redpanda, workshop, table_of, lake):
     """Columns in a struct, files cut by hour, nothing in the metadata of what lies in them; and a change that is read
@@ -559,7 +558,7 @@ def test_records_that_a_sink_copies_or_changes_in_place_do_not_bring_a_deleted_k
     [(stored,)] = spark.sql(f"SELECT sum(record_count) FROM {table_of(topic).name}.files").collect()
     assert stored == 3
 
-    # who deletes a record by writing its file anew copies the others
+    # an engine that deletes a record by rewriting its file copies the others
     position = lake.snapshots[-1]
     lake.sql("MERGE INTO {} t USING (SELECT 1L o) s ON t.o = s.o WHEN MATCHED THEN DELETE")
     lake.append((0, 5, 5, "d", "x"))

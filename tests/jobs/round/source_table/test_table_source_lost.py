@@ -1,4 +1,4 @@
-"""A source table that is replaced, loses what is being read, or cannot be understood: told, and nothing is appended."""
+"""A source table that is replaced, loses the data being read, or cannot be parsed is reported; nothing is appended."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_table_that_was_replaced_under_its_uuid_is_refused(sink, workshop, rea
 @pytest.mark.parametrize(
     "kind", ["whole", *(pytest.param(kind, marks=pytest.mark.deep) for kind in ("appends", "overwrite"))]
 )
-def test_a_snapshot_that_expires_between_plan_and_read_is_told(
+def test_a_snapshot_that_expires_between_plan_and_read_is_reported(
     sink, workshop, reading, table_of, records, monkeypatch, kind
 ):
     lake = sink(f"expiring-{kind}")

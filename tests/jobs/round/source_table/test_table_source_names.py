@@ -18,7 +18,7 @@ def renamed(sink: Sink, spark, name: str) -> None:
     sink.sql("REFRESH TABLE {}")
 
 
-def test_a_name_of_the_sources_past_is_a_name_and_no_sql(sink, workshop, reading, records, spark):
+def test_an_earlier_column_name_is_quoted_and_never_run_as_sql(sink, workshop, reading, records, spark):
     lake = sink("hostile")
     renamed(lake, spark, HOSTILE)
     lake.sql("INSERT INTO {} VALUES (0, 0L, 5L, 'a', 'x')")

@@ -57,7 +57,7 @@ def told(workshop, monkeypatch):
     return ask
 
 
-def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_application_of_the_check(
+def test_the_application_of_the_check_publishes_passed_logs_and_quarantines_failed_ones(
     workshop,
     staged,
     call,  # noqa: F811
@@ -93,7 +93,7 @@ def test_what_passed_is_published_and_what_failed_is_quarantined_by_the_applicat
     assert own == shown
 
 
-def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop, staged, call, told, monkeypatch):  # noqa: F811
+def test_a_failed_round_is_done_once_all_its_logs_are_in_quarantine(workshop, staged, call, told, monkeypatch):  # noqa: F811
     def attempts():
         [log] = workshop.json("status", topic, "--now", NOW)["topics"][topic]
         return log["state"]["quarantine"]["attempts"]
@@ -114,7 +114,7 @@ def test_what_nothing_passed_of_counts_as_done_once_it_is_in_quarantine(workshop
 
 # test_a_publication_is_known_to_its_own_run_until_it_is_undone holds the rule; here of a round that started over
 @pytest.mark.deep
-def test_a_round_that_had_to_be_made_anew_is_found_by_its_run(workshop, staged, call, told, monkeypatch):  # noqa: F811
+def test_a_run_finds_the_round_that_it_had_to_make_again(workshop, staged, call, told, monkeypatch):  # noqa: F811
     """Another writer changes the table between the check and the publication. Its records fail the check."""
     topic, table, asked = staged("made-anew-here", two_logs()[:2], checks=[ONE_KEY])
     own = publishing.publish_round
@@ -148,8 +148,8 @@ def test_a_round_that_waits_for_a_person_is_not_published(
     assert offsets(workshop.read(topic)) == [0, 1]
 
 
-def test_what_cannot_be_published_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog):  # noqa: F811
-    """As after a conflict in test_what_nothing_passed_of_…"""
+def test_a_publication_that_fails_in_the_check_is_left_to_the_task_publish(workshop, staged, call, monkeypatch, caplog):  # noqa: F811
+    """As after a conflict in test_a_failed_round_is_done_once_all_its_logs_are_in_quarantine."""
 
     defect = RuntimeError("a defect that names a-key")
 
@@ -178,7 +178,7 @@ def red_log_with_old_segments(workshop, table_of, call, name):  # noqa: F811
     return topic, json.dumps({"round": done["round"], "branches": [done["branch"]]})
 
 
-def test_retention_goes_on_in_a_log_that_the_check_holds_back(workshop, table_of, call, told):  # noqa: F811
+def test_retention_continues_in_a_log_that_the_check_blocks(workshop, table_of, call, told):  # noqa: F811
     topic, asked = red_log_with_old_segments(workshop, table_of, call, "held-and-retained")
     code, result = call("check_quality", topic, "--round", asked, "--publish", "--now", NOW)
     assert (code, offsets(workshop.read(topic))) == (1, [2, 3])
@@ -201,9 +201,10 @@ def test_a_publication_is_known_to_its_own_run_until_it_is_undone(workshop, stag
     assert recorded_publication(without_table, "a-dag", "manual__1") is None
 
 
-# test_a_round_that_waits_is_published_by_... in test_forged_xcoms.py has one that was rolled back; here it has expired
+# test_only_an_approvers_answer_to_the_same_round_publishes_a_waiting_round in test_forged_xcoms.py has one that was
+# rolled back; here it has expired
 @pytest.mark.deep
-def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(workshop, staged, call, told, spark):  # noqa: F811
+def test_publish_fails_if_the_published_commit_has_expired(workshop, staged, call, told, spark):  # noqa: F811
     topic, table, asked = staged("expired-meanwhile", two_logs()[:2])
     checked = call("check_quality", topic, "--round", asked, "--publish")[1]
     workshop.ok("ingest", topic, "--file", workshop.file("expired-meanwhile-more.jsonl", [record(2, "b", "x")]))
@@ -213,9 +214,9 @@ def test_a_commit_that_was_expired_before_publish_has_looked_is_red_and_named(wo
     assert (code, "is not on main any more" in result["error"], offsets(workshop.read(topic))) == (5, True, [1, 2])
 
 
-# test_retention_goes_on_in_a_log_that_the_check_holds_back holds the rule; here an application dies before it
+# test_retention_continues_in_a_log_that_the_check_blocks holds the rule; here an application dies before it
 @pytest.mark.deep
-def test_retention_that_a_dead_application_has_left_undone_is_done_by_the_next_run(
+def test_the_next_run_does_the_retention_that_a_dead_application_left_undone(
     workshop,
     table_of,
     call,  # noqa: F811

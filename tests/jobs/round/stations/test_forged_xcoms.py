@@ -80,7 +80,7 @@ def unit_of(workshop, table):
     return WORK_UNIT_JSON.plain(plan.units[0])
 
 
-def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table_of, call):
+def test_a_forged_verdict_publishes_nothing(workshop, table_of, call):
     topic = workshop.topic("forged-verdict", checks=[ONE_KEY])
     lines = [record(o, k, "x", partition=p) for p, keys in enumerate(("aa", "bbc")) for o, k in enumerate(keys)]
     workshop.ok("ingest", topic, "--file", workshop.file("forged-verdict.jsonl", lines))
@@ -99,9 +99,7 @@ def test_a_verdict_that_the_check_did_not_give_publishes_nothing(workshop, table
     assert offsets(workshop.read(topic)) == [1, 0, 1, 2]
 
 
-def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_and_by_nothing_else(
-    workshop, table_of, call
-):
+def test_only_an_approvers_answer_to_the_same_round_publishes_a_waiting_round(workshop, table_of, call):
     topic, table, checked, told = held(workshop, table_of, "forged-answer")
     code, result = call("publish", topic, "--round", told)
     assert (code, "no user was asked about it, regardless of XComs" in result["error"]) == (5, True)
@@ -128,7 +126,7 @@ def test_a_round_that_waits_is_published_by_an_approvers_answer_to_exactly_it_an
     assert offsets(workshop.read(topic)) == [0, 1, 2]
 
 
-def test_an_answer_is_void_once_the_round_was_made_anew(workshop, table_of, call):
+def test_an_answer_is_void_once_its_round_was_made_again(workshop, table_of, call):
     topic, table, checked, told = held(workshop, table_of, "answered-and-made-anew")
     answer(workshop, table, checked, ANNA)
     again = checked_round(workshop, table)
@@ -143,7 +141,7 @@ def test_an_answer_is_void_once_the_round_was_made_anew(workshop, table_of, call
     assert CHECKED_ROUND in evidence_table(workshop.platform()).schema().column_names
 
 
-def test_a_no_drops_the_round_though_the_yaml_asks_for_no_approval_any_more(workshop, table_of, call):
+def test_a_rejection_drops_the_round_even_if_the_yaml_no_longer_requires_approval(workshop, table_of, call):
     topic, table, checked, told = held(workshop, table_of, "said-no")
     answer(workshop, table, checked, ANNA, approved=False)
     workshop.topic(topic)
@@ -169,7 +167,7 @@ def test_an_expiry_is_approved_as_any_other_round(workshop, table_of, call):
     assert offsets(workshop.read(topic)) == [0]
 
 
-def test_a_work_unit_with_other_bounds_than_the_tables_own_compacts_nothing(workshop, table_of, call):
+def test_a_work_unit_with_forged_bounds_compacts_nothing(workshop, table_of, call):
     topic = workshop.topic("bounds", {"segment.ms": 3_600_000})
     rows = [record(0, "a", "x", ts=NOW - 9_000_000), record(1, "a", "y", ts=NOW - 8_999_000)]
     workshop.ok("ingest", topic, "--file", workshop.file("old.jsonl", rows))
@@ -200,7 +198,7 @@ def test_a_clock_from_before_the_run_compacts_and_expires_nothing(workshop, tabl
     assert offsets(workshop.read(topic)) == [0, 1, 2] and branches(table_of(topic)) == []
 
 
-def test_what_compact_did_is_read_from_the_heads_of_its_branches(workshop, table_of, call):
+def test_the_check_reads_the_units_of_compact_from_the_heads_of_its_branches(workshop, table_of, call):
     topic = workshop.topic("branch-units")
     ingest(workshop, topic, "branch-units.jsonl", (0, "a", "x"), (1, "a", "y"))
     table = table_of(topic)
@@ -266,7 +264,7 @@ def test_a_rollback_undoes_no_round_that_was_published_after_it_was_asked_for(wo
     assert offsets(workshop.read(topic)) == [1]
 
 
-def test_an_answer_that_is_not_of_the_last_question_counts_for_nothing():
+def test_an_answer_to_an_earlier_question_is_refused():
     asked = question(round_builders.checked_round(), TASK, NOW)
     for wrong in (None, asked, replace(asked, task="")):
         with pytest.raises(HeldError, match="belongs to an earlier question about the topic"):

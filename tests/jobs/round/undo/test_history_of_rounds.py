@@ -12,7 +12,7 @@ def kinds(events):
     return [(e["kind"], e["snapshot_id"] is not None, bool(e["undo"])) for e in events]
 
 
-def test_a_topics_life_is_listed_and_every_id_is_taken(workshop):
+def test_history_lists_every_event_and_other_commands_accept_its_ids(workshop):
     topic = workshop.topic("history-of-rounds")
     ingest(workshop, topic, "day-1.jsonl", (0, "a", "old"), (1, "b", "x"))
     workshop.ok("compact", topic, "--now", NOW)

@@ -102,10 +102,11 @@ def test_the_only_ingestion_leaves_an_empty_table_that_works_on(workshop):
 
 @pytest.mark.deep
 @pytest.mark.parametrize("seed", range(int(os.environ.get("CLEANTAIL_HISTORIES", "1"))))
-def test_any_ingestions_taken_back_in_any_order_are_as_if_they_had_never_been(workshop, seed):
+def test_undoing_random_ingestions_leaves_the_table_as_if_they_had_never_been_made(workshop, seed):
     """Files of two logs, some over each other's offsets, with a round before them and one that is undone between.
     test_the_only_ingestion_leaves_an_empty_table_that_works_on and
-    test_after_a_round_it_is_refused_until_that_is_rolled_back hold the rule; here with any files in any order."""
+    test_an_ingestion_cannot_be_undone_before_the_round_after_it_is_rolled_back hold the rule; here with any files in
+    any order."""
     chance = random.Random(seed)
     places = iter(range(10_000))
     ours, other = workshop.topic(f"random-{seed}"), workshop.topic(f"never-{seed}")
@@ -140,7 +141,7 @@ def test_any_ingestions_taken_back_in_any_order_are_as_if_they_had_never_been(wo
     workshop.ok("check", ours)
 
 
-def test_after_a_round_it_is_refused_until_that_is_rolled_back(workshop):
+def test_an_ingestion_cannot_be_undone_before_the_round_after_it_is_rolled_back(workshop):
     topic = workshop.topic("built-on")
     ingest(workshop, topic, "first.jsonl", (0, "a", "x"))
     before = seen(workshop, topic)
@@ -232,7 +233,7 @@ def test_a_round_that_was_checked_before_is_void_and_starts_over(workshop, table
 
 # test_a_quarantine_that_began_after_... in tests/cleantail/rounds/test_ingestion_undo.py holds the rule
 @pytest.mark.deep
-def test_a_partition_that_its_records_brought_into_quarantine_leaves_it(workshop):
+def test_undoing_an_ingestion_ends_the_quarantine_that_it_caused(workshop):
     topic = workshop.topic("out-of-quarantine", checks=[ONE_KEY])
     ingest(workshop, topic, "right.jsonl", (0, "a", "x"))
     workshop.ok("compact", topic, "--now", NOW)
@@ -265,7 +266,7 @@ def test_a_crash_leaves_all_old_or_all_new(workshop, monkeypatch):
 
 
 @pytest.mark.deep
-def test_a_killed_undoing_leaves_all_old_or_all_new_and_is_simply_tried_again(workshop):
+def test_a_killed_undo_of_an_ingestion_is_atomic_and_can_be_repeated(workshop):
     topic = workshop.topic("killed-back")
     ingest(workshop, topic, "right.jsonl", (0, "a", "x"))
     old = seen(workshop, topic)
@@ -277,7 +278,7 @@ def test_a_killed_undoing_leaves_all_old_or_all_new_and_is_simply_tried_again(wo
     assert seen(workshop, topic) == old
 
 
-def test_readers_that_are_past_it_and_files_that_would_come_again_are_named(workshop):
+def test_undoing_an_ingestion_names_readers_past_it_and_files_that_would_be_ingested_again(workshop):
     sources = {"platform": {"sources": [str(workshop.config / "landing")]}}
     (workshop.config / "defaults.yaml").write_text(json.dumps(sources))
     topic = workshop.topic("warned", source={"path": str(workshop.config / "landing" / "*.jsonl")})
@@ -301,7 +302,7 @@ def test_readers_that_are_past_it_and_files_that_would_come_again_are_named(work
     ],
     ids=["a branch", "both"],
 )
-def test_a_snapshot_that_is_none_is_a_clear_error(workshop, capsys, command, message):
+def test_an_invalid_snapshot_argument_is_refused(workshop, capsys, command, message):
     topic = workshop.topic("targets")
     with pytest.raises(SystemExit, match="2"):
         workshop.run(command[0], topic, *command[1:])

@@ -122,7 +122,7 @@ def test_an_append_between_plan_and_commit_is_kept(workshop, compacted, table_of
     assert ingest(workshop, topic, "raced-2.jsonl", (6, "d", "t"))["records"] == 0
 
 
-def test_a_round_that_was_published_meanwhile_is_not_undone_unasked(workshop, compacted, table_of):
+def test_a_rollback_is_refused_if_another_round_was_published_meanwhile(workshop, compacted, table_of):
     topic, _ = compacted("busy-undo")
     plan = planned(workshop, topic)
     workshop.ok("compact", topic, "--now", NOW + 2000, "--force")
@@ -171,7 +171,7 @@ def test_a_crash_leaves_all_old_or_all_new(workshop, compacted, monkeypatch):
         assert (workshop.read(topic), state_of(workshop, topic)) == expected
 
 
-def test_what_somebody_else_deleted_is_never_undone(workshop, compacted, table_of):
+def test_a_rollback_never_undoes_a_delete_of_another_engine(workshop, compacted, table_of):
     topic, _ = compacted("foreign")
     delete_where(table_of(topic), "main", "t.`offset` = 5")
     code, out, err = workshop.run("rollback", topic, "--json")

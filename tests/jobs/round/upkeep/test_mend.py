@@ -44,7 +44,7 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", [pytest.param("two", marks=pytest.mark.deep), "older"])
-def test_every_command_tells_damaged_vectors_with_the_way_out_which_loses_nothing(workshop, spark, redpanda, damage):
+def test_every_command_reports_damaged_vectors_and_mend_repairs_them_without_loss(workshop, spark, redpanda, damage):
     spoil, message = DAMAGES[damage]
     records, name = list(changes(partitions=1)), f"vectors-{damage}"
     table = redpanda(name, records, 3)
@@ -139,7 +139,7 @@ def test_a_vector_in_no_puffin_file_is_written_into_one(workshop, spark, redpand
     assert by_spark(spark, table) == read(workshop, name)
 
 
-def test_a_vector_of_a_file_that_is_gone_is_told_and_taken_away_before_the_file_comes_again(workshop, spark, redpanda):
+def test_a_vector_of_a_missing_file_is_reported_and_removed_before_the_file_returns(workshop, spark, redpanda):
     records, name = list(changes(partitions=1)), "vectors-gone"
     table = redpanda(name, records, 3)
     sink = Twice(spark, full(table))
@@ -164,7 +164,7 @@ def test_a_vector_of_a_file_that_is_gone_is_told_and_taken_away_before_the_file_
     assert by_spark(spark, table) == read(workshop, name) == expected(records)
 
 
-def test_a_sink_that_comes_with_a_file_after_a_round_is_told_and_mended_in_our_own_table(workshop, table_of, spark):
+def test_a_file_registered_again_after_a_round_is_reported_and_mended_in_an_own_table(workshop, table_of, spark):
     topic = workshop.topic("mended-own")
     lines = [record(0, "a", "1"), record(1, "a", "2"), record(2, "b", "1")]
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
@@ -181,7 +181,7 @@ def test_a_sink_that_comes_with_a_file_after_a_round_is_told_and_mended_in_our_o
     assert offsets(workshop.read(topic)) == [1, 2]
 
 
-def test_a_table_that_is_none_cannot_be_mended(workshop):
+def test_mend_refuses_a_missing_table_and_an_invalid_table_name(workshop):
     code, _, err = workshop.run("mend", "sinks.no-such-table")
     assert code == 2 and "has no table sinks.no-such-table" in err
     code, _, err = workshop.run("mend", "nothing")

@@ -54,7 +54,7 @@ def test_reclaim_passes_over_snapshots_that_cannot_be_read_and_does_the_rest(wor
     assert workshop.read(topic) == before
 
 
-def test_reclaim_refuses_what_a_branch_is_at_by_its_name(workshop, grown):
+def test_reclaim_names_the_branch_that_points_to_an_unreadable_snapshot(workshop, grown):
     topic = "stuck-branch"
     table = grown(topic)
     add_snapshot(table, "mine")
