@@ -455,13 +455,15 @@ class Player:
         metrics = {tuple(labels): value for *labels, value in said["metrics"]}
         rows, acked = self.rows(), self.truth.acked
         for p in {partition for partition, _ in acked}:
-            end = 1 + max(offset for partition, offset in acked if partition == p)
+            last = max(offset for partition, offset in acked if partition == p)
+            # a table that leaves out the last record, because its key was erased, does not know its offset
+            ends = self.history.source == FILES and acked[p, last].key not in self.truth.erasing
             wanted = {
                 "log-records": sum(row.partition == p for row in rows),
                 "tombstones-pending": 0,
                 "log-quarantined": 0,
                 "log-first-dirty-offset": metrics.get(("log-end-offset", str(p))),
-                **({"log-end-offset": end} if self.history.source == FILES else {}),
+                **({"log-end-offset": last + 1} if ends else {}),
             }
             found = {name: metrics.get((name, str(p))) for name in wanted}
             require(found == wanted, f"metrics of partition {p} are {found} instead of {wanted}")
