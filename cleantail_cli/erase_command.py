@@ -151,7 +151,7 @@ def chosen_requests(
     store: ErasureStore, topic: Topic, request_id: str | None, problems: Sequence[str]
 ) -> list[ErasureRequest]:
     """Return the open requests of the topic, or the one of this id. Raises CleantailError, with the problems of request
-    files, if there is none."""
+    files, if no open request fits."""
     still_open = (request for request in store.requests(topic.topic) if request.is_open)
     if chosen := [request for request in still_open if request_id in (None, request.id)]:
         return chosen

@@ -1,7 +1,7 @@
 """Clients of Kafka's brokers, built on confluent-kafka. Their errors contain no setting's value.
 
 Requests with a retriable error are repeated. If the brokers do not answer, the error quotes the last complaint of the
-connections, because an administrator's client gets no answer after a refused login.
+connections: after a refused login, an administrator's client gets no answer.
 
 Brokers that have not answered are remembered, so that only one of many topics waits for them:
 

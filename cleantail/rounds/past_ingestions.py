@@ -231,8 +231,8 @@ def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
 
 
 def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> IngestionUndo:
-    """Plan how to undo the chosen ingestion. Raises CleantailError if none or several match, and TableError if it
-    cannot be undone."""
+    """Plan how to undo the chosen ingestion. Raises CleantailError if no ingestion matches, or
+    several do. Raises TableError if it cannot be undone."""
     kept_ingestions = ingestions(history, topic)
     ingestion = _chosen_ingestion(history, kept_ingestions, choice, topic)
     if ingestion.refusal or ingestion.sources is None:
@@ -332,7 +332,7 @@ def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) ->
 def _chosen_ingestion(
     history: Sequence[Commit], kept_ingestions: Sequence[Ingestion], choice: IngestionChoice, topic: str
 ) -> Ingestion:
-    """Return the chosen ingestion. Raises CleantailError if none or several match."""
+    """Return the chosen ingestion. Raises CleantailError if no ingestion matches, or several do."""
     meant = [ingestion for ingestion in kept_ingestions if choice.means(ingestion)]
     if choice.text == LAST and meant:
         return meant[0]

@@ -423,7 +423,7 @@ class MetadataCache:
         return ObservedTable() if table is None else observed_table(table)
 
     def _read_summary(self, topic: Topic, location: str) -> TableSummary:
-        """Return the kept summary of this location. If there is none, read the table."""
+        """Return the kept summary of this location. If no summary is kept, read the table."""
         if location and (kept := self._kept_summary(topic, location)) is not None:
             return kept
         table = load_table(self._open(), topic)

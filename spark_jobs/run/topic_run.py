@@ -102,8 +102,8 @@ class StationError(Exception):
 class TopicRun:
     """Takes one topic through its stations, once.
 
-    `client`: settings of its Kafka client, None if none were passed on. `begun`: called with the outcome so far when
-    a station begins. `died`: the outcome that an earlier try reported before it ended during this topic, or None.
+    `client`: settings of its Kafka client, None if they were not passed on. `begun`: called with the outcome so far
+    when a station begins. `died`: the outcome that an earlier try reported before it ended during this topic, or None.
     `silent_brokers`: shared by all topics. `by_person`: a user called the run. Then logs in quarantine are tried at
     once, and a round that waits for approval is dropped, because the command ends. `approved_by`: who approved every
     round. `outcome`: the results so far. `measured`: the round, once it waits to be checked. `lost_cores`: whether

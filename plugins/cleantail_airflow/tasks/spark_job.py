@@ -84,7 +84,7 @@ class DriverHook(SparkSubmitHook):
         env = {**self.driver_env, **(self._env_vars or {})}
         try:
             return super().submit(application, env=env, **kwargs)
-        finally:  # a killed process does not reach this, and leaves its note
+        finally:  # a killed process does not reach this line, and its note stays
             if self.note is not None:
                 forget(self.note)
 
