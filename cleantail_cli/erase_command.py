@@ -27,7 +27,7 @@ from cleantail_cli.round_commands import report_waiting
 if TYPE_CHECKING:
     from cleantail.erasure.store import ErasureStore
     from cleantail_cli.long_work import Progress
-    from spark_jobs.round.erased_request import Choice, RequestEnd
+    from spark_jobs.round.erasure_steps import Choice, RequestEnd
 
 DAY_MS = 86_400_000
 BOM = b"\xef\xbb\xbf"
@@ -87,7 +87,7 @@ def erase(
     a request are not gone, and 5 if a request waits for approval.
     """
     from cleantail.erasure.store import ErasureStore
-    from spark_jobs.round.erased_request import Choice
+    from spark_jobs.round.erasure_steps import Choice
 
     configured, user = call.topic(topic), getpass.getuser()
     if keys is not None and request_id is not None:
@@ -196,7 +196,7 @@ def run_requests(
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.gx_validation import preload
     from spark_jobs.round.erase import Erased
-    from spark_jobs.round.erased_request import RequestEnd, RequestRun
+    from spark_jobs.round.erasure_steps import RequestEnd, RequestRun
 
     if topic.publish == APPROVE and choice.approve:
         require_approver(topic, "an erasure", choice.user)

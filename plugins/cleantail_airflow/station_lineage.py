@@ -85,7 +85,7 @@ def evaluated(topic: Topic) -> StationLineage | None:
     return lineage_of(EVALUATE, tables, StationFacts(read)) if tables else None
 
 
-def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
+def approval_read(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
     """Return the datasets of an approval: the snapshots that the round has staged. A person only reads them."""
     tables = topic_datasets(topic, None)
     return lineage_of(EVALUATE, tables, StationFacts(tuple(heads))) if tables else None

@@ -191,7 +191,7 @@ class TopicRun:
         plan = self.plan
         assert plan is not None, "a topic without a plan ends at evaluate"
         self.take(plan)
-        self._drop_branches_of_the_dead()
+        self._drop_branches_of_earlier_try()
         self.measured = self._measured(plan) if plan.units else None
 
     def take(self, plan: EvaluatedTopic) -> None:
@@ -278,7 +278,7 @@ class TopicRun:
             self.outcome = replace(self.outcome, ok=False)
         return self.lost_cores
 
-    def _drop_branches_of_the_dead(self) -> None:
+    def _drop_branches_of_earlier_try(self) -> None:
         """Drop the branches that an earlier try has staged. Both tries derive the names of their rounds from the run's
         clock. Branches of other runs are dropped once they are stale."""
         if self.died is not None:

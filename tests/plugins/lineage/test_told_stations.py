@@ -11,7 +11,7 @@ from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.stations import Ingested, TopicOutcome
-from cleantail_airflow.station_lineage import asked, done, done_by_pack, evaluated
+from cleantail_airflow.station_lineage import approval_read, done, done_by_pack, evaluated
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
 
@@ -50,7 +50,7 @@ def test_a_station_of_a_pack_tells_the_snapshot_that_its_round_has_made(
 
 
 def test_evaluate_and_approve_tell_what_they_went_by(orders: OrdersTable) -> None:
-    looked, shown = evaluated(orders.topic), asked(orders.topic, [5, 6])
+    looked, shown = evaluated(orders.topic), approval_read(orders.topic, [5, 6])
     newest = orders.table.refresh().current_snapshot()
     assert looked and newest and [d.snapshot_id for d in looked.inputs] == [newest.snapshot_id]
     assert shown and [d.snapshot_id for d in shown.inputs] == [5, 6]
