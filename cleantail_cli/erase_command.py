@@ -73,8 +73,8 @@ def erase(
     """Erase keys from a topic's tables, and certify the erasure.
 
     A round removes every record of the keys, also tombstones and records of the active segment. Then the files that had
-    them are rewritten, and removed with their snapshots. A scan by another engine proves that none is left. From then
-    on, ingestion leaves records of these keys out.
+    them are rewritten, and removed with their snapshots. A scan by another engine proves that no record is left. From
+    then on, ingestion leaves records of these keys out.
 
     Keys are never arguments, because other users of this machine can see arguments. Only marks of keys are stored,
     which need CLEANTAIL_ERASURE_KEY. The certificate is signed with CLEANTAIL_CERTIFICATE_KEY.

@@ -104,7 +104,7 @@ class Complaint:
 
     @property
     def text(self) -> str:
-        """Return the complaint without values of settings; empty if there was none."""
+        """Return the complaint without values of settings; empty without a complaint."""
         return without_values(self.error.str(), self._settings) if self.error else ""
 
 
@@ -199,7 +199,7 @@ class Administrator:
             raise self._silent(problem, silence) from None
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster; empty if it has none.
+        """Return the id of the cluster; empty if the brokers give no id.
 
         This and the following methods raise KafkaException and TimeoutError.
         """

@@ -123,7 +123,7 @@ def unpacked_sources(text: str, where: str) -> Sources:
 class Ingestion:
     """A commit of `cleantail ingest` in main's kept history.
 
-    `sources` is None if the commit recorded none. `refusal`: why it cannot be undone now; empty if it can.
+    `sources` is None if the commit recorded no sources. `refusal`: why it cannot be undone now; empty if it can.
     """
 
     snapshot_id: int
@@ -187,7 +187,7 @@ class IngestionChoice:
 
 @dataclass(frozen=True, slots=True)
 class IngestionUndo:
-    """What undoing an ingestion does. `to_snapshot_id` is the snapshot before it, None if the table had none.
+    """What undoing an ingestion does. `to_snapshot_id` is the snapshot before it, None without one.
     `appends`: the snapshots whose files are appended again, oldest first. `freed_bytes`: bytes that the undone reclaims
     had freed and that files take again. `others`: the other ingestions of the kept history, newest first."""
 

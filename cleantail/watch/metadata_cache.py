@@ -92,8 +92,8 @@ class TableReads(Generic[R]):
         clock: Callable[[], float],
         most: int | None = None,
     ) -> None:
-        """`read`: called with a topic and the location of its metadata, "" if the catalog lists none. `failed`: makes
-        the result of a failed read, from its `error`."""
+        """`read`: called with a topic and the location of its metadata, "" if the catalog lists no locations.
+        `failed`: makes the result of a failed read, from its `error`."""
         self._read, self._failed, self._pool, self._clock, self._most = read, failed, pool, clock, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry[R]] = {}
