@@ -36,7 +36,7 @@ from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSk
 from cleantail_airflow.alerts.alerting import notify_round_answered, notify_round_waits, origin_of
 from cleantail_airflow.outcomes.failures import noting
 from cleantail_airflow.outcomes.run_xcoms import checked_by
-from cleantail_airflow.station_lineage import LineageOperator, approval_read
+from cleantail_airflow.station_lineage import LineageOperator, lineage_of_approval
 from cleantail_airflow.tasks.spark_job import loaded_topic
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
             raise AirflowFailException(str(error)) from None
 
     def _lineage_of_round(self, topic: Topic, checked: CheckedRound | None) -> StationLineage | None:
-        return approval_read(topic, checked.heads) if checked else None
+        return lineage_of_approval(topic, checked.heads) if checked else None
 
     def _require_shown(self, context: Context, shown: str) -> None:
         """Raise AirflowFailException if Airflow shows an older question, or asks other people.
