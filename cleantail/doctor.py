@@ -316,14 +316,14 @@ def _jars(platform: Platform) -> str:
 def _java(env: Mapping[str, str]) -> str:
     home = env.get("JAVA_HOME")
     java = f"{home}/bin/java" if home else shutil.which("java", path=env.get("PATH"))
-    said = _said([java or "java", "-version"], env)
-    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', said)
+    output = _output_of([java or "java", "-version"], env)
+    found = re.search(r'version "(?:1\.)?(\d+)[^"]*"', output)
     if not found or int(found[1]) < OLDEST_JAVA:
         raise OutsideError(f"{java} is {found[0] if found else 'not Java'}; Spark needs {OLDEST_JAVA} or newer")
     return f"{java}: {found[0]}"
 
 
-def _said(command: list[str], env: Mapping[str, str]) -> str:
+def _output_of(command: list[str], env: Mapping[str, str]) -> str:
     """Return the output of a program. Raises OutsideError if it cannot be run."""
     try:
         done = subprocess.run(
@@ -366,9 +366,9 @@ def _workers_python(platform: Platform, env: Mapping[str, str], access: Access) 
     if python == sys.executable:
         return f"{python} is also the driver's: Python {here}"
     program = "import sys, cleantail, pyspark; print('{}.{}'.format(*sys.version_info), 'has cleantail')"
-    found = re.search(r"^(\S+) has cleantail$", said := _said([python, "-c", program], env), re.MULTILINE)
+    found = re.search(r"^(\S+) has cleantail$", output := _output_of([python, "-c", program], env), re.MULTILINE)
     if not found:
-        last = one_line(said.strip().rpartition("\n")[2])
+        last = one_line(output.strip().rpartition("\n")[2])
         raise CleantailError(f"{python} cannot import cleantail and pyspark: {last}")
     if found[1] != here:
         raise CleantailError(f"{python} is Python {found[1]}, and the driver runs on {here}")

@@ -182,9 +182,9 @@ class OutsideError(CleantailError):
 class UnknownCommitError(OutsideError):
     """A catalog has not answered whether it took a commit. No file of that commit may be deleted."""
 
-    def __init__(self, said: str) -> None:
+    def __init__(self, error: str) -> None:
         super().__init__(
-            f"it is unknown whether the catalog accepted the commit: {said}. No file was deleted. When it answers "
+            f"it is unknown whether the catalog accepted the commit: {error}. No file was deleted. When it answers "
             "again, check the table with `cleantail status`, and repeat the command if the commit is missing"
         )
 

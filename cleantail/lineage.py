@@ -211,7 +211,7 @@ def topic_datasets(topic: Topic, evidence: LineageDataset | None) -> TopicDatase
 
 
 def source_dataset(topic: Topic) -> LineageDataset | None:
-    """Return the topic's source table at the snapshot up to which it was read, None if the topic has none.
+    """Return the topic's source table at the snapshot up to which it was read, None if the topic reads no table.
 
     The dataset has only the columns that are copied into the topic's table under the same name.
     """

@@ -27,7 +27,7 @@ from cleantail_cli.round_commands import report_waiting
 if TYPE_CHECKING:
     from cleantail.erasure.store import ErasureStore
     from cleantail_cli.long_work import Progress
-    from spark_jobs.round.erased_request import Choice, RequestEnd
+    from spark_jobs.round.erasure_steps import Choice, RequestEnd
 
 DAY_MS = 86_400_000
 BOM = b"\xef\xbb\xbf"
@@ -73,8 +73,8 @@ def erase(
     """Erase keys from a topic's tables, and certify the erasure.
 
     A round removes every record of the keys, also tombstones and records of the active segment. Then the files that had
-    them are rewritten, and removed with their snapshots. A scan by another engine proves that none is left. From then
-    on, ingestion leaves records of these keys out.
+    them are rewritten, and removed with their snapshots. A scan by another engine proves that no record is left. From
+    then on, ingestion leaves records of these keys out.
 
     Keys are never arguments, because other users of this machine can see arguments. Only marks of keys are stored,
     which need CLEANTAIL_ERASURE_KEY. The certificate is signed with CLEANTAIL_CERTIFICATE_KEY.
@@ -87,7 +87,7 @@ def erase(
     a request are not gone, and 5 if a request waits for approval.
     """
     from cleantail.erasure.store import ErasureStore
-    from spark_jobs.round.erased_request import Choice
+    from spark_jobs.round.erasure_steps import Choice
 
     configured, user = call.topic(topic), getpass.getuser()
     if keys is not None and request_id is not None:
@@ -151,7 +151,7 @@ def chosen_requests(
     store: ErasureStore, topic: Topic, request_id: str | None, problems: Sequence[str]
 ) -> list[ErasureRequest]:
     """Return the open requests of the topic, or the one of this id. Raises CleantailError, with the problems of request
-    files, if there is none."""
+    files, if no open request fits."""
     still_open = (request for request in store.requests(topic.topic) if request.is_open)
     if chosen := [request for request in still_open if request_id in (None, request.id)]:
         return chosen
@@ -196,7 +196,7 @@ def run_requests(
     from spark_jobs.iceberg.tables import TopicTable
     from spark_jobs.quality.gx_validation import preload
     from spark_jobs.round.erase import Erased
-    from spark_jobs.round.erased_request import RequestEnd, RequestRun
+    from spark_jobs.round.erasure_steps import RequestEnd, RequestRun
 
     if topic.publish == APPROVE and choice.approve:
         require_approver(topic, "an erasure", choice.user)

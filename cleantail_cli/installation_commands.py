@@ -192,7 +192,7 @@ def jars(call: Invocation, s3: bool, source: Path | None, repositories: tuple[st
     """Find or download the jars that Spark needs.
 
     They are stored in CLEANTAIL_JARS, else in a cache that all homes of a user share. Every jar is checked against the
-    SHA-256 in Cleantail's list. If platform.spark.jars leaves the jars to the cluster, none are fetched.
+    SHA-256 in Cleantail's list. If platform.spark.jars leaves the jars to the cluster, no jars are fetched.
     """
     spark = spark_version()
     if warning := mixed_versions():

@@ -206,7 +206,7 @@ class OnePolicy:
 
 
 def as_json(compared: PolicyComparison) -> dict[str, Any]:
-    """Return both sides with all numbers. Rates are per whole day of the history, null if it has none."""
+    """Return both sides with all numbers. Rates are per whole day of the history, null below one day."""
     document = asdict(compared)
     document["changes"] = {key: {"before": b, "after": a} for key, (b, a) in compared.changes.items()}
     for name, side in (("before", compared.before), ("after", compared.after)):

@@ -108,8 +108,8 @@ def _counted_back(offset: int, end: int) -> int:
 def _windows(files: Sequence[DataFile], start: int, end: int | None, limit: int | None) -> list[tuple[int, int | None]]:
     """Return [start, end) as windows to read one after another.
 
-    By the metadata of the log's files, the first window has `limit` records, so that a large log is not read whole for
-    a few records.
+    The first window has `limit` records, counted in the metadata of the log's files. So a large log is not read whole
+    for a few records.
     """
     found = 0
     for file in sorted(files, key=lambda f: f.upper_offset):

@@ -113,10 +113,10 @@ def take_back(topic: Topic, text: str, dry_run: bool, progress: Progress) -> Rep
 
         with table_in_spark(topic, "rollback", progress, "undoing the ingestion") as table:
             snapshot_id = undo_in_topic(table, planned, logs, getpass.getuser(), int(time.time() * 1000))
-    return TakenBack(topic, planned, tuple(logs), tuple(_come_again(topic, planned)), snapshot_id)
+    return TakenBack(topic, planned, tuple(logs), tuple(_files_ingested_again(topic, planned)), snapshot_id)
 
 
-def _come_again(topic: Topic, planned: IngestionUndo) -> list[str]:
+def _files_ingested_again(topic: Topic, planned: IngestionUndo) -> list[str]:
     """Return the ingestion's files that source.path still matches. The DAG's next run would ingest them again."""
     try:
         matching = matching_files(topic.platform, topic.source.path) if topic.source.path else []

@@ -324,7 +324,7 @@ def _convert(conversion: Conversion) -> Converted:
     own = OwnFolders(conversion.table, str(table.location()), conversion.platform.imported_folders)
     own.require(entry.path for of_kind in (entries.data, entries.foreign, *entries.own.values()) for entry in of_kind)
     lost = lost_records(table, entries, _hidden_by_value(conversion, table, entries), _shared(conversion, entries))
-    before = _seen(conversion, f"VERSION AS OF {base}")
+    before = _read_by_spark(conversion, f"VERSION AS OF {base}")
     _require_same(
         _expected(entries, lost), before, conversion.table, "Cleantail and Spark find different records deleted"
     )
@@ -334,7 +334,7 @@ def _convert(conversion: Conversion) -> Converted:
     branch = branch_name(STEM)
     stage_deletes(jvm, conversion.load, branch, base, change, _summary(done))
     try:
-        after = _seen(conversion, f"VERSION AS OF '{branch}'")
+        after = _read_by_spark(conversion, f"VERSION AS OF '{branch}'")
         _require_same(before, after, conversion.table, "the conversion would change the table's records")
         snapshot_id = _publish(jvm, conversion.load, base, entries, change, done, branch)
     except BaseException:
@@ -389,7 +389,7 @@ def _change(jvm: Any, table: Any, entries: SnapshotEntries, lost: LostRecords) -
     return BranchChange(tuple(written), (*replaced, *(entry.file for entry in entries.foreign)), 0)
 
 
-def _seen(conversion: Conversion, version: str) -> dict[str, Alive]:
+def _read_by_spark(conversion: Conversion, version: str) -> dict[str, Alive]:
     query = f"SELECT _file, _pos FROM {conversion.quoted_name} {version}"
     return alive_records(asked_again(lambda: conversion.spark.sql(query)))
 

@@ -112,7 +112,7 @@ def guess_layout(names: Sequence[str], named_paths: Mapping[str, str]) -> Layout
 
 
 def _prefix(names: Sequence[str], named_paths: Mapping[str, str]) -> str | None:
-    """Return the prefix of `offset` and `partition`, None if there is none or the choice is ambiguous."""
+    """Return the prefix of `offset` and `partition`, None if the columns have no prefix or several are possible."""
     if (named := named_paths.get(OFFSET, "")).endswith(OFFSET):
         return named.removesuffix(OFFSET)
     prefixes = {name[: -len(OFFSET)] for name in names if name.endswith(OFFSET)}

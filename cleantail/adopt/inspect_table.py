@@ -174,7 +174,7 @@ def spark_kind(iceberg: str) -> str:
 
 
 def _deletes(table: Table) -> tuple[str, int]:
-    """Return a text on deletes that a round cannot replace or that make the table unreadable, "" without any.
+    """Return a text on deletes that a round cannot replace or that make the table unreadable, "" without such deletes.
 
     Also return the number of deletion vectors whose data files no longer exist.
     """

@@ -39,7 +39,7 @@ def _split_policies(value: object) -> object:
 
 
 def _empty_is_offset(value: object) -> object:
-    """Return `offset` for an empty strategy, as KIP-280 says (semantics.md 2)."""
+    """Return `offset` for an empty strategy, as in KIP-280 (semantics.md 2)."""
     return "offset" if value == "" else value
 
 

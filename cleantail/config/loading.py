@@ -60,7 +60,7 @@ CONFIG_VARIABLE = "CLEANTAIL_CONFIG"
 
 
 def config_directory(env: Mapping[str, str] = os.environ) -> Path:
-    """Return CLEANTAIL_CONFIG, else `config`: the directory if the command line names none."""
+    """Return CLEANTAIL_CONFIG, else `config`: the directory if the command line names no other."""
     return Path(env.get(CONFIG_VARIABLE) or "config")
 
 

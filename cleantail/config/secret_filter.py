@@ -105,17 +105,17 @@ def is_secret(key: str, value: object) -> bool:
         return False
     name_parts = [part.lower() for part in _PART.findall(_PASSING.sub("", key))]
     if _SECRET_ANYWHERE.search(key):
-        return not _says_where_it_is(name_parts, value)
+        return not _is_place_of_secret(name_parts, value)
     if not _SECRET_WORDS.intersection(name_parts):
         return False
     return (
         name_parts[-1] not in _ATTRIBUTE_WORDS
         and str(value).lower() not in _LOGIN_METHODS
-        and not _says_where_it_is(name_parts, value)
+        and not _is_place_of_secret(name_parts, value)
     )
 
 
-def _says_where_it_is(name_parts: list[str], value: object) -> bool:
+def _is_place_of_secret(name_parts: list[str], value: object) -> bool:
     """Return whether the value only describes the secret: its lifetime, its file, the service that stores it, or the
     class that provides it."""
     if name_parts[-1:] == ["ms"] and str(value).isdecimal():

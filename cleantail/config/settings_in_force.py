@@ -1,8 +1,8 @@
 """The settings of a topic in force: each value with its origin, its meaning, and warnings.
 
 A value comes from the topic's YAML, from defaults.yaml, or is the built-in default. The DAG's docs and the topic's page
-show these rows to users who may not read the files. For an alert, the rows have only the kind and the connection,
-because receivers are personal addresses, and the path of a webhook may be its secret.
+show these rows to users who may not read the files. For an alert, the rows have only the kind and the connection:
+receivers are personal addresses, and the path of a webhook may be its secret.
 
 `check-config` prints the warnings (`warnings_of`):
 

@@ -164,7 +164,7 @@ def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> It
         for below in _folders(folder, listing):
             yield from _matches(below, rest or ("*",), listing)
     elif not MAGIC.search(part):
-        if _is_there(folder / part):
+        if _exists(folder / part):
             yield from _matches(folder / part, rest, listing)
     else:
         names = [entry.name for entry in listing.entries(folder)]
@@ -173,7 +173,7 @@ def _matches(folder: Path, parts: Sequence[str], listing: _BoundedListing) -> It
                 yield from _matches(folder / name, rest, listing)
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     """Return whether the path exists. Raises PermissionError if its folder may not be read."""
     try:
         path.lstat()

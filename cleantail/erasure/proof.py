@@ -1,7 +1,7 @@
 """Search a table for erased keys: in every object below its location, and in every file that its metadata reach.
 
-An erasure scans a table twice. The first scan is the inventory of files to remove. The last scan is the proof that none
-is left. Neither uses a reader of the rounds for records and manifests:
+An erasure scans a table twice. The first scan is the inventory of files to remove. The last scan proves that no such
+file is left. Neither uses a reader of the rounds for records and manifests:
 
 1. The store lists the objects. The catalog gives only the location of the metadata.
 2. Polars reads the key columns of each Parquet file, even of records that delete files hide. From an object in a

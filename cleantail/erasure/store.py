@@ -187,7 +187,7 @@ class ErasureStore:
     def keys_of(self, requests: Sequence[ErasureRequest]) -> ErasedKeys:
         """Return the keys of some requests of one topic, in any state. A request's keys never change.
 
-        Raises CleantailError if the secret is missing, or is not the one that made the marks, and TableError if the
+        Raises CleantailError if the secret is missing, or is not the one that made the marks. Raises TableError if the
         stored keys are not those that were requested."""
         import numpy as np
         import pyarrow.compute as pc

@@ -1,7 +1,7 @@
 """Clients of Kafka's brokers, built on confluent-kafka. Their errors contain no setting's value.
 
 Requests with a retriable error are repeated. If the brokers do not answer, the error quotes the last complaint of the
-connections, because an administrator's client gets no answer after a refused login.
+connections: after a refused login, an administrator's client gets no answer.
 
 Brokers that have not answered are remembered, so that only one of many topics waits for them:
 
@@ -104,7 +104,7 @@ class Complaint:
 
     @property
     def text(self) -> str:
-        """Return the complaint without values of settings; empty if there was none."""
+        """Return the complaint without values of settings; empty without a complaint."""
         return without_values(self.error.str(), self._settings) if self.error else ""
 
 
@@ -199,7 +199,7 @@ class Administrator:
             raise self._silent(problem, silence) from None
 
     def cluster_id(self) -> str:
-        """Return the id of the cluster; empty if it has none.
+        """Return the id of the cluster; empty if the brokers give no id.
 
         This and the following methods raise KafkaException and TimeoutError.
         """

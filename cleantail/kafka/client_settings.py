@@ -72,8 +72,8 @@ CLIENTS_JSON: Codec[Mapping[str, Mapping[str, str]]] = Codec(Mapping[str, Mappin
 def settings_of(source: KafkaSource, env: Mapping[str, str], connection: FindConnection) -> dict[str, str]:
     """Return the client's settings, from the YAML's connection if it names one, else from the environment.
 
-    Raises CleantailError if no broker is named, if the connection does not exist, or if the login may be for other
-    brokers than the named ones.
+    Raises CleantailError if no broker is named or the connection does not exist. The same holds if the login may be for
+    other brokers than the named ones.
     """
     if source.connection is None:
         return _settings_of_variables(source, env)

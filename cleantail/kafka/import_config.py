@@ -86,7 +86,7 @@ class DescribedTopic:
 
     @property
     def policy(self) -> str:
-        """Return the cleanup.policy in force, which may be empty. Kafka's default if the description has none."""
+        """Return the cleanup.policy in force, which may be empty. Kafka's default if the description lacks it."""
         config = self.configs.get("cleanup.policy")
         return KAFKA_POLICY if config is None or config.value is None else config.value
 

@@ -23,8 +23,8 @@ last stable offset (semantics.md 1.2, 1.5). So a read can have missed a tombston
 Copies of a broker's segments do not have the time at which they were made. So a read after them counts as too late
 wherever it has holes. The same holds for earlier records without a time.
 
-A log that was never read counts from the beginning of its first read, because a deletion matters only to a key that is
-in the table. A cleaning may have been in progress at that time. CLEANING_MS are allowed for it, at most half of
+The time of a log that was never read counts from the beginning of its first read: a deletion matters only to a key that
+is in the table. A cleaning may have been in progress at that time. CLEANING_MS are allowed for it, at most half of
 delete.retention.ms.
 """
 

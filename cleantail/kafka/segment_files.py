@@ -169,8 +169,8 @@ def _partition_folders(directory: Path, topic: str) -> tuple[dict[int, Path], Pa
 def _segments(folder: Path) -> tuple[SegmentFile, ...]:
     """Return the folder's segments. Raises CleantailError if it has none.
 
-    Also raises CleantailError if a broker was stopped while it replaced segments with cleaned ones, because only the
-    broker can determine which of them are complete.
+    Also raises CleantailError if a broker was stopped while it replaced segments with cleaned ones: only the broker can
+    determine which of them are complete.
     """
     segments = []
     for path in _entries(folder):
@@ -459,8 +459,8 @@ def _takes_over(scan: SegmentScan, earlier: SegmentScan) -> bool:
 def scanned_log(log: LogFolder, scans: Sequence[SegmentScan]) -> ScannedLog:
     """Return the log of ascending scans that do not overlap.
 
-    Raises SegmentError if offsets are missing, if a batch has offsets of the next file, or if the log is shorter than
-    the broker's checkpoints show.
+    Raises SegmentError if offsets are missing, or if a batch has offsets of the next file. The same holds if the log is
+    shorter than the broker's checkpoints show.
     """
     _require_continuous(log, scans)
     first, last = scans[0], scans[-1]

@@ -80,8 +80,8 @@ def caught_up_in(properties: Mapping[str, str], topic: Topic, position: SourcePo
 class TablePosition:
     """The position of a table at one moment.
 
-    `text` is the stored property, None if there is none. `ends` are the table's log ends at `snapshot_id`, if nothing
-    was read from Kafka yet.
+    `text` is the stored property, None if the table lacks it. `ends` are the table's log ends at `snapshot_id`, if
+    nothing was read from Kafka yet.
     """
 
     text: str | None

@@ -113,7 +113,7 @@ def first_difference(rows: Rows, messages: Sequence[Message]) -> FieldDifference
 
 
 def _headers(message: Message) -> object:
-    """Return a message's headers, None without any. Unreadable headers give a value that no row has."""
+    """Return a message's headers, None if it has no headers. Unreadable headers give a value that no row has."""
     headers = headers_of(message)
     return "not readable" if headers is None else headers or None
 

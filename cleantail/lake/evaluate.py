@@ -241,7 +241,7 @@ def _works(logs: tuple[LogState, ...], work: DueWork, facts: TableFacts | None) 
 
 
 def _reason(logs: tuple[LogState, ...], works: list[PartitionWork], work: DueWork, configs: KafkaConfigs) -> str:
-    """Return how many logs are compacted or retained, or why none is. Expiry and reclaim have reasons of their own."""
+    """Return how many logs are compacted or retained, or why no log is. Expiry and reclaim have their own reasons."""
     if works:
         return f"{len(works)} of {counted(len(logs), 'partition')} {be(len(works))} due"
     decided = work.decisions if configs.compacts else work.retentions

@@ -120,7 +120,7 @@ _ANOTHER_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class OwnPosition:
-    """The topic's own table at one moment. `text`: the current position as stored, None if the table has none."""
+    """The topic's own table at one moment. `text`: the current position as stored, None if no read has stored it."""
 
     text: str | None = None
     position: SnapshotPosition | None = None

@@ -87,7 +87,7 @@ class AnsweredRound:
     """A round that a task names, with its rows in the evidence.
 
     `answer`: who approved it, that it was rejected, or None if no answer was required. `publication`: its result
-    according to the table; None if the table has none.
+    according to the table; None if the table lacks it.
     """
 
     checked: CheckedRound

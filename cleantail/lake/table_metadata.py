@@ -91,7 +91,7 @@ class TableFacts:
 
     `snapshot_id`: None for a table without data. `snapshots`: (id, Unix ms) of those that no other branch points to.
     `position`: how far the topic was read at its source, None if no read has filled it. `rewritten_ms`: Unix ms of the
-    last rewrite by a reclaim among the kept snapshots, None if there is none.
+    last rewrite by a reclaim, None if no kept snapshot has one.
     """
 
     table: str

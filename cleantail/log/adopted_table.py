@@ -14,8 +14,8 @@ of the mapping, which cannot contain a quote. The rules by column of a topic tab
    it marks a tombstone. With `deleted` only the mark decides: a marked value is null, an unmarked null is empty.
 6. `headers` is a list of structs of key and value.
 7. A column that the mapping leaves out is null in every record, except `value`: an empty value is not a tombstone.
-8. With `order` the offset is made of row lineage, the partition is 0 if none is mapped, and there is one more column:
-   `order`, a whole number. A timestamp becomes its microseconds since 1970.
+8. With `order` the offset is made of row lineage, and the partition is 0 if no column is mapped to it. `order` is one
+   more column, a whole number. A timestamp becomes its microseconds since 1970.
 
 Row lineage (format version 3) gives each record an id, and the sequence number of the commit that last wrote or changed
 it. Readers inherit both from the metadata of the data file, or find them in a file whose rewrite has kept them:

@@ -44,7 +44,7 @@ class Reader:
 
 
 def hold_offset(readers: Iterable[Reader], partition: int) -> int | None:
-    """Return the position of the log's slowest reader; None if none is registered."""
+    """Return the position of the log's slowest reader; None if no reader is registered."""
     return min((r.offset for r in readers if r.partition == partition), default=None)
 
 
@@ -155,7 +155,7 @@ class ReaderHold:
     """A reader's position in one log, and the tombstones past their horizon that wait for it.
 
     `behind` counts the offsets from its position to the log end. `at_most`: some of the `tombstones` may be below its
-    position. `until_ms` (Unix ms) is when the cap ends the wait of the last of them, or None if none waits.
+    position. `until_ms` (Unix ms) is when the cap ends the wait of the last of them, or None if no tombstone waits.
     """
 
     name: str
@@ -169,7 +169,7 @@ class ReaderHold:
 
     @property
     def until_text(self) -> str:
-        """Return `2026-11-29 14:20:00 UTC`; empty if none waits, or if the cap is beyond the calendar."""
+        """Return `2026-11-29 14:20:00 UTC`; empty if no tombstone waits, or if the cap is beyond the calendar."""
         if self.until_ms is None or self.until_ms > LAST_MOMENT_MS:
             return ""
         return f"{instant(self.until_ms)} UTC"

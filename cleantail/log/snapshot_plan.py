@@ -151,7 +151,8 @@ class SnapshotPlan:
 class SnapshotLag:
     """The unread snapshots of a source table.
 
-    `unread_since_ms`: time of the oldest unread snapshot (Unix ms), None without any. `problem`: why a read would stop.
+    `unread_since_ms`: time of the oldest unread snapshot (Unix ms), None if all are read. `problem`: why a read would
+    stop.
     """
 
     behind: int

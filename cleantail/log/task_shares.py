@@ -81,8 +81,8 @@ def round_end(full_at: int | None, last_keyed: int | None, end_offset: int) -> i
     """Return the offset at which a round ends, possibly inside a segment (semantics.md 1.4).
 
     `end_offset`: the planned end (exclusive). `full_at`: offset of the record that fills the map, or None.
-    `last_keyed`: offset of the last record with a key below the end. Kafka checks whether the map is full before each
-    put, so a record after `full_at` ends the round even if its key is in the map.
+    `last_keyed`: offset of the last record with a key below the end. Kafka checks before each put
+    whether the map is full. So a record after `full_at` ends the round even if its key is in the map.
     """
     if full_at is None or last_keyed is None or last_keyed <= full_at:
         return end_offset

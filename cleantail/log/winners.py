@@ -269,7 +269,7 @@ def rank_sql(configs: KafkaConfigs, latest_ms: str) -> str:
 
 
 def version_sql(configs: KafkaConfigs, latest_ms: str) -> str:
-    """Return SQL of a record's version as a long, null if it has none."""
+    """Return SQL of a record's version as a long, null if the record has no version."""
     if configs.compaction_strategy == "order":
         return f"`{ORDER}`"
     if configs.compaction_strategy == "header":

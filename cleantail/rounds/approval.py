@@ -70,8 +70,8 @@ def after_rejection(state: PartitionState, kind: str, rejection: Rejection, paus
     """Return the state of a log whose round was rejected: in quarantine until the pause ends or a user releases it.
 
     The log has passed its check, so the quarantine of an earlier failed check ends. Exception: a rejected expiry,
-    reconciliation or retention (`kind`) does not end the quarantine of another kind, whose records were not checked,
-    and only makes the pause longer. A second call with the same rejection changes nothing.
+    reconciliation or retention (`kind`) has not checked the records of another kind's quarantine. It does not end that
+    quarantine, and only makes the pause longer. A second call with the same rejection changes nothing.
     """
     retry_at_ms = min(rejection.at_ms + pause_ms, LONG_MAX)
     held = state.quarantine

@@ -57,7 +57,7 @@ class EndedJob:
     """A Spark job that has ended.
 
     `xcom`: the object that the job wrote, as plain JSON, or {} if it wrote none or only a part. The job's task returns
-    this object unchanged. `exit_code`: None if the job reports none.
+    this object unchanged. `exit_code`: None if the job reports no code.
     """
 
     job: str

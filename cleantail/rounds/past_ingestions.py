@@ -123,7 +123,7 @@ def unpacked_sources(text: str, where: str) -> Sources:
 class Ingestion:
     """A commit of `cleantail ingest` in main's kept history.
 
-    `sources` is None if the commit recorded none. `refusal`: why it cannot be undone now; empty if it can.
+    `sources` is None if the commit recorded no sources. `refusal`: why it cannot be undone now; empty if it can.
     """
 
     snapshot_id: int
@@ -187,7 +187,7 @@ class IngestionChoice:
 
 @dataclass(frozen=True, slots=True)
 class IngestionUndo:
-    """What undoing an ingestion does. `to_snapshot_id` is the snapshot before it, None if the table had none.
+    """What undoing an ingestion does. `to_snapshot_id` is the snapshot before it, None without one.
     `appends`: the snapshots whose files are appended again, oldest first. `freed_bytes`: bytes that the undone reclaims
     had freed and that files take again. `others`: the other ingestions of the kept history, newest first."""
 
@@ -231,8 +231,8 @@ def ingestions(history: Sequence[Commit], topic: str) -> tuple[Ingestion, ...]:
 
 
 def plan_undo(history: Sequence[Commit], choice: IngestionChoice, topic: str) -> IngestionUndo:
-    """Plan how to undo the chosen ingestion. Raises CleantailError if none or several match, and TableError if it
-    cannot be undone."""
+    """Plan how to undo the chosen ingestion. Raises CleantailError if no ingestion matches, or
+    several do. Raises TableError if it cannot be undone."""
     kept_ingestions = ingestions(history, topic)
     ingestion = _chosen_ingestion(history, kept_ingestions, choice, topic)
     if ingestion.refusal or ingestion.sources is None:
@@ -332,7 +332,7 @@ def without_ingestion(state: PartitionState, log_end: int | None, at_ms: int) ->
 def _chosen_ingestion(
     history: Sequence[Commit], kept_ingestions: Sequence[Ingestion], choice: IngestionChoice, topic: str
 ) -> Ingestion:
-    """Return the chosen ingestion. Raises CleantailError if none or several match."""
+    """Return the chosen ingestion. Raises CleantailError if no ingestion matches, or several do."""
     meant = [ingestion for ingestion in kept_ingestions if choice.means(ingestion)]
     if choice.text == LAST and meant:
         return meant[0]

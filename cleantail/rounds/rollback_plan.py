@@ -48,7 +48,7 @@ class UndoneRound:
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
     """The plan of a rollback. `appends`: the snapshots whose files are appended again, oldest first. `states`: those of
-    the touched logs before the undone rounds, None if a log had none. `freed_bytes`: bytes that the
+    the touched logs before the undone rounds, None if a log had no state. `freed_bytes`: bytes that the
     undone reclaims had freed and that files take again. `earlier`: published rounds that stay and could be undone
     too."""
 

@@ -87,7 +87,7 @@ RUN_PLAN_JSON: Codec[RunPlan] = Codec(RunPlan)
 class PlannedLog:
     """The state of a log, and the decisions for it.
 
-    `keyless`: text about its records without a key, empty if it has none.
+    `keyless`: text about its records without a key, empty without such records.
     """
 
     log: LogState

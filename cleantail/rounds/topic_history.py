@@ -36,7 +36,7 @@ class HistoryEvent:
     """One event of a topic. `at_ms`: the time of its commit, or of its check (Unix ms).
 
     `kind`: compact, expire, reconcile, erase, ingest, reclaim, rollback, or another writer's operation. `undo`: the
-    options of `cleantail rollback` that undo it and all rounds after it, empty if none does.
+    options of `cleantail rollback` that undo it and all rounds after it, empty if the event cannot be undone.
     """
 
     at_ms: int

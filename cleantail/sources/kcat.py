@@ -74,7 +74,7 @@ Header = tuple[str, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record of a log. `timestamp_ms` is None if it has none. A record with `value` None is a tombstone."""
+    """One record of a log. `timestamp_ms` is None if it is unknown. A record with `value` None is a tombstone."""
 
     partition: int
     offset: int

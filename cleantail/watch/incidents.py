@@ -6,8 +6,8 @@
    again after a release is the same incident with another `occurrence`.
 3. A task ends an incident only if it could have found the condition (`Observation.is_known`). A task that could not
    read the table ends no incident.
-4. A task of a run that began before the incident was last seen does not end it, because tasks of old runs may be
-   cleared later.
+4. A task of a run that began before the incident was last seen does not end it: tasks of old runs may be cleared
+   later.
 5. After a later run has evaluated everything, such a run does not open an incident either.
 
 A channel is notified once of an incident, once of each new cause, and once of its end. Each cell

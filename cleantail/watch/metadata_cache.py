@@ -92,8 +92,8 @@ class TableReads(Generic[R]):
         clock: Callable[[], float],
         most: int | None = None,
     ) -> None:
-        """`read`: called with a topic and the location of its metadata, "" if the catalog lists none. `failed`: makes
-        the result of a failed read, from its `error`."""
+        """`read`: called with a topic and the location of its metadata, "" if the catalog lists no locations.
+        `failed`: makes the result of a failed read, from its `error`."""
         self._read, self._failed, self._pool, self._clock, self._most = read, failed, pool, clock, most
         self._lock = threading.Lock()
         self._entries: dict[str, _Entry[R]] = {}
@@ -423,7 +423,7 @@ class MetadataCache:
         return ObservedTable() if table is None else observed_table(table)
 
     def _read_summary(self, topic: Topic, location: str) -> TableSummary:
-        """Return the kept summary of this location. If there is none, read the table."""
+        """Return the kept summary of this location. If no summary is kept, read the table."""
         if location and (kept := self._kept_summary(topic, location)) is not None:
             return kept
         table = load_table(self._open(), topic)

@@ -130,7 +130,7 @@ def quarantined(logs: Iterable[LogState]) -> tuple[int, ...]:
 
 
 def lag_limits(topic: Topic) -> str:
-    """Return the bounds of the compaction lag as text, or "" if there are none."""
+    """Return the bounds of the compaction lag as text, or "" if the topic has no bounds."""
     low, high = topic.config.min_compaction_lag_ms, topic.config.max_compaction_lag_ms
     texts = [f"min {interval(low)}"] if low else []
     return ", ".join([*texts, f"max {interval(high)}"] if high < LONG_MAX else texts)

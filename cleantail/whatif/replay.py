@@ -1,8 +1,8 @@
 """Replay the real appends of a topic through the real triggers, under another policy. Pure.
 
 1. Every tick of the schedule is a run. The functions that decide real runs resolve the log at that time, and decide.
-2. If real rounds covered the same offsets, the number of dropped records is known, because it does not depend on the
-   number of rounds between two first dirty offsets.
+2. If real rounds covered the same offsets, the number of dropped records is known: it does not depend on the number of
+   rounds between two first dirty offsets.
 3. Otherwise the number is estimated from the share of records that real rounds dropped.
 """
 

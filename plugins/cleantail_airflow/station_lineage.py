@@ -78,20 +78,20 @@ def is_wanted() -> bool:
     return not is_disabled()
 
 
-def evaluated(topic: Topic) -> StationLineage | None:
+def lineage_of_evaluation(topic: Topic) -> StationLineage | None:
     """Return the dataset that `evaluate` has read: the metadata of the newest snapshot."""
     tables = topic_datasets(topic, None)
     read = (tables.table.snapshot_id,) if tables and tables.table.snapshot_id else ()
     return lineage_of(EVALUATE, tables, StationFacts(read)) if tables else None
 
 
-def asked(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
+def lineage_of_approval(topic: Topic, heads: Iterable[int]) -> StationLineage | None:
     """Return the datasets of an approval: the snapshots that the round has staged. A person only reads them."""
     tables = topic_datasets(topic, None)
     return lineage_of(EVALUATE, tables, StationFacts(tuple(heads))) if tables else None
 
 
-def done(topic: Topic, ended: EndedJob, read: tuple[int, ...] = ()) -> StationLineage | None:
+def lineage_of_job(topic: Topic, ended: EndedJob, read: tuple[int, ...] = ()) -> StationLineage | None:
     """Return the datasets that a job has read and written. `read`: snapshots named by another task."""
     station, report = BY_NAME[ended.job], ended.report
     tables = topic_datasets(topic, evidence_dataset(topic.platform))
@@ -114,7 +114,7 @@ def done(topic: Topic, ended: EndedJob, read: tuple[int, ...] = ()) -> StationLi
     return lineage_of(station.name, tables, facts, _source(station, topic, files))
 
 
-def done_by_pack(
+def lineage_of_pack(
     name: str, topic: Topic, outcome: TopicOutcome, evidence: LineageDataset | None
 ) -> StationLineage | None:
     """Return the datasets of one topic that a station of a group's pack has read and written."""

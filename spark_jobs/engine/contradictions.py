@@ -3,7 +3,7 @@
 1. A compaction compares the live records of its dirty part that share an offset.
 2. A compaction also compares late records with those that earlier rounds have hidden at the same offsets.
 3. An expiry compares in the spans of due tombstones: a removed one must not have hidden another record. The comparison
-   runs only if the check's tasks found an offset twice, or if a log has several tasks, which do not compare with each
+   runs only if the check's tasks found an offset twice, or if a log has several tasks: these do not compare with each
    other.
 4. A proof of the topic compares everything that readers see.
 5. If there are many records, values are read only if an offset occurs twice, and only in the range of such offsets. If

@@ -74,7 +74,7 @@ class FileFacts:
         return list(self.partition.values()) if isinstance(self.partition, Mapping) else self.partition
 
     def bounds_of(self, field_id: int) -> tuple[bytes | None, bytes | None]:
-        """Return the lower and the upper bound of a column; None if the metadata have none."""
+        """Return the lower and the upper bound of a column; None if the metadata lack them."""
         return _bytes(self.lower_hex.get(field_id)), _bytes(self.upper_hex.get(field_id))
 
     def bounds(self) -> tuple[dict[int, bytes], dict[int, bytes]]:

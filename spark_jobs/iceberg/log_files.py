@@ -83,7 +83,7 @@ class LogFile:
     """A Parquet file with records of one log, or of several (`log` is None), and its facts in Iceberg's metadata.
 
     Bounds of offsets are inclusive. Bounds of keys are cut short: the lower one is at most the lowest key, the upper
-    one at least the highest. A bound is None if the metadata have none.
+    one at least the highest. A bound is None if the metadata lack it.
 
     `arrived`: its data sequence number. `first_row_id`: the row id of its first record, or None.
     `updated`: its file sequence number if offsets are made of row lineage, else 0.

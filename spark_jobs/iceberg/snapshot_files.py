@@ -367,7 +367,7 @@ def offset_bounds(jvm: Any, schema: Any, file: Any) -> tuple[int, int]:
 
 
 def whole_bound(jvm: Any, bounds: Any, field_id: int) -> int | None:
-    """Return a column's bound as a whole number, or None if the metadata have none."""
+    """Return a column's bound as a whole number, or None if the metadata lack it."""
     bound = None if bounds is None else bounds.get(field_id)
     return None if bound is None else _as_long(bytes(getattr(jvm, BYTE_BUFFERS).toByteArray(bound)))
 

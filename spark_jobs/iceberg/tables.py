@@ -291,7 +291,7 @@ class TopicTable:
             try:
                 return iceberg_table(self.spark, name)
             except AnalysisException:
-                raise OvertakenError(f"the catalog says that {name} exists, and cannot load it") from None
+                raise OvertakenError(f"the catalog reports that {name} exists, but cannot load it") from None
 
         side_table = repeat(there)
         if texts(side_table.properties()).get(PROPERTY_SIDE_OF) != self.topic.topic:
@@ -305,7 +305,7 @@ class TopicTable:
             def namespace_made_or_there() -> None:
                 self.spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {namespace}")
                 if not self.in_catalog.namespace_exists():
-                    raise OvertakenError(f"the catalog says that namespace {namespace} exists, and does not have it")
+                    raise OvertakenError(f"the catalog reports that namespace {namespace} exists, but does not list it")
 
             try:
                 repeat(namespace_made_or_there)
@@ -316,7 +316,7 @@ class TopicTable:
 
         def created_or_there() -> None:
             if not self.in_catalog.create(new) and not self.exists():
-                raise OvertakenError(f"the catalog says that {self.topic.table} exists, and does not have it")
+                raise OvertakenError(f"the catalog reports that {self.topic.table} exists, but does not list it")
 
         with contextlib.suppress(OvertakenError):  # a view may have the name: loading the table reports it
             repeat(created_or_there)

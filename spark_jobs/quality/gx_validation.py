@@ -61,7 +61,7 @@ def _of_logs(result: Any, of_round: dict[str, Any]) -> Any:
     return of_logs
 
 
-class _Known(threading.local):
+class _ThreadContext(threading.local):
     """The context of a thread. An engine of Great Expectations holds the frames of one validation at a time."""
 
     def __init__(self) -> None:
@@ -69,16 +69,16 @@ class _Known(threading.local):
         self.batches: dict[str, Any] = {}
 
 
-_known = _Known()
+_of_thread = _ThreadContext()
 
 
 def _batch_definition(gx: Any, name: str) -> Any:
     """Return the cached batch definition of a suite: for each new one, a context writes its configuration."""
-    if _known.context is None:
-        _known.context = gx.get_context(mode="ephemeral")
-        _known.context.variables.progress_bars = {"globally": False}
-    if name not in _known.batches:
-        sources = _known.context.data_sources
+    if _of_thread.context is None:
+        _of_thread.context = gx.get_context(mode="ephemeral")
+        _of_thread.context.variables.progress_bars = {"globally": False}
+    if name not in _of_thread.batches:
+        sources = _of_thread.context.data_sources
         source = sources.add_spark(name, persist=False) if name == RECORDS else sources.add_pandas(name)
-        _known.batches[name] = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
-    return _known.batches[name]
+        _of_thread.batches[name] = source.add_dataframe_asset(name).add_batch_definition_whole_dataframe("whole")
+    return _of_thread.batches[name]

@@ -1,8 +1,8 @@
 """Erase keys from a topic's tables: the topic table and its side tables. Each pass does these steps:
 
 1. A scan by another engine (cleantail.erasure.proof) finds the files that hold the keys, in every snapshot, branch and
-   tag, and below the table's location. If another owner's branch or tag reaches such a file, the erasure ends with an
-   error, unless a person has excluded the branch or tag by name.
+   tag, and below the table's location. A branch or tag of another owner that reaches such a file ends the erasure with
+   an error, unless a person has excluded it by name.
 2. A round removes every record of the keys. Like the topic's other rounds, it is checked, approved if necessary, and
    published.
 3. The files with such records are rewritten without them. The same commit removes the files' bounds from manifests. No
@@ -189,8 +189,8 @@ def erase_keys(
     """Erase the keys from all tables of the topic, and prove it.
 
     `before`: details of the events of earlier runs, by name. `excluded`: branches and tags that keep their files.
-    Raises TableError, with nothing more changed, if a table's files must not be deleted, or if a branch or tag that is
-    not excluded reaches such files.
+    Raises TableError if a table's files must not be deleted, or if a branch or tag that is not excluded reaches such
+    files. Nothing more is changed then.
     """
     if not run.table.exists():
         raise CleantailError(f"topic {run.table.topic.topic} has no table yet; nothing was erased")

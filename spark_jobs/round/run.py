@@ -183,7 +183,7 @@ class Run:
     """Settings that all rounds of a run share.
 
     approved_by  user who approved all results of the run in advance, or None
-    publishing   called with each checked round right before its commit. If it raises, the round is withdrawn
+    publishing   called with each checked round right before its commit. If the call raises, the round is withdrawn
     """
 
     table: TopicTable

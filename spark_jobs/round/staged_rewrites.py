@@ -224,7 +224,7 @@ def _by_task(
         try:
             [rewritten] = run_tasks(table, rewrite_all, [tasks], "rewrite files without deleted records")
         except PySparkException:
-            _require_there(table, old)
+            _require_in_table(table, old)
             raise
         written = [file for one in rewritten for file in one.files]
         if refusal := rewritten[-1].refusal:
@@ -241,7 +241,7 @@ def _by_task(
         raise
 
 
-def _require_there(table: TopicTable, old: Iterable[Sequence[PlannedFile]]) -> None:
+def _require_in_table(table: TopicTable, old: Iterable[Sequence[PlannedFile]]) -> None:
     """Raise ConflictError if another process removed one of the files from the table: it may be deleted by now."""
     iceberg = table.load()
     now = {f.path for f in planned_files(iceberg, table.jvm, int(iceberg.currentSnapshot().snapshotId()))}

@@ -71,7 +71,7 @@ def undo_once(
         return RepeatedRollback.of(done, changed_logs(topic))
     require_new(topic, request)
     planned, logs = preview(topic, to)
-    require_meant(topic, planned, asked_ms)
+    require_older_than_request(topic, planned, asked_ms)
     return rollback_topic(TopicTable.of(session(), topic), planned, logs, by, now_ms, request)
 
 
@@ -110,7 +110,7 @@ def rollback_topic(
     return RollbackResult.of(planned, logs, snapshot_id, changed_logs(table.topic, planned.states))
 
 
-def require_meant(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
+def require_older_than_request(topic: Topic, planned: RollbackPlan, asked_ms: int | None) -> None:
     """Raise HeldError if the rollback would undo a round newer than its request.
 
     A task that waited, or was cleared days later, must not undo rounds that the user had not seen."""

@@ -102,8 +102,8 @@ class StationError(Exception):
 class TopicRun:
     """Takes one topic through its stations, once.
 
-    `client`: settings of its Kafka client, None if none were passed on. `begun`: called with the outcome so far when
-    a station begins. `died`: the outcome that an earlier try reported before it ended during this topic, or None.
+    `client`: settings of its Kafka client, None if they were not passed on. `begun`: called with the outcome so far
+    when a station begins. `died`: the outcome that an earlier try reported before it ended during this topic, or None.
     `silent_brokers`: shared by all topics. `by_person`: a user called the run. Then logs in quarantine are tried at
     once, and a round that waits for approval is dropped, because the command ends. `approved_by`: who approved every
     round. `outcome`: the results so far. `measured`: the round, once it waits to be checked. `lost_cores`: whether
@@ -191,7 +191,7 @@ class TopicRun:
         plan = self.plan
         assert plan is not None, "a topic without a plan ends at evaluate"
         self.take(plan)
-        self._drop_branches_of_the_dead()
+        self._drop_branches_of_earlier_try()
         self.measured = self._measured(plan) if plan.units else None
 
     def take(self, plan: EvaluatedTopic) -> None:
@@ -278,7 +278,7 @@ class TopicRun:
             self.outcome = replace(self.outcome, ok=False)
         return self.lost_cores
 
-    def _drop_branches_of_the_dead(self) -> None:
+    def _drop_branches_of_earlier_try(self) -> None:
         """Drop the branches that an earlier try has staged. Both tries derive the names of their rounds from the run's
         clock. Branches of other runs are dropped once they are stale."""
         if self.died is not None:

@@ -32,6 +32,8 @@ def deletions() -> Iterator[tuple[str, str]]:
                 text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
                 if "\n" not in text and (statement := STATEMENT.search(text)):
                     yield name, statement[0]
+                if text in CALLS and not text.islower():  # the name of a Java method, which `new_update` calls
+                    yield name, text
                 of = node if isinstance(node, ast.Attribute) else None
                 if of is None or of.attr not in CALLS:
                     continue

@@ -1,8 +1,8 @@
 """The current state of a topic through PyIceberg and Arrow, and the positions from which to continue reading.
 
 Combines clean tail and head, applies the topic's strategy, and leaves out tombstoned keys (semantics.md 2, hazard 3).
-Records without a key do not belong to a state. State and positions are from one snapshot, so a reader that loads the
-state and then follows from the positions misses no record and sees none twice.
+Records without a key do not belong to a state. State and positions are from one snapshot. A reader that loads the
+state and then continues from the positions reads each record exactly once.
 """
 
 from __future__ import annotations

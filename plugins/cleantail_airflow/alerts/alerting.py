@@ -41,7 +41,7 @@ from cleantail.watch.incidents import (
     observed,
 )
 from cleantail_airflow.alerts.channels import BookStore, channel_label, locked_book, send_to_channels
-from cleantail_airflow.alerts.messages import Message, MessageOrigin, asks_for_values, message_of, with_values
+from cleantail_airflow.alerts.messages import Message, MessageOrigin, may_have_values, message_of, with_values
 from cleantail_airflow.outcomes.failures import Failure
 
 EVALUATED = "evaluated_ms"
@@ -205,7 +205,7 @@ def notify_channels(topic: Topic, book_store: BookStore, failures: Iterable[Fail
 
     def message(alert: Alert, notification: Notification) -> Message:
         message = message_of(notification, red, place)
-        return with_values(message, topic) if asks_for_values(topic, alert, notification.event) else message
+        return with_values(message, topic) if may_have_values(topic, alert, notification.event) else message
 
     return send_to_channels(topic.alerts, topic.platform, book_store, message, context)
 

@@ -295,7 +295,7 @@ def _html_table(rows: list[list[str]]) -> str:
     return f'<table border="1" cellpadding="4">{"".join(f"<tr>{line}</tr>" for line in lines)}</table>'
 
 
-def asks_for_values(topic: Topic, alert: Alert, event: Event) -> bool:
+def may_have_values(topic: Topic, alert: Alert, event: Event) -> bool:
     """Return whether the channel's message about the event may contain values of records.
 
     The YAML may list a channel twice, for different events. Only one of the two entries may have `values: true`.

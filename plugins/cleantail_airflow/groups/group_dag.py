@@ -380,7 +380,7 @@ class RunPackOperator(SparkJobOperator):
         """
         self.result = report = pack_result(ended.xcom) if "topics" in ended.xcom else None
         if report is None:
-            self._hand_on_kept(context)
+            self._push_outcomes_before_crash(context)
             if text := report_of(ended).error:
                 raise exception_for(text, self.exit_code) from None
             raise AirflowException(f"{self.job} crashed: {cause_of_crash(str(error))}") from None
@@ -398,7 +398,7 @@ class RunPackOperator(SparkJobOperator):
             raise AirflowFailException("\n".join(["evaluate had found no work there", *unshown])) from None
         self.log.info("%s", report.reason)
 
-    def _hand_on_kept(self, context: Context) -> None:
+    def _push_outcomes_before_crash(self, context: Context) -> None:
         """Push the outcomes of the topics that were done before the crash, if this worker has their file."""
         kept = read_outcomes(platform_of(self.config_dir).home, self.outcomes)
         topics = [kept[topic] for topic in planned_pack(self.pack).topics if topic in kept]

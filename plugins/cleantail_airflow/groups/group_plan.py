@@ -52,7 +52,7 @@ class GroupRunParams:
     def of(cls, context: Context) -> GroupRunParams:
         """Return the parameters of the run.
 
-        Raises AirflowFailException for an unknown parameter, or if a parameter needs a topic and none is given.
+        Raises AirflowFailException for an unknown parameter, or if a parameter needs a topic and no topic is given.
         """
         require_known_params(context)
         params = context["params"]
@@ -171,7 +171,7 @@ PLANNED_PACK_JSON: Codec[PlannedPack] = Codec(PlannedPack)
 
 
 def group_plan_of(context: Context) -> GroupPlan | None:
-    """Return the plan of this run, or None if `evaluate` made none. Raises AirflowFailException for an XCom that
+    """Return the plan of this run, or None if `evaluate` made no plan. Raises AirflowFailException for an XCom that
     `evaluate` cannot have written."""
     plan = context["ti"].xcom_pull(task_ids=EVALUATE, key=PLAN)
     return None if plan is None else parsed(GROUP_PLAN_JSON, plan, f"the XCom {PLAN} of {EVALUATE}")

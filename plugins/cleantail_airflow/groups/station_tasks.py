@@ -33,7 +33,7 @@ from cleantail_airflow.alerts.alerting import notify_failed_checks
 from cleantail_airflow.groups.group_plan import TOPIC, group_plan_of, planned_pack, topics_of_group
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, failures_of, noting, warnings_of
 from cleantail_airflow.outcomes.run_xcoms import parsed
-from cleantail_airflow.station_lineage import LineageOperator, done_by_pack
+from cleantail_airflow.station_lineage import LineageOperator, lineage_of_pack
 from cleantail_airflow.tasks.assets import asset_of, extra_of
 from cleantail_airflow.tasks.run_params import ROLLBACK_TO
 from cleantail_airflow.tasks.spark_job import platform_of
@@ -153,7 +153,7 @@ class StationOperator(LineageOperator, BaseOperator):
         for outcome in outcomes:
             topic = found[outcome.topic]
             if isinstance(topic, Topic):  # its YAML may be broken by now
-                lineage += done_by_pack(self.station.name, topic, outcome, evidence) or StationLineage()
+                lineage += lineage_of_pack(self.station.name, topic, outcome, evidence) or StationLineage()
         return lineage
 
     def _notify_of_red(self, red: dict[str, list[Failure]], context: Context) -> None:

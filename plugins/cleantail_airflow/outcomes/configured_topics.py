@@ -46,7 +46,7 @@ class Configured:
         return {name: dag_id_of(self.runs_in.get(name, name), self.dag_prefix) for name in self.topics}
 
     def topic_of(self, dag_id: str) -> str:
-        """Return the topic with this own id. Raises KeyError if there is none."""
+        """Return the topic with this own id. Raises KeyError if no topic has it."""
         name = topic_of(dag_id, self.dag_prefix)
         if name is None or name not in self.topics:
             raise KeyError(dag_id)
@@ -70,7 +70,7 @@ class Configured:
         return tuple(dict.fromkeys((dag_id, self.dag_ids.get(name, dag_id))))
 
     def topic(self, name: str) -> Topic:
-        """Return the topic. Raises ConfigError if its file is broken, KeyError if there is none."""
+        """Return the topic. Raises ConfigError if its file is broken, KeyError if the topic has no file."""
         _, topic = self.topics[name]
         if isinstance(topic, ConfigError):
             raise topic

@@ -129,7 +129,7 @@ def _failed_tasks(rows: Iterable[Any]) -> tuple[FailedTask, ...]:
 
 
 def _reason(note: Any) -> str:
-    """Return the first line of a noted error, or why there is none."""
+    """Return the first line of a noted error, or why the error is missing."""
     return LOST if note is None else short_reason(parsed_note(_plain(note) or {}).reason)
 
 

@@ -175,7 +175,7 @@ DATA_DOCS_POLICY = (
 RIGHT_ON_DATA = right("GET", of_data=True)
 
 
-def asked(
+def selection_of_query(
     q: Annotated[str, Query(max_length=250)] = "",
     group: Annotated[str, Query(max_length=250)] = "",
     state: Annotated[str, Query(max_length=40)] = "",
@@ -216,7 +216,7 @@ def loading(request: Request, dag_id: str = "") -> Response:
     return page(request, "loading.html", {"dag_id": dag_id})
 
 
-def all_topics(request: Request, user: User, selection: Annotated[Selection, Depends(asked)]) -> Response:
+def all_topics(request: Request, user: User, selection: Annotated[Selection, Depends(selection_of_query)]) -> Response:
     try:
         content = content_of(request)
         shown = by_name(_topics(content, user, selection))
@@ -263,7 +263,7 @@ def one_topic(
     request: Request,
     dag_id: str,
     user: User,
-    selection: Annotated[Selection, Depends(asked)],
+    selection: Annotated[Selection, Depends(selection_of_query)],
     released: int | None = None,
 ) -> Response:
     """Show one topic, or the topics of a group.

@@ -1,7 +1,7 @@
 """The rights of users on the pages, from Airflow's login and its permissions on DAGs.
 
 Access to a topic needs a permission on the topic's own id (`platform.dag_prefix` and its name), or on the DAG that runs
-the topic, which may be its group's. A viewer of one topic of a group does not see the others.
+the topic. That DAG may be its group's. A viewer of one topic of a group does not see the others.
 
 This module uses `airflow.api_fastapi.core_api.security`, which is not a public interface. Airflow's version is pinned.
 """

@@ -36,14 +36,14 @@ from cleantail_airflow.airflow_exceptions import AirflowFailException, AirflowSk
 from cleantail_airflow.alerts.alerting import notify_round_answered, notify_round_waits, origin_of
 from cleantail_airflow.outcomes.failures import noting
 from cleantail_airflow.outcomes.run_xcoms import checked_by
-from cleantail_airflow.station_lineage import LineageOperator, asked
+from cleantail_airflow.station_lineage import LineageOperator, lineage_of_approval
 from cleantail_airflow.tasks.spark_job import loaded_topic
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 APPROVE, REJECT = "Approve", "Reject"
-NOBODY_ASKED = "no round waits for approval"
+NO_ROUND_WAITS = "no round waits for approval"
 
 
 class ApproveOperator(LineageOperator, HITLOperator):
@@ -74,10 +74,10 @@ class ApproveOperator(LineageOperator, HITLOperator):
         topic = loaded_topic(self.topic, self.config_dir)
         catalog = open_catalog(topic.platform)
         checked = self._checked(context, topic, catalog)
-        self.keep_lineage(lambda: self._asked(topic, checked))
+        self.keep_lineage(lambda: self._lineage_of_round(topic, checked))
         if not checked or not checked.holds:
-            self.log.info("%s", NOBODY_ASKED)
-            raise AirflowSkipException(NOBODY_ASKED)
+            self.log.info("%s", NO_ROUND_WAITS)
+            raise AirflowSkipException(NO_ROUND_WAITS)
         # 2. Make the question for Airflow, and store it.
         self.subject = approval_text.subject(checked)
         self.body = approval_text.body(checked, self._question(context, checked))
@@ -97,8 +97,8 @@ class ApproveOperator(LineageOperator, HITLOperator):
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
 
-    def _asked(self, topic: Topic, checked: CheckedRound | None) -> StationLineage | None:
-        return asked(topic, checked.heads) if checked else None
+    def _lineage_of_round(self, topic: Topic, checked: CheckedRound | None) -> StationLineage | None:
+        return lineage_of_approval(topic, checked.heads) if checked else None
 
     def _require_shown(self, context: Context, shown: str) -> None:
         """Raise AirflowFailException if Airflow shows an older question, or asks other people.
@@ -155,7 +155,7 @@ class ApproveOperator(LineageOperator, HITLOperator):
         except HeldError as error:
             raise AirflowFailException(str(error)) from None
         # 3. Notify the channels.
-        self.keep_lineage(lambda: self._asked(topic, self._checked(context, topic, catalog)))
+        self.keep_lineage(lambda: self._lineage_of_round(topic, self._checked(context, topic, catalog)))
         notify_round_answered(topic, context, outcome)
         return {"approved": approved, "by": by, "at_ms": at_ms}
 

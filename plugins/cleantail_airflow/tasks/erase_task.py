@@ -121,7 +121,7 @@ def _document(line: str) -> dict[str, Any] | None:
 
 
 def _problems(document: dict[str, Any]) -> list[str]:
-    """Return the reasons that the command's answer names, of requests and of files that hold none."""
+    """Return the reasons that the command's answer names, of requests and of files without a valid request."""
     of_requests = [f"request {r['id']}: {reason}" for r in document.get("requests", ()) for reason in r["problems"]]
     waiting = [f"request {r['id']} waits for approval" for r in document.get("requests", ()) if r["waits"]]
     return [*of_requests, *waiting, *document.get("problems", ())]

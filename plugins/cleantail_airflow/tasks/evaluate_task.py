@@ -21,7 +21,7 @@ from cleantail.rounds.stations import ROLLBACK, idle_tasks
 from cleantail_airflow.airflow_exceptions import AirflowFailException, DownstreamTasksSkipped
 from cleantail_airflow.dag_defaults import ALERT, OUTCOME, PLAN
 from cleantail_airflow.outcomes.failures import noting
-from cleantail_airflow.station_lineage import LineageOperator, evaluated
+from cleantail_airflow.station_lineage import LineageOperator, lineage_of_evaluation
 from cleantail_airflow.tasks.run_note import NOTE, idle_note
 from cleantail_airflow.tasks.run_params import RECONCILE, require_known_params
 from cleantail_airflow.tasks.spark_job import loaded_topic
@@ -59,7 +59,7 @@ class EvaluateOperator(LineageOperator, BaseOperator):
             partition=params["partition"],
             reconcile=bool(params.get(RECONCILE)),
         )
-        self.keep_lineage(lambda: evaluated(topic))
+        self.keep_lineage(lambda: lineage_of_evaluation(topic))
         send_plan(topic, run)
         send_since_last_run([self.topic], context["ti"])
         self.log.info("%s", run.table())

@@ -50,7 +50,7 @@ from cleantail_airflow.catalog_login import with_login
 from cleantail_airflow.installation import JOB_FILE, spark_environment
 from cleantail_airflow.outcomes.failures import Failure, RedCheck, cause_of_crash, failures_of, noted, warnings_of
 from cleantail_airflow.outcomes.run_xcoms import plan_of, report_of
-from cleantail_airflow.station_lineage import LineageOperator, done
+from cleantail_airflow.station_lineage import LineageOperator, lineage_of_job
 
 
 class DriverHook(SparkSubmitHook):
@@ -84,7 +84,7 @@ class DriverHook(SparkSubmitHook):
         env = {**self.driver_env, **(self._env_vars or {})}
         try:
             return super().submit(application, env=env, **kwargs)
-        finally:  # a killed process does not reach this, and leaves its note
+        finally:  # a killed process does not reach this line, and its note stays
             if self.note is not None:
                 forget(self.note)
 
@@ -436,7 +436,7 @@ class CleantailSparkOperator(SparkJobOperator):
     def lineage_of(self, context: Context, ended: EndedJob) -> StationLineage | None:
         """Return the datasets that the job has read and written, even if it failed."""
         topic = loaded_topic(self.topic, self.config_dir)
-        return done(topic, ended, self.snapshots_read(context))
+        return lineage_of_job(topic, ended, self.snapshots_read(context))
 
     def snapshots_read(self, context: Context) -> tuple[int, ...]:
         """Return the snapshots that the job has read, if its report does not name them."""

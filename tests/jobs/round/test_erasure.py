@@ -21,7 +21,7 @@ from spark_jobs.iceberg import commits
 from spark_jobs.iceberg.java_calls import each
 from spark_jobs.iceberg.tables import branch_name
 from spark_jobs.round import erase as erasing
-from spark_jobs.round import erased_request
+from spark_jobs.round import erasure_steps
 from spark_jobs.round.run import Run
 from tests.jobs.round.test_rounds import NOW, record
 from tests.jobs.upsert_sink import DELETE, UpsertSink
@@ -376,7 +376,7 @@ def test_a_request_that_a_person_ends_during_a_run_is_not_erased_any_further(wor
             begun.append(request["request"])
             workshop.ok("erasures", topic, f"--{end}", request["request"])
 
-    monkeypatch.setattr(erased_request, "Run", lambda table, _, by: Run(table, progress, by))
+    monkeypatch.setattr(erasure_steps, "Run", lambda table, _, by: Run(table, progress, by))
     code, out, _ = erase(workshop, monkeypatch, topic, f"{GONE}-0", f"{GONE}-1")
     [request] = json.loads(out)["requests"]
     assert (code, request["id"], request["certificate"]) == (1, begun[0], None)
@@ -413,7 +413,7 @@ def test_requests_are_worked_on_together_and_their_certificates_are_chained(work
     topic = workshop.topic("erased-twice")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
     with monkeypatch.context() as patch:
-        patch.setattr(erased_request, "erase_keys", die)
+        patch.setattr(erasure_steps, "erase_keys", die)
         for key in (f"{GONE}-0", f"{GONE}-1"):
             with pytest.raises(Killed):
                 erase(workshop, monkeypatch, topic, key)

@@ -11,7 +11,12 @@ from cleantail.lineage import StationLineage
 from cleantail.rounds.checked_round import RoundResult
 from cleantail.rounds.job_report import EndedJob
 from cleantail.rounds.stations import Ingested, TopicOutcome
-from cleantail_airflow.station_lineage import asked, done, done_by_pack, evaluated
+from cleantail_airflow.station_lineage import (
+    lineage_of_approval,
+    lineage_of_evaluation,
+    lineage_of_job,
+    lineage_of_pack,
+)
 from tests.airflow_site import Site
 from tests.cleantail.orders_table import OrdersTable
 
@@ -31,7 +36,7 @@ def outcome() -> TopicOutcome:
 
 
 def test_an_ingestion_of_a_pack_reads_the_folder_of_its_source(orders: OrdersTable, outcome: TopicOutcome) -> None:
-    told = done_by_pack("ingest", orders.topic, outcome, None)
+    told = lineage_of_pack("ingest", orders.topic, outcome, None)
     assert told
     assert [d.dataset.name for d in told.inputs] == [str(Path(orders.platform.home) / "landing")]
     newest = orders.table.refresh().current_snapshot()
@@ -44,13 +49,13 @@ def test_an_ingestion_of_a_pack_reads_the_folder_of_its_source(orders: OrdersTab
 def test_a_station_of_a_pack_tells_the_snapshot_that_its_round_has_made(
     orders: OrdersTable, outcome: TopicOutcome, station: str, written: list[int | None]
 ) -> None:
-    told = done_by_pack(station, orders.topic, outcome, None)
+    told = lineage_of_pack(station, orders.topic, outcome, None)
     assert told and [d.snapshot_id for d in told.outputs] == written
     assert [d.dataset.name for d in told.inputs] == [orders.table.location().removeprefix("file:")]
 
 
 def test_evaluate_and_approve_report_the_snapshots_that_they_read(orders: OrdersTable) -> None:
-    looked, shown = evaluated(orders.topic), asked(orders.topic, [5, 6])
+    looked, shown = lineage_of_evaluation(orders.topic), lineage_of_approval(orders.topic, [5, 6])
     newest = orders.table.refresh().current_snapshot()
     assert looked and newest and [d.snapshot_id for d in looked.inputs] == [newest.snapshot_id]
     assert shown and [d.snapshot_id for d in shown.inputs] == [5, 6]
@@ -59,7 +64,7 @@ def test_evaluate_and_approve_report_the_snapshots_that_they_read(orders: Orders
 
 def told(orders: OrdersTable, job: str, **document: Any) -> StationLineage:
     """What the task of a topic's own DAG tells of the document that its job has left."""
-    lineage = done(orders.topic, EndedJob(job, document))
+    lineage = lineage_of_job(orders.topic, EndedJob(job, document))
     assert lineage
     return lineage
 

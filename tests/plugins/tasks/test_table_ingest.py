@@ -20,7 +20,7 @@ from cleantail.lake.pending_input import planned_read
 from cleantail.log.source_position import PROPERTY_SNAPSHOT_POSITION, SnapshotGap, SnapshotPosition
 from cleantail.rounds.stations import Ingested, TopicOutcome
 from cleantail_airflow.kafka_connection import client_settings
-from cleantail_airflow.station_lineage import done_by_pack
+from cleantail_airflow.station_lineage import lineage_of_pack
 from cleantail_airflow.tasks.topic_dag import IngestOperator
 from tests.airflow_site import Site, StubbedJobs
 from tests.cleantail.orders_table import OrdersTable
@@ -150,7 +150,7 @@ def test_the_page_says_what_is_read_and_up_to_where(site: Site, lake: Any) -> No
 def test_lineage_names_the_source_table_and_the_snapshot_that_was_read(site: Site, lake: Any) -> None:
     table = lake(0)
     read_up_to(site, table)
-    told = done_by_pack("ingest", find_topic("orders", site.config), TopicOutcome("orders", Ingested(1)), None)
+    told = lineage_of_pack("ingest", find_topic("orders", site.config), TopicOutcome("orders", Ingested(1)), None)
     assert told
     [read], [written] = told.inputs, told.outputs
     assert read.dataset.name == table.location().removeprefix("file://").removeprefix("file:")

@@ -10,8 +10,8 @@ import pytest
 from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
 from cleantail.errors import CleantailError
 from cleantail.kafka.client_settings import settings_of_environment
-from spark_jobs.round import erased_request
-from spark_jobs.round.erased_request import source_state, write_tombstones
+from spark_jobs.round import erasure_steps
+from spark_jobs.round.erasure_steps import source_state, write_tombstones
 from tests.jobs.round.test_erasure import AFTER, SECRETS, Killed, after_kills, erase
 
 ERASED = [b"alive", b"again", b"deleted", b"absent", b"both", b""]
@@ -112,14 +112,14 @@ def test_a_certificate_has_the_state_after_its_tombstones_and_the_tombstones_do_
     code, out, err = erase(workshop, monkeypatch, topic, "gone")
     assert (code, "1 key alive" in out) == (1, True), err
     # killed after the tombstone was written: the next run finds no key alive, and the certificate still has the count
-    write = erased_request.write_tombstones
+    write = erasure_steps.write_tombstones
 
     def then_die(*arguments):
         write(*arguments)
         raise Killed
 
     with monkeypatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(erased_request, "write_tombstones", then_die)
+        patch.setattr(erasure_steps, "write_tombstones", then_die)
         workshop.run("erase", topic, "--tombstone", "--json")
     [request] = json.loads(workshop.ok("erase", topic, "--tombstone", "--json"))["requests"]
     content = json.loads(request["certificate"])["certificate"]

@@ -70,8 +70,8 @@ FoundInTask = tuple[dict[tuple[int, bytes], LastRecord], int]
 class SourceState:
     """Erased keys in a source.
 
-    `facts`: for the certificate. `problem`: why the source still has the keys, empty if it has none. The other fields
-    are only for a topic in Kafka, and never shown:
+    `facts`: for the certificate. `problem`: why the source still has the keys, empty if it does not have them. The
+    other fields are only for a topic in Kafka, and never shown:
 
     broker   the topic at the first read
     read_to  partition -> the offset up to which it was read
