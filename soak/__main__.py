@@ -61,8 +61,6 @@ def say(text: str) -> None:
 
 
 class Soak:
-    """Plays histories on one site, and counts results and findings."""
-
     def __init__(self, site: Site, arguments: argparse.Namespace) -> None:
         self.site, self.arguments = site, arguments
         self.deck = Deck(wire.FIRST, wire.POINTS, wire.FAULTS) if site.is_sql else Deck()
@@ -154,7 +152,6 @@ def kind_of(found: str) -> str:
 
 
 def print_summary(deck: Deck, played: int, acts: int, commands: int, minutes: float) -> None:
-    """Print each point with the faults that occurred there."""
     hits = deck.hits
     print(f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {minutes:.0f} minutes\n")
     print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")

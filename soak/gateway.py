@@ -1,7 +1,6 @@
 """The gateway between machines and a REST catalog: it names each request by its point, and causes faults there.
 
-A point is the running command and the purpose of the request, such as `compact: publish`. A request that changes
-something and has no name is reported, because each commit of the product must have a point.
+A request that changes something and has no name is reported, because each commit of the product must have a point.
 """
 
 from __future__ import annotations
@@ -22,11 +21,9 @@ LOOPBACK = "127.0.0.1"
 OBJECT = re.compile(
     r"^/v1/(?:.+/)?namespaces/(?P<namespace>[^/]+)(/(?P<kind>tables|views|properties)(/(?P<name>[^/]+))?)?$"
 )
-SILENCE_S = 6.0
-"""Seconds without an answer, after which the gateway closes the connection."""
+SILENCE_S = 6.0  # seconds without an answer, after which the gateway closes the connection
 LATE_S = 1.5
-AWAY_S = 20.0
-"""Seconds during which the catalog does not answer after the fault `away`."""
+AWAY_S = 20.0  # seconds during which the catalog does not answer after the fault `away`
 
 ANSWERS: dict[str, tuple[int, int | None]] = {
     f"{what} {when}": (int(when == "after"), answer)
@@ -77,7 +74,6 @@ class Door:
         self._count.clear()
 
     def fault_of(self, kind: str) -> Fault | None:
-        """Return the fault of this request, once."""
         point = f"{self.command}: {kind}"
         with self._lock:
             if not self.command:
@@ -123,10 +119,8 @@ def kind_of(method: str, path: str, body: bytes) -> str | None:
 
 
 def _table_kind(name: str) -> str:
-    if name == "cleantail_evidence":
-        return "evidence"
-    if name in ("cleantail_erasures", "cleantail_erased_keys"):
-        return "erasures"
+    if name in ("cleantail_evidence", "cleantail_erasures", "cleantail_erased_keys"):
+        return "evidence" if name == "cleantail_evidence" else "erasures"
     return "side table" if name.endswith(("_deleted_versions", "_keyless", "_unholdable")) else "table"
 
 
@@ -157,21 +151,16 @@ def _commit_kind(updates: list[dict[str, Any]], table: str) -> str:
 
 
 class Relay(BaseHTTPRequestHandler):
-    """Forwards requests to another server, and sends its answers back."""
-
     protocol_version = "HTTP/1.1"
     disable_nagle_algorithm = True  # without it the body, a second write, waits 40 ms for an acknowledgement
-    left_out = frozenset({"host", "content-length", "accept-encoding", "connection"})
-    """Headers that are not forwarded."""
+    left_out = frozenset({"host", "content-length", "accept-encoding", "connection"})  # headers
 
     def onward(self, behind: str, body: bytes | None) -> urllib.request.Request:
-        """Return the request to forward to the server at `behind`."""
         headers = {k: v for k, v in self.headers.items() if k.lower() not in self.left_out}
         return urllib.request.Request(f"{behind}{self.path}", body or None, headers, method=self.command)
 
     @staticmethod
     def delivered(request: urllib.request.Request) -> tuple[int, bytes]:
-        """Send a request, and return the status and the text of its answer."""
         try:
             with urllib.request.urlopen(request, timeout=60) as answer:
                 return answer.status, answer.read()
@@ -246,15 +235,12 @@ class _Handler(Relay):
 
 
 class Gateway:
-    """The doors of one site, each on a port of its own."""
-
     def __init__(self, behind: str) -> None:
         self.behind = behind
         self.doors: list[Door] = []
         self._servers: list[ThreadingHTTPServer] = []
 
     def open(self, act: Callable[[str], None]) -> tuple[Door, str]:
-        """Return a new door and its address."""
         server = ThreadingHTTPServer((LOOPBACK, 0), _Handler)
         server.daemon_threads = True
         server.handle_error = lambda *_: None  # type: ignore[method-assign]  # a client was killed

@@ -1,8 +1,4 @@
-"""Acts on a topic, and random histories of them, drawn from a seed. Pure.
-
-Faults are dealt from a deck. A history gets the points with the fewest faults so far, each with the fault that occurred
-there least. So a short soak has a fault at every point, and a long one has each fault at each point.
-"""
+"""Acts on a topic, and random histories of them, drawn from a seed. Pure."""
 
 from __future__ import annotations
 
@@ -22,11 +18,9 @@ DAY = 24 * HOUR
 KEYS = ("a", "b", "c", "d", "e")
 
 FILES, KAFKA = "files", "kafka"
-EVERY_KAFKA = 3
-"""Every history whose number is a multiple of this comes from Kafka, if there is a broker."""
+EVERY_KAFKA = 3  # so many histories have one from Kafka, if there is a broker
 
-FIRST = ("ingest: create table", "ingest: view", "ingest: properties", "ingest: ingest")
-"""Points of a topic's first ingestion."""
+FIRST = ("ingest: create table", "ingest: view", "ingest: properties", "ingest: ingest")  # of a first ingestion
 POINTS: dict[str, Mapping[str, int]] = {
     "ingest": {"load": 20, "ingest": 1},
     "compact": {"load": 20, "evidence": 1, "publish": 1},
@@ -51,8 +45,6 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True)
 class Act:
-    """The next act."""
-
     do: str
     machine: int = 0
     fault: Fault | None = None
@@ -84,8 +76,7 @@ _JSON = TypeAdapter(History)
 parse_history = _JSON.validate_json
 
 
-Dealt = tuple[str, str, str]
-"""Command, kind of request, fault."""
+Dealt = tuple[str, str, str]  # command, kind of request, fault
 
 
 @dataclass(frozen=True)
@@ -110,7 +101,6 @@ class Deck:
         return self.later | {*self.first}
 
     def deal(self, rng: random.Random, points: Iterable[str], count: int) -> list[Dealt]:
-        """Return faults at this number of these points."""
         dealt = list[Dealt]()
         turns = {point: self.tries[point] + sum(self.hits[point, how] for how in self.faults) for point in points}
         for point in sorted(sorted(turns), key=lambda point: (turns[point], rng.random()))[:count]:
@@ -164,7 +154,6 @@ class _Drawing:
         }
 
     def before(self, command: str) -> list[Act]:
-        """Return acts that give a command something to do."""
         if command == "ingest":
             return []
         acts = [act for _ in range(self.rng.choice([1, 1, 2])) for act in self.ingest()]
@@ -196,19 +185,22 @@ class _Drawing:
         return Act(command, self.rng.randrange(self.machines), fault, self.clock, records=erased, codes=codes)
 
     def outside(self) -> Act:
-        """Return an act of another engine, or of the broker."""
         kinds = ["rewrite", "expiry", "manifests", "file registered twice", "rollback by others", "upgrade"]
         if self.source == KAFKA:
             kinds += ["broker restarts", "partition added", "topic made again"]
-        kind = self.rng.choice(kinds)
-        if kind == "partition added":
+        else:
+            kinds.append("append by others")
+        kind, appended = self.rng.choice(kinds), tuple[Record, ...]()
+        if kind == "append by others":  # of keys that are not erased
+            appended = tuple(r for p in self.logs for r in self.batch(p) if r.key != KEYS[-1])
+            self.files += 1
+        elif kind == "partition added":
             self.logs[len(self.logs)] = []
         elif kind == "topic made again":
             self.logs = {p: [] for p in self.logs}
-        return Act(kind, self.rng.randrange(self.machines), at=self.clock)
+        return Act(kind, self.rng.randrange(self.machines), at=self.clock, file=self.files, records=appended)
 
     def ingest(self, fault: Fault | None = None) -> list[Act]:
-        """Return the acts that add records: the ingestion of a file, or records that are sent to Kafka."""
         records = tuple(r for p in self.logs for r in self.batch(p))
         machine = self.rng.randrange(self.machines)
         self.files += 1
@@ -219,10 +211,7 @@ class _Drawing:
 
     def batch(self, partition: int) -> list[Record]:
         """Return new records of a log, some that are late, and copies of earlier ones. Kafka has only new ones.
-
-        A late record and a copy have a key without a later tombstone. After the tombstone's expiry, the key would
-        rightly exist again.
-        """
+        A late record and a copy have a key without a later tombstone, which could expire before they come."""
         log, made = self.logs[partition], list[Record]()
         for _ in range(self.rng.choice([1, 2, 4, 8])):
             kind = self.rng.choice(["new", "new", "new", "new", "late", "copy"]) if self.source == FILES else "new"

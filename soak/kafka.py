@@ -17,6 +17,7 @@ from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaExcepti
 from differential.broker import free_port, java_command, kafka_jars, start_broker, stop_broker, wait_until_started
 from soak.gateway import LOOPBACK
 from soak.histories import DAY, Record
+from soak.oracle import HEADER
 
 T = TypeVar("T")
 WITHIN_S = 120
@@ -26,8 +27,6 @@ QUIET = CLEANING | {"min.cleanable.dirty.ratio": 1, "segment.ms": DAY, "delete.r
 
 
 class Broker:
-    """A real broker that can be killed and started again."""
-
     def __init__(self, folder: Path) -> None:
         self.folder, self.port = folder, free_port()
         self.address = f"{LOOPBACK}:{self.port}"
@@ -41,7 +40,6 @@ class Broker:
         wait_until_started(self._process, self.folder / "broker.log")
 
     def restart(self) -> None:
-        """Kill the broker, and start it again."""
         self._process.kill()
         self._process.wait()
         self._start()
@@ -101,7 +99,8 @@ class Broker:
             producer.begin_transaction()
             for r in records:
                 value = None if r.value is None else r.value.encode()
-                producer.produce(topic, value, r.key.encode(), r.partition, timestamp=base_ms + r.at)
+                key, at = r.key.encode(), base_ms + r.at
+                producer.produce(topic, value, key, r.partition, timestamp=at, headers=[(HEADER, key)])
             producer.flush(WITHIN_S)
             (producer.commit_transaction if commit else producer.abort_transaction)(WITHIN_S)
 
@@ -119,7 +118,6 @@ class Broker:
         return _eventually(found)
 
     def committed(self, topic: str, base_ms: int) -> list[Record]:
-        """Return all records that a consumer of committed data sees."""
         ends, records = self.ends(topic), list[Record]()
         waiting = {p for p, end in ends.items() if end}
         until = time.monotonic() + WITHIN_S
@@ -150,7 +148,6 @@ class Broker:
 
 
 def _eventually(action: Callable[[], T]) -> T:
-    """Repeat an action until it returns a true value without an error, and return the value."""
     until = time.monotonic() + WITHIN_S
     while True:
         try:

@@ -1,8 +1,5 @@
-"""The oracle: the acknowledged records, and Kafka's rules about them. It shares no code with the product.
-
-The oracle reads the table with PyIceberg, and the warehouse's files with the file system. The rules for each log are in
-docs/soak.md.
-"""
+"""The oracle: the acknowledged records, and Kafka's rules about them (docs/soak.md). It shares no code with the
+product: it reads tables with PyIceberg, and files with the file system."""
 
 from __future__ import annotations
 
@@ -29,8 +26,8 @@ from pyiceberg.types import LongType, NestedField
 
 from soak.histories import DAY, Record
 
-Place = tuple[int, int]
-"""Partition and offset."""
+Place = tuple[int, int]  # partition and offset
+HEADER = "of"  # the header of each record. Its value is the record's key
 
 
 @dataclass
@@ -67,7 +64,6 @@ class Truth:
                 self.last_run[place] = max(at, self.last_run.get(place, at))
 
     def winners(self) -> dict[tuple[int, str], Record]:
-        """Return (partition, key) -> its last acknowledged record."""
         return {(r.partition, r.key): r for _, r in sorted(self.acked.items()) if r.key not in self.erasing}
 
     def problems(self, rows: list[Record], clean: Mapping[int, int], settled: bool = False) -> list[str]:
@@ -109,11 +105,11 @@ class Truth:
 
 def read(table: Table, base_ms: int, snapshot_id: int | None = None) -> list[Record]:
     """Return the records of the table's main branch, or of a snapshot, as another engine sees them."""
-    columns = ("partition", "offset", "timestamp", "key", "value", "tombstone")
-    rows = table.scan(selected_fields=columns, snapshot_id=snapshot_id).to_arrow().to_pylist()
-    assert all(row["tombstone"] == (row["value"] is None) for row in rows), "tombstone contradicts value"
+    columns = ("partition", "offset", "timestamp", "key", "value", "headers", "tombstone")
     found = list[Record]()
-    for row in rows:
+    for row in table.scan(selected_fields=columns, snapshot_id=snapshot_id).to_arrow().to_pylist():
+        assert row["tombstone"] == (row["value"] is None), f"tombstone contradicts value: {row}"
+        assert row["headers"] == [{"key": HEADER, "value": row["key"]}], f"not the header that was sent: {row}"
         at, value = round(row["timestamp"].timestamp() * 1000) - base_ms, row["value"] and row["value"].decode()
         found.append(Record(row["partition"], row["offset"], at, row["key"].decode(), value))
     return found
@@ -149,7 +145,6 @@ def open_catalog(settings: Mapping[str, Any], login: Mapping[str, str]) -> Catal
 
 
 def forget(catalog: Catalog, namespace: str, topic: str) -> None:
-    """Drop the tables of a topic, with their files."""
     for name in catalog.list_tables(namespace) if catalog.namespace_exists(namespace) else ():
         if name[-1].startswith(topic) and (table := load(catalog, ".".join(name))):
             catalog.drop_table(name)
@@ -164,8 +159,8 @@ def load(catalog: Catalog, name: str) -> Table | None:
     return table
 
 
-def unknown_files(table: Table) -> list[str]:
-    """Return the files below the table's location that no snapshot, branch or kept metadata file names."""
+def unknown_files(table: Table, days: int = 0) -> list[str]:
+    """Return the files of this age below the table's location that no snapshot, branch or kept metadata file names."""
     root = Path(_plain(table.location()))
     known = {_plain(table.metadata_location), *(_plain(e.metadata_file) for e in table.metadata.metadata_log)}
     known |= {_plain(s.statistics_path) for s in table.metadata.statistics}
@@ -176,7 +171,8 @@ def unknown_files(table: Table) -> list[str]:
             known |= {_plain(e.data_file.file_path) for e in manifest.fetch_manifest_entry(table.io)}
     # the catalog's server writes a file of checksums next to each of its files
     known |= {str(Path(path).with_name(f".{Path(path).name}.crc")) for path in known}
-    return sorted(str(file.relative_to(root)) for file in root.rglob("*") if file.is_file() and str(file) not in known)
+    found = (file for file in root.rglob("*") if file.is_file() and str(file) not in known)
+    return sorted(str(f.relative_to(root)) for f in found if f.stat().st_mtime <= time.time() - days * 86_400)
 
 
 def erased_problems(catalog: Catalog, namespace: str, topic: str, keys: Iterable[str]) -> list[str]:
@@ -226,18 +222,19 @@ def _plain(location: str) -> str:
     return urllib.parse.unquote(urllib.parse.urlparse(location).path)
 
 
-def evidence_problems(catalog: Catalog, evidence: str, topic: str, table: Table, is_whole: bool) -> list[str]:
-    """Return the published rounds for which the evidence has no publication, and the rows that it has twice. If all
-    snapshots are kept, also return the publications that never happened."""
-    summaries = [s.summary.additional_properties for s in table.snapshots() if s.summary]
+def evidence_problems(
+    catalog: Catalog, evidence: str, topic: str, table: Table | None = None, is_whole: bool = False
+) -> list[str]:
+    """Return the rows that the evidence has twice, and the published rounds for which it has no publication. If all
+    snapshots are kept, also return the publications that never happened. Without `table`, no round is compared."""
+    summaries = [s.summary.additional_properties for s in (table.snapshots() if table else ()) if s.summary]
     published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}
     found = load(catalog, evidence)
     rows = found.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if found else []
     said = {row["round"] for row in rows if row["outcome"] in ("published", "undone", "withdrawn")}
-    lacks = [f"round {name} is published, but the evidence has no publication" for name in sorted(published - said)]
+    done = {r["round"] for r in rows if r["outcome"] == "published" and r["kind"] == "compact"} if is_whole else set()
     columns = ("round", "kind", "partition", "outcome", "checked_at_ms", "head_snapshot_id")
     counts = Counter(tuple(row[column] for column in columns) for row in rows)
-    lacks += [f"the evidence has a row {n} times: {row}" for row, n in counts.items() if n > 1]
-    done = {r["round"] for r in rows if r["outcome"] == "published" and r["kind"] == "compact"} if is_whole else set()
-    unpublished = sorted(done - published)
-    return lacks + [f"the evidence has a publication of round {name}, which has none" for name in unpublished]
+    lacks = [f"the evidence has a row {n} times: {row}" for row, n in counts.items() if n > 1]
+    lacks += [f"round {name} is published, but the evidence has no publication" for name in sorted(published - said)]
+    return lacks + [f"the evidence has a publication of round {name}, which has none" for name in done - published]

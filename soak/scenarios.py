@@ -44,7 +44,6 @@ def compact(at: int, machine: int = 0, kind: str = "publish", how: str = "", *me
 
 
 def send(text: str, aborted: str = "", partition: int = 0) -> tuple[Act, Act]:
-    """Return acts that send records to Kafka and read them."""
     sent = records(text, partition=partition), records(aborted, partition=partition)
     return Act("produce", records=sent[0], aborted=sent[1]), Act("read")
 
@@ -74,13 +73,13 @@ def s3() -> History:
     """S3: the catalog takes a commit and answers that it did not, also while a second writer commits the same."""
     acts = [ingest(100, "a=0 a=1", how="409 before"), compact(1000), ingest(101, "d=1", 2)]
     acts.append(Act("rollback", 0, Fault("rollback", "409 after")))
+    for n, (kind, how) in enumerate([("evidence", "409 after"), ("publish", "503 after"), ("evidence", "twice")]):
+        acts += [ingest(50 + n, f"e={n} e f={n}", 24 + 3 * n), compact(1500 + n, 0, kind, how)]
     for n, how in enumerate(("409 after", "500 after", "503 after", "closed after", "silent after", "twice", "late")):
         one = ingest(n, f"a={n} b={n} c", 3 + 3 * n, n % 2, how)
         acts.append(replace(one, meanwhile=(replace(one, machine=1 - n % 2, fault=None),)))
         again = compact(2000 * n, 1)
         acts.append(compact(2000 * n, 0, "publish", how, again))
-    for n, (kind, how) in enumerate([("evidence", "409 after"), ("publish", "503 after"), ("evidence", "twice")]):
-        acts += [ingest(50 + n, f"e={n} e f={n}", 24 + 3 * n), compact(20_000 + n, 0, kind, how)]
     return _history(*acts, Act("reclaim", 0, Fault("reclaim", "409 after")))
 
 
@@ -107,8 +106,9 @@ def s6a() -> History:
 
 
 def s6() -> History:
-    """S6: another engine rewrites, expires, rolls back or registers between a round and its publication."""
-    acts = list[Act]()
+    """S6: another engine appends, rewrites, expires, rolls back or registers between a round and its publication."""
+    append = Act("append by others", 1, file=9, records=records("a=x e=1", 30))
+    acts = [ingest(8, "a=y e=0 e", 32), compact(1, 0, "publish", "stop before", append)]
     for n, other in enumerate(("rewrite", "expiry", "manifests", "rollback by others", "file registered twice")):
         file = ingest(n, f"a={n} b={n} c d={n} {once(n)}", 6 * n)
         acts += [file, compact(3000 * n, 0, "publish", "stop before", Act(other, 1))]
@@ -116,10 +116,10 @@ def s6() -> History:
 
 
 def s7() -> History:
-    """S7: more keys than the map holds, so that a round ends early, while records come."""
+    """S7: more keys than the map holds, and 3,000 records of one key: a round ends early, while records come."""
     small = {"cleantail.over.budget": "rounds", "log.cleaner.dedupe.buffer.size": 24 * 20}
-    text = [" ".join(f"k{key}={n}" for key in range(60)) for n in range(4)]
-    more = [ingest(n, text[n], 60 * n, 1) for n in range(4)]
+    text = [" ".join([f"k{key}={n}" for key in range(60)] + [f"one={x}" for x in range(3000)]) for n in range(4)]
+    more = [ingest(n, text[n], 3060 * n, 1) for n in range(4)]
     return _history(
         Act("configure", configs={"cleaner": small}), more[0], compact(1000, 0, "load", "stop before", more[1]),
         compact(2000, 0, "publish", "stop after", more[2]), more[3], compact(3000),
@@ -140,7 +140,10 @@ def s8() -> History:
 def s9() -> History:
     """S9: clocks of two machines that differ by days and jump both ways, against the horizons of tombstones."""
     times = (DAY, 0, 2 * DAY, HOUR, 999, 1000, 3 * DAY, 1, DAY + 999, DAY + 1000)
-    acts = [act for n, at in enumerate(times) for act in (ingest(n, f"a={n} b c", 3 * n), compact(at, n % 2))]
+    acts = list[Act]()
+    for n, at in enumerate(times):
+        acts += [Act("clock jumps", n % 2, at=(25, -25, -10, 10)[n % 4] * 1000), ingest(n, f"a={n} b c", 3 * n)]
+        acts.append(compact(at, n % 2))
     return _history(*acts, delete_retention_ms=HOUR)
 
 
@@ -186,14 +189,15 @@ def s13() -> History:
 
 
 def s14() -> History:
-    """S14: deletion vectors meet files that a reclaim or another engine has rewritten meanwhile."""
-    acts = list[Act]()
+    """S14: deletion vectors meet files that a reclaim or another engine has rewritten meanwhile, or other vectors."""
+    branch = compact(500, 0, "publish", "stop before", Act("reclaim", 1))  # with a file to register once: on a branch
+    acts = [ingest(30, "q=1 q=2"), Act("file registered twice"), branch]
     for n, other in enumerate((Act("reclaim", 1), Act("rewrite", 1), compact(30_000, 1))):
-        at, late = 3000 * n, ingest(n + 9, f"a=x{n} b {once(n)}", 7 * n + 3)
-        acts += [ingest(n, f"a={n} b={n} c", 7 * n), compact(at), late]
+        at, late = 3000 * n, ingest(n + 9, f"a=x{n} b {once(n)}", 7 * n + 5)
+        acts += [ingest(n, f"a={n} b={n} c", 7 * n + 2), compact(at), late]
         acts += [compact(at, 0, kind, "stop before", other) for kind in ("publish", "load")]
         acts.append(Act("reclaim", 0, Fault("reclaim", "stop before"), meanwhile=(compact(40_000, 1),)))
-    return _history(*acts)
+    return _history(*acts, ingest(31, "q=3 r=1 r=2", 30), compact(50_000), Act("vectors twice"), compact(60_000))
 
 
 def s15() -> History:
@@ -301,10 +305,8 @@ def e1() -> History:
 
 ORDER = (
     s6a, s14, s3, m1, m7, s17, e1, s2, s1, s4, s6, s10, m3, s9, a1, s5, s7, s8, s11, s12, s13, s16, m5, m6, a2, s15,
-)  # fmt: skip
-"""Short ones with many commits and rules first."""
-FIRST = 10
-"""So many scenarios come before the first drawn history."""
+)  # fmt: skip  # short ones with many commits and rules first
+FIRST = 10  # so many scenarios come before the first drawn history
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}
 OF_REST = ("E1", "S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M3", "A1", "A2")
 """Scenarios whose faults name requests that only a REST catalog has."""

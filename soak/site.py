@@ -47,7 +47,6 @@ SPARK = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN", "spark.sql.shuffle.partitions": 1, "spark.driver.memory": "1g",
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:ReservedCodeCacheSize=256m",
 }  # fmt: skip
-"""Spark's settings, for small tables and long sessions."""
 SMALL = {"master": "local[2]", "conf": SPARK}
 PATIENCE = {
     "rest": {"rest.client.socket-timeout-ms": "4000"},
@@ -98,7 +97,6 @@ class Machine:
         return self.config.with_name(f"{self.config.name}-clock") if allow_clock else self.config
 
     def configure(self, name: str, settings: Mapping[str, object], cleaner: object = None, kind: str = "topic") -> None:
-        """Write the YAML (JSON is YAML) of a topic or a group, and the cleaner's part of defaults.yaml."""
         for allow in (False, True):
             platform = {**self._platform, "allow_clock": allow, "cleaner": cleaner or {}}
             (self.config_of(allow) / "defaults.yaml").write_text(json.dumps({"platform": platform}))
@@ -114,7 +112,7 @@ class Machine:
         words = tuple(map(str, argv))
         process = self._running()
         assert process.stdin is not None and process.stdout is not None
-        is_plain = " " in words[0] or words[0] in ("sql", "watch")
+        is_plain = " " in words[0] or words[0] in ("sql", "watch", "clock")
         self.door.begin("" if is_plain else label or words[0], fault)
         of_trials = words[0] == "dag" or (words[0] == "reclaim" and "--now" in words)
         config = [] if is_plain else ["--config", str(self.config_of(of_trials))]
@@ -219,7 +217,6 @@ class Machine:
             self._undo.append(lambda: subprocess.run(["umount", "-l", home], check=False))
 
     def _fill(self, place: Path) -> None:
-        """Fill the file system of a folder."""
         filler = place / ".filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             for size in (1 << 20, 1 << 10, 1):
@@ -243,7 +240,6 @@ class Machine:
             self._undo.append(lambda kept=kept, file=file: shutil.move(kept, file))
 
     def mend(self) -> None:
-        """Repair the disk."""
         while self._undo:
             self._undo.pop()()
 

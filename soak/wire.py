@@ -29,15 +29,12 @@ FIRST = ("ingest: create table", "ingest: commit")
 
 
 class Wire:
-    """The doors of one site to a database, each on a port of its own."""
-
     def __init__(self, port: int) -> None:
         self._port = port
         self.doors: list[Door] = []
         self._listening: list[socket.socket] = []
 
     def open(self, act: Callable[[str], None]) -> tuple[Door, str]:
-        """Return a new door and its address."""
         listening = socket.create_server((LOOPBACK, 0))
         door = Door("", act)
         self.doors.append(door)
@@ -62,8 +59,6 @@ class Wire:
 
 
 class _Connection:
-    """One connection of a client. It can withhold replies."""
-
     def __init__(self, client: socket.socket, server: socket.socket, door: Door) -> None:
         self.client, self.server, self.door = client, server, door
         self.held: list[bytes] | None = None

@@ -2,7 +2,8 @@
 
 Reads a JSON list of arguments per line, and answers with exit code, stdout and stderr. The first argument may also
 be one of ENGINES: an act of another engine, which is plain Spark on the same catalog. `watch` prints the page, the
-metrics and the alerts of a topic at a time (Unix ms). `dag` runs a topic's DAG in the machine's own Airflow.
+metrics and the alerts of a topic at a time (Unix ms). `dag` runs a topic's DAG in the machine's own Airflow. `clock`
+moves the clock.
 """
 
 from __future__ import annotations
@@ -14,11 +15,14 @@ import os
 import sqlite3
 import subprocess
 import sys
+import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+
+CLOCK = time.time_ns
 
 
 def main() -> None:
@@ -34,6 +38,8 @@ def main() -> None:
                 engine = ENGINES.get(argv[0])
                 if argv[0] == "watch":
                     code = _watch(argv[1], int(argv[2]))
+                elif argv[0] == "clock":
+                    code = _set_clock(int(argv[1]))
                 elif argv[0] == "dag":
                     code = _dag(argv[1], argv[2], argv[4])
                 else:
@@ -83,6 +89,13 @@ def _dag(dag: str, conf: str, config: str) -> int:
     return 4 if any(each.returncode for each in done) else 9 * (versions != 1)
 
 
+def _set_clock(ahead_s: int) -> int:
+    """Move the clock of this process's Python. Java's clock does not move."""
+    time.time_ns = lambda: CLOCK() + ahead_s * 1_000_000_000
+    time.time = lambda: time.time_ns() / 1e9
+    return 0
+
+
 def _watch(name: str, now_ms: int) -> int:
     from cleantail.config.topic import Topic
     from cleantail.watch.alarms import log_alarms
@@ -117,6 +130,17 @@ def _register_twice(session: Any, table: str) -> None:
         iceberg.newFastAppend().appendFile(oldest).commit()
 
 
+def _add_vectors_again(session: Any, table: str) -> None:
+    """Append the deletion vectors of a table again, like a writer that does not remove a file's present vector."""
+    iceberg = session._jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    tasks = iceberg.newScan().planFiles().iterator()
+    delta = iceberg.newRowDelta().validateFromSnapshot(iceberg.currentSnapshot().snapshotId())
+    while tasks.hasNext():
+        for vector in tasks.next().deletes():
+            delta.addDeletes(vector)
+    delta.commit()
+
+
 def _roll_back_a_round(session: Any, table: str) -> None:
     """Undo the last commit by Iceberg's own procedure, if it is a round of Cleantail: no appended record is lost."""
     last = f"SELECT parent_id, summary FROM cleantail.{table}.snapshots ORDER BY committed_at DESC LIMIT 1"
@@ -128,6 +152,7 @@ def _roll_back_a_round(session: Any, table: str) -> None:
 ENGINES: dict[str, Callable[[Any, str], None]] = {
     "sql": lambda session, statement: session.sql(statement).collect(),
     "register twice": _register_twice,
+    "vectors twice": _add_vectors_again,
     "roll back a round": _roll_back_a_round,
 }
 

@@ -30,6 +30,9 @@ MUTANTS = {
     "another topic's table is taken": [
         ("cleantail/lake/catalogs.py", "if owner != topic.topic:", "if owner is None:"),
     ],
+    "a branch of another machine is stale at once": [
+        ("spark_jobs/iceberg/tables.py", "time.time() - STALE_BRANCH_S - waits_s", "time.time()"),
+    ],
     "a file that another machine ingested meanwhile is ingested again": [
         (COMMITS, "if faster := sorted(name for name in properties if name in there):", "if faster := []:"),
     ],
@@ -50,7 +53,7 @@ MUTANTS = {
         (COMMITS, "    delta.validateDataFilesExist(referenced)\n", ""),
     ],
     "a publish does not validate": [
-        (COMMITS, ".newRowDelta().validateFromSnapshot(since).validateDeletedFiles()", ".newRowDelta()"),
+        (COMMITS, '"newRowDelta").validateFromSnapshot(since).validateDeletedFiles()', '"newRowDelta")'),
         (COMMITS, "    delta.validateDataFilesExist(referenced)\n", ""),
     ],
     "a reclaim deletes files of a round that waits": [
