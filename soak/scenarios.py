@@ -139,10 +139,26 @@ def s8() -> History:
 
 def s9() -> History:
     """S9: clocks of two machines that differ by days and jump both ways, against the horizons of tombstones."""
-    times = (DAY, 0, 2 * DAY, HOUR, 999, 1000, 3 * DAY, 1, DAY + 999, DAY + 1000)
+    times = (
+        DAY,
+        0,
+        2 * DAY,
+        HOUR,
+        999,
+        1000,
+        3 * DAY,
+        1,
+        DAY + 999,
+        DAY + 1000,
+        DAY,
+        DAY,
+    )  # the last two: right clocks
     acts = list[Act]()
     for n, at in enumerate(times):
-        acts += [Act("clock jumps", n % 2, at=(25, -25, -10, 10)[n % 4] * 1000), ingest(n, f"a={n} b c", 3 * n)]
+        acts += [
+            Act("clock jumps", n % 2, at=(20, -20, -10, 10)[n % 4] * HOUR * (n < 10)),
+            ingest(n, f"a={n} b c", 3 * n),
+        ]
         acts.append(compact(at, n % 2))
     return _history(*acts, delete_retention_ms=HOUR)
 
