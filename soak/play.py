@@ -364,7 +364,7 @@ class Player:
         at = max([act.at for act in self.history.acts] + [0])
         for n in range(3):  # late records, then tombstones that are kept first, then expired ones
             at += truth.retention + 1 + (7 * DAY if has_reader else 0)  # a reader blocks no longer than a week
-            self.plain(Act("compact", n % len(self.site.machines), at=at))  # it also appends evidence of failed runs
+            self.plain(Act("compact", n % len(self.site.machines), at=at))
         self.compare(settled=True)
         if has_reader:
             self.plain(Act("reader"))  # an earlier one of these acts may have been killed

@@ -139,11 +139,12 @@ def s8() -> History:
 
 def s9() -> History:
     """S9: clocks of two machines that differ by days and jump both ways, against the horizons of tombstones."""
-    times = (DAY, 0, 2 * DAY, HOUR, 999, 1000, 3 * DAY, 1, DAY + 999, DAY + 1000)
+    hours = (24, 0, 48, 1, 0, 0, 72, 0, 24, 24, 25, 25)  # the last two with right clocks
+    times = [hour * HOUR + (0, 1, 999, 1000)[n % 4] for n, hour in enumerate(hours)]
     acts = list[Act]()
     for n, at in enumerate(times):
-        acts += [Act("clock jumps", n % 2, at=(25, -25, -10, 10)[n % 4] * 1000), ingest(n, f"a={n} b c", 3 * n)]
-        acts.append(compact(at, n % 2))
+        ahead = (20, -20, -10, 10)[n % 4] * HOUR if n < 10 else 0
+        acts += [Act("clock jumps", n % 2, at=ahead), ingest(n, f"a={n} b c", 3 * n), compact(at, n % 2)]
     return _history(*acts, delete_retention_ms=HOUR)
 
 
