@@ -132,8 +132,7 @@ class Player:
         on_disk = act.fault is not None and act.fault.how in DISK
         # an erasure makes several rounds, and a later one may find a damaged file
         may_change = others or ended[0].code not in (CONFLICT, WRONG) or (on_disk and act.do == "erase")
-        may_change = may_change or self.refs().get("main") == before
-        require(may_change, f"the table changed, but the command reports no change: {ended[0]}")
+        require(may_change or self.refs().get("main") == before, f"the table changed, against the report: {ended[0]}")
         for each, of in zip((*ended, *done), (act, *others), strict=True):
             # one wrong answer to one request changes no result, unless another machine works at the same time
             is_one = of.fault is not None and of.fault.how in ANSWERS and of.fault.how not in SEVERE and not others
