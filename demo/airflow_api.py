@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
 import urllib.error
 import urllib.request
@@ -15,6 +16,9 @@ from demo.home import DemoError
 REQUEST_S = 90
 CONFLICT, SERVER_ERROR = 409, 500
 DAG_THERE_WITHIN_S = 120
+TRIGGER = threading.Lock()
+"""Airflow's API server notes each request in its SQLite, in the thread of all requests. Two triggers at a time block
+each other there, until SQLite gives up after a minute."""
 
 
 class AirflowApi:
@@ -48,10 +52,10 @@ class AirflowApi:
 
     def trigger(self, dag_id: str, run_id: str) -> None:
         """Start a new run of that name."""
+        body: dict[str, Any] = {"dag_run_id": run_id, "logical_date": None, "conf": {}}
         try:
-            self._call(
-                f"/api/v2/dags/{quote(dag_id)}/dagRuns", {"dag_run_id": run_id, "logical_date": None, "conf": {}}
-            )
+            with TRIGGER:
+                self._call(f"/api/v2/dags/{quote(dag_id)}/dagRuns", body)
         except urllib.error.HTTPError as error:
             if error.code != CONFLICT:  # the run exists: the first try had succeeded
                 raise
