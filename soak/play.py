@@ -423,7 +423,7 @@ class Player:
         require(has_all, f"{beside} belongs to another owner, and a snapshot of it is gone")
         self.compare(settled=True)
         table = self.loaded
-        # the second pattern: a copy of the first metadata file, which shows whose folder it is
+        # the second pattern: a copy of the first metadata file. It shows which table owns the folder
         allowed = re.compile(r"data/10\.parquet|metadata/00000-first-[^/]*")
         unknown = [name for name in oracle.unknown_files(table, days=7) if not allowed.fullmatch(name)]
         require(not (unknown and self.site.is_own), f"files are old and in no snapshot, and stay: {unknown[:10]}")
