@@ -402,6 +402,9 @@ class TopicTable:
         name, in_order = uuid.uuid4().hex, self.jvm.java.util.ArrayList()
         for task in tasks:
             in_order.add(task)
+        if not in_order:  # Iceberg refuses to stage no tasks
+            yield self.spark.table(self.name).where(F.lit(False))
+            return
         try:
             manager.stageTasks(iceberg, name, in_order)
             tables.add(name, iceberg)

@@ -96,6 +96,18 @@ def test_a_keyless_record_beyond_the_first_budget_round_blocks_its_log_before_an
     assert offsets(workshop, topic) == [0, 1, 2, 3, 4, 5]
 
 
+def test_a_later_budget_round_reads_no_late_file_if_none_has_its_offsets(workshop, ingest):
+    cleaner = {"log.cleaner.dedupe.buffer.size": 24, "log.cleaner.io.buffer.load.factor": 1.0}
+    platform = {"platform": {"cleaner": {**cleaner, "cleantail.over.budget": "rounds"}}}
+    (workshop.config / "defaults.yaml").write_text(json.dumps(platform))
+    topic = workshop.topic("late-below")
+    ingest(topic, record(0, "a"), record(2, "b"), record(4, "c"), record(6, "a"))
+    workshop.ok("compact", topic, "--now", NOW, "--force")
+    ingest(topic, record(1, "x"))
+    workshop.ok("compact", topic, "--now", NOW + 1, "--force")
+    assert offsets(workshop, topic) == [1, 2, 4, 6]
+
+
 @pytest.mark.deep
 def test_hundreds_of_scattered_late_tombstones_have_horizons_of_their_own(workshop, ingest):
     topic = workshop.topic("scattered")
