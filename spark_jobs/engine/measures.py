@@ -35,6 +35,7 @@ from cleantail.log.round_state import proof_due
 from cleantail.log.rules import LogMeasure
 from cleantail.log.work_units import PartitionWork, WorkUnit
 from cleantail.rounds.checked_round import StagedUnit
+from cleantail.rounds.commit_summaries import BEFORE, unpacked
 from cleantail.rounds.publications import COUNTS
 from cleantail.sources.kcat import LONG_MAX
 from spark_jobs.engine.contradictions import LateFiles, late_files, of_expiry, of_round
@@ -45,7 +46,7 @@ from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
 from spark_jobs.engine.tasks import LogWork, log_tasks, run_apart, run_work
 from spark_jobs.engine.violations import count_violations, decide_bucket, read_share
-from spark_jobs.iceberg.iceberg_reads import branch_change
+from spark_jobs.iceberg.iceberg_reads import branch_change, history
 from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.log_files import with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
@@ -144,8 +145,8 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
     """Return the measures of each log of the unit: violations of each rule, and values of its new state. `iceberg`: the
     table, if this round's check has loaded it before."""
     iceberg = iceberg or table.load()
-    states = states_of_properties(texts(iceberg.properties()), table.name)
-    states = {w.partition: states.get(w.partition, PartitionState()) for w in unit.partitions}
+    known = states_at_base(table, unit, iceberg)
+    states = {w.partition: known.get(w.partition) or PartitionState() for w in unit.partitions}
     files = RoundFiles.of(table, unit, iceberg)
     late_by_log = {
         w.partition: [] if expiring else late_files(table, unit, w, states[w.partition]) for w in unit.partitions
@@ -187,6 +188,22 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
             measure = replace(measure, contradicting_offsets=found.offsets, first_contradiction=found.text)
         measures.append(with_tombstones(measure, next_ledgers[p], log.tombstones))
     return measures
+
+
+def states_at_base(table: TopicTable, unit: StagedUnit, iceberg: Any) -> Mapping[int, PartitionState | None]:
+    """Return partition -> its state when the round read the table, also if other rounds were published since.
+
+    By a later ledger, a tombstone that both rounds removed would not be due, and the check would fail. The publication
+    of this round finds the conflict, and the round starts over.
+    """
+    now: dict[int, PartitionState | None] = {**states_of_properties(texts(iceberg.properties()), table.name)}
+    states = dict(now)
+    for commit in history(iceberg):
+        if commit.snapshot_id == unit.base_snapshot_id:
+            return states
+        if commit.is_round and (text := commit.summary.get(BEFORE)):
+            states |= unpacked(text, states, f"{table.topic.table}: {BEFORE} of snapshot {commit.snapshot_id}")
+    return now  # the base was rolled back or has expired
 
 
 def counting(ledgers: Ledgers) -> LogWork[list[LogCounts]]:

@@ -90,3 +90,40 @@ def test_a_round_that_is_overtaken_every_time_gives_up_with_the_last_conflict(
     code, _, err = workshop.run("compact", topic, "--now", now_ms)
     assert (code, len(tries), "overtaken 2 times" in err) == (3, 2, True)
     assert {checked.kind for _, checked, *_ in tries} == {kind}
+
+
+@pytest.mark.parametrize("kind", ["compact", "expire"])
+def test_the_check_of_a_round_that_was_overtaken_uses_the_ledger_that_the_round_has_read(
+    workshop, table_of, monkeypatch, kind
+):
+    """Another round of the log is published between the plan and the branch. By its ledger no tombstone is due."""
+    topic = workshop.topic(f"overtaken-{kind}")
+    lines = [record(n, key, value) for n, (key, value) in enumerate([("a", None), ("b", None), ("c", "v"), ("c", "w")])]
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
+    stage, judged = rounds.stage_units, []
+    if kind == "expire":
+        workshop.ok("compact", topic, "--now", NOW)
+
+    def overtaken(run, *arguments):
+        if not judged and arguments[0] == kind:
+            judged.append("")
+            other = Run(table_of(topic))
+            if kind == "expire":
+                assert rounds.expire_round(other, NOW + 5_000, [0]).expired == 2
+            else:
+                work = compaction(other.table, NOW)
+                assert rounds.run_round(other, work, work.plan(RoundLogs(frozenset([0])))).published == (0,)
+        return stage(run, *arguments)
+
+    check = rounds.check_round
+
+    def watched(*arguments):
+        checked = check(*arguments)
+        judged.append(checked.red)
+        return checked
+
+    monkeypatch.setattr(rounds, "stage_units", overtaken)
+    monkeypatch.setattr(rounds, "check_round", watched)
+    workshop.ok("compact", topic, "--now", NOW + 5_000 if kind == "expire" else NOW)
+    assert len(judged) > 2 and not any(judged)
+    assert offsets(workshop.read(topic)) == ([3] if kind == "expire" else [0, 1, 3])
