@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cleantail.errors import CleantailError, TableError
+from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import counted, one_line
 from cleantail.lake.metadata_guards import avro_file
 from cleantail.lake.position_deletes import POSITIONS, VECTORS, DeleteFile, only_data_file
@@ -54,7 +54,8 @@ DAMAGE = (
 
 @contextmanager
 def named_if_damaged(table: Table, path: str) -> Iterator[None]:
-    """Raise TableError, with table and file, for a file of the table that is missing or cannot be read.
+    """Raise TableError, with table and file, for a file of the table that is missing or cannot be read. Raises
+    ConflictError for a missing file if a snapshot has expired since the table was loaded.
 
     Errors of a network or a store are not damage and are raised unchanged.
     """
@@ -64,11 +65,21 @@ def named_if_damaged(table: Table, path: str) -> Iterator[None]:
     except CleantailError:
         raise
     except FileNotFoundError:
+        if _is_outdated(table):
+            text = f"table {name} was changed while it was read, and {path} was removed: run the command again"
+            raise ConflictError(text) from None
         raise TableError(f"table {name} is broken: {path} is missing. {DAMAGE}") from None
     except Exception as e:
         if isinstance(e, OSError) and not isinstance(e, PermissionError | IsADirectoryError | NotADirectoryError):
             raise
         raise TableError(f"table {name} is broken: {path} cannot be read: {type(e).__name__}. {DAMAGE}") from None
+
+
+def _is_outdated(table: Table) -> bool:
+    """Return whether a snapshot of the loaded table has expired since."""
+    loaded = {snapshot.snapshot_id for snapshot in table.snapshots()}
+    now = table.catalog.load_table(table.name())
+    return not loaded <= {snapshot.snapshot_id for snapshot in now.snapshots()}
 
 
 def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:

@@ -3,14 +3,16 @@
 import struct
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
 
 import pytest
 
 from cleantail.config.platform import Catalog, Platform
-from cleantail.errors import OutsideError, TableError
+from cleantail.errors import ConflictError, OutsideError, TableError
 from cleantail.lake import data_files, table_metadata
 from cleantail.lake.catalogs import load_table, open_catalog, require_ours
+from cleantail.lake.manifest_entries import manifests_of
 from cleantail.lake.table_metadata import TableFacts, live_partitions, snapshot_id_of, table_facts
 from cleantail.log.partition_state import PartitionState
 from tests.cleantail.kernel_builders import data_file
@@ -44,6 +46,19 @@ def test_the_facts_of_a_file_are_those_of_its_manifest_entry(orders_table):
     assert (facts.snapshot_id, facts.sequence_number) == (snapshot.snapshot_id, 1)
     assert facts.snapshots == ((snapshot.snapshot_id, snapshot.timestamp_ms),)
     assert facts.arrived == facts.files
+
+
+def test_a_missing_file_is_damage_unless_its_snapshot_has_expired_since(orders_table):
+    orders_table.append((0, 7, 0, b"a", b"x")).append((0, 8, 0, b"a", b"y"))
+    table = orders_table.table.catalog.load_table("cleantail.orders")
+    first, last = table.snapshots()
+    Path(first.manifest_list.removeprefix("file:")).unlink()
+    with pytest.raises(TableError, match="is missing"):
+        manifests_of(table, first)
+    orders_table.table.maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    with pytest.raises(ConflictError, match="was changed while it was read"):
+        manifests_of(table, first)
+    assert len(manifests_of(table, last)) == 2
 
 
 def test_a_file_without_timestamps_has_none(orders_table):
