@@ -39,6 +39,8 @@ FIRST_FAULT = "closed before"
 """The fault of a soak's first request at each point, unless the history has another one there: points may be rare."""
 DISK = ("full disk", "full home", "read-only home", "lost vectors", "cut vectors", "lost data", "cut data")
 """Faults of the disk from this request on, until the command ends."""
+FILE_FAULTS = ("slow", "refused", "kill before", "orphan before", "stop before", *DISK)
+"""Faults at a file (soak.files): it opens late, or not at all, or a fault of the machine or the disk happens there."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,7 @@ class Door:
         self.released.clear()
         self._count.clear()
 
-    def fault_of(self, kind: str) -> Fault | None:
+    def fault_of(self, kind: str, first: str = FIRST_FAULT) -> Fault | None:
         point = f"{self.command}: {kind}"
         with self._lock:
             if not self.command:
@@ -84,8 +86,8 @@ class Door:
             if fault is None or self.hit or fault.kind != kind or self._count[kind] != fault.nth:
                 if self.seen[point] > 1:
                     return None
-                self.hits[point, FIRST_FAULT] += 1
-                return Fault(kind, FIRST_FAULT)
+                self.hits[point, first] += 1
+                return Fault(kind, first)
             self.hit = point
             self.hits[point, fault.how] += 1
             return fault
@@ -113,12 +115,12 @@ def kind_of(method: str, path: str, body: bytes) -> str | None:
     if kind == "views":
         return "view"
     if not name:
-        return "create " + _table_kind(document.get("name", ""))
-    side = _table_kind(name)
+        return "create " + table_kind(document.get("name", ""))
+    side = table_kind(name)
     return _commit_kind(document.get("updates", []), side)
 
 
-def _table_kind(name: str) -> str:
+def table_kind(name: str) -> str:
     if name in ("cleantail_evidence", "cleantail_erasures", "cleantail_erased_keys"):
         return "evidence" if name == "cleantail_evidence" else "erasures"
     return "side table" if name.endswith(("_deleted_versions", "_keyless", "_unholdable")) else "table"

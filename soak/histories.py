@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from pydantic import TypeAdapter
 
-from soak.gateway import ANSWERS, DISK, PAUSED, PROCESS, Fault
+from soak.gateway import ANSWERS, DISK, FILE_FAULTS, PAUSED, PROCESS, Fault
 
 HOUR = 3_600_000
 DAY = 24 * HOUR
@@ -30,7 +30,7 @@ POINTS: dict[str, Mapping[str, int]] = {
     "erase": {"load": 20, "publish": 1, "erasures": 2},
 }
 """Command -> kind of request -> its approximate number in one command."""
-FAULTS = (*ANSWERS, *PROCESS, *DISK)
+FAULTS = (*ANSWERS, *PROCESS, *DISK, *FILE_FAULTS[:2])
 
 
 class Record(NamedTuple):
@@ -76,6 +76,13 @@ _JSON = TypeAdapter(History)
 parse_history = _JSON.validate_json
 
 
+def faults_of(kind: str) -> set[str]:
+    """Return the possible faults of a request's kind, or of a file's. A load is never answered by 409."""
+    if kind.startswith(("read ", "write ")):
+        return {*FILE_FAULTS}
+    return {how for how in (*ANSWERS, *PROCESS, *DISK) if kind != "load" or how[:3] != "409"}
+
+
 Dealt = tuple[str, str, str]  # command, kind of request, fault
 
 
@@ -106,7 +113,7 @@ class Deck:
         for point in sorted(sorted(turns), key=lambda point: (turns[point], rng.random()))[:count]:
             self.tries[point] += 1
             command, kind = point.split(": ")
-            able = [how for how in self.faults if kind != "load" or how[:3] != "409"]  # a read is never answered by 409
+            able = sorted(faults_of(kind) & {*self.faults})
             how = min(able, key=lambda how: (self.hits[point, how], rng.random()))
             dealt.append((command, kind, how))
         return dealt

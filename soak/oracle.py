@@ -222,6 +222,12 @@ def _plain(location: str) -> str:
     return urllib.parse.unquote(urllib.parse.urlparse(location).path)
 
 
+def evidence_of(catalog: Catalog, evidence: str, topic: str) -> list[dict[str, Any]]:
+    """Return the topic's rows of the evidence."""
+    found = load(catalog, evidence)
+    return found.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if found else []
+
+
 def evidence_problems(
     catalog: Catalog, evidence: str, topic: str, table: Table | None = None, is_whole: bool = False
 ) -> list[str]:
@@ -229,8 +235,7 @@ def evidence_problems(
     snapshots are kept, also return the publications that never happened. Without `table`, no round is compared."""
     summaries = [s.summary.additional_properties for s in (table.snapshots() if table else ()) if s.summary]
     published = {summary["cleantail.round"] for summary in summaries if "cleantail.round" in summary}
-    found = load(catalog, evidence)
-    rows = found.scan(row_filter=EqualTo("topic", topic)).to_arrow().to_pylist() if found else []
+    rows = evidence_of(catalog, evidence, topic)
     said = {row["round"] for row in rows if row["outcome"] in ("published", "undone", "withdrawn")}
     done = {r["round"] for r in rows if r["outcome"] == "published" and r["kind"] == "compact"} if is_whole else set()
     columns = ("round", "kind", "partition", "outcome", "checked_at_ms", "head_snapshot_id")

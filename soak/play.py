@@ -23,9 +23,9 @@ from soak.scenarios import REFUSED
 from soak.site import DIED, LANDING, NAMESPACE, ROOT, Done, Site, now_ms
 
 CONFLICT, OUTSIDE, WRONG, FORMAT = 3, 4, 2, "cleantail.format"
-SEVERE = ("away", "away after", "late")
-"""Wrong answers after which a command may give up: a long time without answers, or a commit that is taken late."""
-CHECK = {"expectation": "expect_column_values_to_not_be_null", "kwargs": {"column": "key"}}
+MILD = {*ANSWERS, "slow"} - {"away", "away after", "late"}
+"""Faults after which no command gives up. Others: a long time without answers, or a commit that is taken late."""
+NOT_NULL = "expect_column_values_to_not_be_null"
 EVIDENCE = f"{NAMESPACE}.cleantail_evidence"
 BACKUP = "backup_of_another_user"  # a tag, and a property of the table, that no command may remove
 TAKING = ("ingest", "read", "dag")
@@ -129,13 +129,13 @@ class Player:
             machine.go_on()
         thread.join()
         require(not dropped, f"a reclaim dropped branches of a round that waits: {dropped}")
-        on_disk = act.fault is not None and act.fault.how in DISK
+        on_disk = act.fault is not None and act.fault.how in (*DISK, "refused")
         # an erasure makes several rounds, and a later one may find a damaged file
         may_change = others or ended[0].code not in (CONFLICT, WRONG) or (on_disk and act.do == "erase")
         require(may_change or self.refs().get("main") == before, f"the table changed, against the report: {ended[0]}")
         for each, of in zip((*ended, *done), (act, *others), strict=True):
             # one wrong answer to one request changes no result, unless another machine works at the same time
-            is_one = of.fault is not None and of.fault.how in ANSWERS and of.fault.how not in SEVERE and not others
+            is_one = of.fault is not None and of.fault.how in MILD and not others
             codes = set(of.codes) if is_one else {*of.codes, CONFLICT, OUTSIDE, DIED, *([WRONG] if on_disk else [])}
             self.judge(each, codes)
             if of.do in TAKING and each.code:
@@ -246,10 +246,11 @@ class Player:
             "partition added": lambda _: self.broker.add_partition(self.topic),
             "log start moves": lambda _: self.broker.move_start(self.topic),
             "broker forgets": self.forgets,
-            "catalog restarts": lambda _: self.site.restart_catalog(),
+            "catalog restarts": lambda act: self.site.restart_catalog(act.at / 1000),
             "table of a later version": self.later_version,
             "topic made again": self.made_again,
             "home is shared": lambda act: self.site.machines[act.machine].move(self.site.machines[0].home),
+            "blocked": self.blocked,
             "nothing is left to do": lambda _: self.compare(settled=True),
         }
 
@@ -259,11 +260,13 @@ class Player:
         return self.site.broker
 
     def configure(self, act: Act) -> None:
-        """Write the topic's YAML with these configs. Among them, `cleaner` is the platform's, and `others` is the
-        number of topics in a group with this one. Four of them have records."""
+        """Write the topic's YAML with these configs. Among them, `cleaner` is the platform's, and nulls of the column
+        `checked` fail a check. `others`: the number of topics in a group with this one. Four of them have records."""
         self.configs |= act.configs
         topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if "." in k}}
-        topic |= {"table": f"{NAMESPACE}.{self.table}", "checks": [] if self.history.number % 2 else [CHECK]}
+        topic |= {"table": f"{NAMESPACE}.{self.table}", "checks": []}
+        if checked := self.configs.get("checked", "" if self.history.number % 2 else "key"):
+            topic["checks"] = [{"expectation": NOT_NULL, "kwargs": {"column": checked}}]
         if self.history.source == KAFKA:
             topic["source"] = {"kafka": {"bootstrap.servers": self.broker.address}}
         others = int(str(self.configs.get("others", 0)))
@@ -480,6 +483,14 @@ class Player:
             require(found == wanted, f"metrics of partition {p} are {found} instead of {wanted}")
         is_clean = said["state"] == "clean" and not said["alarms"]
         require(is_clean, f"the topic is clean, but the page shows {said['state']}, and alerts are {said['alarms']}")
+
+    def blocked(self, act: Act) -> None:
+        """After a failed check page, metrics, alerts and evidence say that the log is blocked."""
+        said = json.loads(self.must("watch", self.topic, self.base_ms + act.at).out)
+        found = said["state"], [value for name, *_, value in said["metrics"] if name == "log-quarantined"]
+        outcomes = {row["outcome"] for row in oracle.evidence_of(self.catalog, EVIDENCE, self.topic)}
+        is_right = found == ("quarantined", [1]) and "held_back" in outcomes and "CHECK_FAILED" in str(said["alarms"])
+        require(is_right, f"a check failed, but there are {found}, {outcomes} and {said['alarms']}")
 
     def forget(self) -> None:
         """Remove the topic. On the soak's own site also drop its tables: a long soak would fill the disk."""

@@ -1,7 +1,7 @@
 """Scenarios by name: known problems of real platforms. Each is a history, played and settled like a random one.
 
 S1 to S17 are known problems of sinks, catalogs, brokers and other engines. Names with M test the sentences of
-docs/operations.md about two machines. Names with A are runs of Airflow.
+docs/operations.md about two machines. Names with A are runs of Airflow, E1 is an erasure, C1 a failed check.
 """
 
 from __future__ import annotations
@@ -211,10 +211,13 @@ def s15() -> History:
 
 
 def s16() -> History:
-    """S16: catalog and machines restart or are upgraded in a round; a table of a later version is refused by name."""
+    """S16: catalog and machines restart or are upgraded in a round; the catalog is away for minutes; a table of a later
+    version is refused by name."""
+    away = Act("catalog restarts", at=150_000)
     return _history(
         ingest(1, "a=1 b a=2"), compact(1000, 0, "publish", "stop before", Act("catalog restarts"), Act("upgrade", 1)),
         Act("upgrade", 0), compact(2000, 0, "load", "kill after"), Act("table of a later version"), compact(9000),
+        replace(ingest(2, "a=3 b", 3), meanwhile=(away,)), replace(compact(12_000), meanwhile=(away,)), compact(15_000),
     )  # fmt: skip
 
 
@@ -271,6 +274,16 @@ def m6() -> History:
     return _history(*acts)
 
 
+def c1() -> History:
+    """C1: a check fails, also while the answer to a commit of its evidence is lost. Page, metrics, alerts and evidence
+    say so. Then the check passes."""
+    red = [replace(compact(1000), codes=(1,)), replace(compact(2000, 0, "evidence", "503 after"), codes=(1,))]
+    return _history(
+        ingest(1, "a=1 a=2 b"), Act("configure", configs={"checked": "value"}), *red, Act("blocked", at=2000),
+        Act("configure", configs={"checked": "key"}), compact(3000, 1),
+    )  # fmt: skip
+
+
 def dag(at: int, kind: str = "publish", how: str = "") -> Act:
     return Act("dag", 0, Fault(kind, how) if how else None, at)
 
@@ -305,7 +318,7 @@ def e1() -> History:
 
 
 ORDER = (
-    s6a, s14, s3, m1, m7, s17, e1, s2, s1, s4, s6, s10, m3, s9, a1, s5, s7, s8, s11, s12, s13, s16, m5, m6, a2, s15,
+    s6a, s14, s3, m1, m7, s17, e1, s2, s1, s4, s6, s10, m3, c1, s9, a1, s5, s7, s8, s11, s12, s13, s16, m5, m6, a2, s15,
 )  # fmt: skip  # short ones with many commits and rules first
 FIRST = 10  # so many scenarios come before the first drawn history
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}

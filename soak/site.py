@@ -22,6 +22,7 @@ from typing import Any
 import psutil
 from pyiceberg.catalog import Catalog
 
+from soak.files import Files
 from soak.gateway import LOOPBACK, PAUSED, Fault, Gateway
 from soak.kafka import Broker
 from soak.oracle import open_catalog
@@ -255,7 +256,7 @@ class Site:
     is_sql: bool
     machines: list[Machine]
     broker: Broker | None = None
-    restart_catalog: Callable[[], None] = lambda: None
+    restart_catalog: Callable[[float], None] = lambda _: None  # after so many seconds without a catalog
 
 
 @contextlib.contextmanager
@@ -272,19 +273,22 @@ def running_site(
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
         folder.chmod(0o711)  # the database's user must be able to enter the folder
         (folder / LANDING).mkdir()
-        for place in (folder / WAREHOUSE, *(folder / f"home-{name}" for name in range(machines))):
+        places, disks = [folder / WAREHOUSE, *(folder / f"home-{name}" for name in range(machines))], list[Path]()
+        for place in places:
             place.mkdir()
             small = ["mount", "-t", "tmpfs", "-o", DISK, "cleantail-soak", str(place)]
             if subprocess.run(small, capture_output=True, check=False).returncode == 0:  # only for root
                 stack.callback(subprocess.run, ["umount", "-l", str(place)], check=False)
+                disks.append(place)
         (folder / "logs").mkdir()
         processes, port = stack.enter_context(Processes(folder / "logs")), free_port()
         login = {k: v for k, v in os.environ.items() if k.startswith(SECRETS)}
         gateway: Gateway | Wire
 
-        def start() -> None:
+        def start(after_s: float = 0) -> None:
             with contextlib.redirect_stdout(sys.stderr):
                 processes.kill("rest-catalog")
+                time.sleep(after_s)
                 properties = {"uri": f"jdbc:sqlite:{folder / 'rest.db'}", "warehouse": f"file://{folder / WAREHOUSE}"}
                 start_rest(processes, port, jars_of("CLEANTAIL_REST_JARS", "jars-rest"), properties)
 
@@ -308,6 +312,8 @@ def running_site(
         for machine in made:
             machine.roots += versions
             stack.callback(machine.kill)
+        if disks != places or not Files(disks, places[0], {machine.name: machine.door for machine in made}).is_there:
+            say("no faults at files: they need root")
         broker = None
         if kafka:
             say("starting the broker")

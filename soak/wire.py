@@ -22,7 +22,7 @@ STATEMENTS = {
 }
 REPLY_WITHIN_S = 10.0
 DATABASE = "iceberg"
-FAULTS = ("closed before", "closed after", "silent before", "silent after", "away", *PROCESS, *DISK)
+FAULTS = ("closed before", "closed after", "silent before", "silent after", "away", *PROCESS, *DISK, "slow", "refused")
 POINTS = {command: {"note": 1} if command == "reader" else {"commit": 4} for command in histories.POINTS}
 """As in soak.histories. Here a commit has a number instead of a name."""
 FIRST = ("ingest: create table", "ingest: commit")

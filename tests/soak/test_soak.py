@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from soak import files
 from soak.__main__ import kind_of as finding_kind
 from soak.gateway import FIRST_FAULT, Door, Fault, kind_of
-from soak.histories import FAULTS, Act, Deck, History, Record, histories, parse_history
+from soak.histories import Act, Deck, History, Record, faults_of, histories, parse_history
 from soak.oracle import Truth
 from soak.play import shrink
 
@@ -85,7 +86,7 @@ def test_histories_are_the_same_for_a_seed_and_bring_each_fault_to_each_point():
     dealt = Counter()
     assert played(9) == played(9)
     assert {point for point, _ in played(5)} == Deck().names
-    allowed = {(point, how) for point in Deck().names for how in FAULTS if point[-4:] != "load" or how[:3] != "409"}
+    allowed = {(point, how) for point in Deck().names for how in faults_of(point.partition(": ")[2])}
     assert played(200).keys() == allowed, "each fault comes to each point"
     dealt.clear()
     assert played(9, never="compact: publish")
@@ -138,6 +139,26 @@ def test_an_erased_key_may_be_gone_once_requested_and_must_be_once_certified():
 )
 def test_a_request_is_classified_by_its_purpose(method, path, updates, kind):
     assert kind_of(method, path, json.dumps({"updates": updates} if updates else {}).encode()) == kind
+
+
+@pytest.mark.parametrize(
+    ("file", "size", "kind"),
+    [
+        pytest.param("warehouse/soak/soak_1/data/partition=0/1.parquet", 0, "write data", id="data"),
+        pytest.param("warehouse/soak/soak_1/data/1.parquet", 5, "read data", id="read"),
+        pytest.param("warehouse/soak/soak_1/data/1-deletes.puffin", 0, "write vectors", id="vectors"),
+        pytest.param("warehouse/soak/soak_1/metadata/1-m0.avro", 0, "write manifest", id="manifest"),
+        pytest.param("warehouse/soak/soak_1/metadata/snap-1.avro", 0, "write manifest list", id="manifest list"),
+        pytest.param("warehouse/soak/cleantail_evidence/data/1.parquet", 0, "write evidence data", id="evidence"),
+        pytest.param("warehouse/soak/soak_1_keyless/metadata/1-m0.avro", 9, "read side table", id="side table"),
+        pytest.param("warehouse/soak/soak_1/data/.1.parquet.crc", 0, None, id="sums"),
+        pytest.param("home-0/digests.db-journal", 0, "write home digests", id="home"),
+        pytest.param("home-0/locks/soak_1", 0, "write home locks", id="lock"),
+        pytest.param("home-0/digests.db", 4096, None, id="a file of the home that is there"),
+    ],
+)
+def test_a_file_is_classified_by_its_purpose(file, size, kind):
+    assert files.kind_of(Path("/site") / file, size, Path("/site/warehouse")) == kind
 
 
 def test_a_failing_history_is_made_shorter_and_loses_the_faults_that_do_not_matter():
