@@ -73,13 +73,15 @@ class Files:
         return self._owners[pid]
 
     def _disturb(self, fd: int, door: Door, how: str) -> None:
-        if how == "slow":
-            door.released.wait(SLOW_S)
-        elif how != "refused":
-            door.act(how)
-        if how.startswith(PAUSED):
-            door.released.wait()
-        self._answer(fd, DENY if how == "refused" else ALLOW)
+        try:
+            if how == "slow":
+                door.released.wait(SLOW_S)
+            elif how != "refused":
+                door.act(how)
+            if how.startswith(PAUSED):
+                door.released.wait()
+        finally:
+            self._answer(fd, DENY if how == "refused" else ALLOW)
 
     def _answer(self, fd: int, answer: int) -> None:
         os.write(self.fd, struct.pack("=iI", fd, answer))

@@ -175,11 +175,12 @@ def unknown_files(table: Table, days: int = 0) -> list[str]:
     return sorted(str(f.relative_to(root)) for f in found if f.stat().st_mtime <= time.time() - days * 86_400)
 
 
-def erased_problems(catalog: Catalog, namespace: str, topic: str, keys: Iterable[str]) -> list[str]:
-    """Return the data files of a topic's tables that have one of the keys, also files that no snapshot names."""
+def erased_problems(catalog: Catalog, namespace: str, prefix: str, keys: Iterable[str]) -> list[str]:
+    """Return the data files of tables that have one of the keys, also files that no snapshot names. `prefix`: the table
+    of the topic, with whose name those of its side tables begin."""
     found, values = list[str](), pa.array([key.encode() for key in keys], pa.binary())
     for name in catalog.list_tables(namespace):
-        if name[-1].startswith(topic) and (table := load(catalog, ".".join(name))):
+        if name[-1].startswith(prefix) and (table := load(catalog, ".".join(name))):
             for file in Path(_plain(table.location())).rglob("*.parquet"):
                 column = pq.read_table(file, columns=["key"]).column("key").cast(pa.binary())
                 if pc.any(pc.is_in(column, values)).as_py():

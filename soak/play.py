@@ -110,7 +110,7 @@ class Player:
         if act.do == "compact":
             self.truth.twice = False
         if act.do == "erase" and done.code == 0 and self.site.is_own:
-            require_none(oracle.erased_problems(self.catalog, NAMESPACE, self.topic, self.truth.erased))
+            require_none(oracle.erased_problems(self.catalog, NAMESPACE, self.table, self.truth.erased))
 
     def disturbed(self, act: Act) -> None:
         """Run an act with its fault. Its `meanwhile` runs while the machine is paused, or at the same time."""
@@ -465,7 +465,7 @@ class Player:
 
     def _watched(self, at_ms: int) -> None:
         """Compare pages, metrics and alerts of the settled topic with the records."""
-        said = json.loads(self.must("watch", self.topic, at_ms).out)
+        said = self.watched(at_ms)
         metrics = {tuple(labels): value for *labels, value in said["metrics"]}
         rows, acked = self.rows(), self.truth.acked
         for p in {partition for partition, _ in acked}:
@@ -484,9 +484,13 @@ class Player:
         is_clean = said["state"] == "clean" and not said["alarms"]
         require(is_clean, f"the topic is clean, but the page shows {said['state']}, and alerts are {said['alarms']}")
 
+    def watched(self, at_ms: int) -> Any:
+        """Return what page, metrics and alerts show. Airflow may print warnings before."""
+        return json.loads(self.must("watch", self.topic, at_ms).out.splitlines()[-1])
+
     def blocked(self, act: Act) -> None:
         """After a failed check page, metrics, alerts and evidence say that the log is blocked."""
-        said = json.loads(self.must("watch", self.topic, self.base_ms + act.at).out)
+        said = self.watched(self.base_ms + act.at)
         found = said["state"], [value for name, *_, value in said["metrics"] if name == "log-quarantined"]
         outcomes = {row["outcome"] for row in oracle.evidence_of(self.catalog, EVIDENCE, self.topic)}
         is_right = found == ("quarantined", [1]) and "held_back" in outcomes and "CHECK_FAILED" in str(said["alarms"])

@@ -227,11 +227,12 @@ class Machine:
         self._undo.append(lambda: filler.unlink(missing_ok=True))
 
     def _damage(self, how: str, what: str) -> None:
-        """Remove all deletion vectors or data files, or cut them to half of their bytes."""
+        """Remove all deletion vectors or data files, or cut them to half of their bytes. Not those that are being
+        written."""
         aside = self.home.with_name(f"aside-{self.name}")
         aside.mkdir(exist_ok=True)
         pattern = {"vectors": "*.puffin", "data": "*.parquet"}[what]
-        for n, file in enumerate(sorted(self.warehouse.rglob(pattern))):
+        for n, file in enumerate(file for file in sorted(self.warehouse.rglob(pattern)) if file.stat().st_size):
             kept = aside / str(n)
             shutil.copy2(file, kept)
             if how == "lost":
