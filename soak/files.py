@@ -15,7 +15,7 @@ from pathlib import Path
 
 from soak.gateway import FILE_FAULTS, PAUSED, Door, table_kind
 
-SLOW_S = 2.0
+SLOW_S = 0.5
 EVENT = struct.Struct("=IBBHQii")  # of <linux/fanotify.h>: length, version, reserved, …, mask, file, process
 INIT, ADD, OPEN_PERM, ALLOW, DENY = 0x4 | 0x1, 0x1 | 0x100, 0x10000, 1, 2
 KINDS = {".parquet": "data", ".puffin": "vectors", ".stats": "statistics", ".avro": "manifest"}
