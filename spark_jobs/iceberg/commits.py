@@ -766,7 +766,7 @@ def _require_columns(table: Committed, iceberg: Any, schema_ids: Iterable[int]) 
     """Raise TableError unless each mapped column has the name and field id of the round's snapshots."""
     mapped = table.topic.columns.paths if table.topic.columns else {name: name for name in COLUMNS}
     now, schemas = iceberg.schema(), iceberg.schemas()
-    for staged in map(schemas.get, schema_ids):
+    for staged in map(schemas.get, {*schema_ids} - {now.schemaId()}):
         for name, path in mapped.items() if staged is not None else ():
             before, field = staged.findField(path), now.findField(path)
             if before is None or (field is not None and field.fieldId() == before.fieldId()):
