@@ -53,7 +53,7 @@ def test_every_key_of_a_topic_that_it_names_exists() -> None:
     assert keys - keys_of(Topic) - keys_of(Channel) == set()
 
 
-def test_what_it_says_of_defaults_is_so() -> None:
+def test_the_defaults_allow_no_other_clock_and_no_insecure_spark() -> None:
     platform = load_platform(ROOT / "config", {})
     assert not platform.allow_clock and not platform.spark.insecure
 

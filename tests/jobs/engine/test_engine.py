@@ -197,7 +197,7 @@ def waiting_tombstones(records, left):
     ]
 
 
-def test_no_value_is_read_to_count_tombstones_where_records_say_what_they_are(workshop, table_of):
+def test_files_of_a_topic_mark_their_tombstones_and_readers_do_not_see_the_mark(workshop, table_of):
     topic = workshop.topic("tombstones-marked")
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(0, 0, "a", None), record(0, 1, "b")]))
     table = table_of(topic)
