@@ -35,8 +35,8 @@ class Truth:
     """The sent records, with the facts that decide which may be deleted. Times are ms after the history's beginning."""
 
     retention: int
-    twice: bool = False  # a data file is registered twice, until the next round
-    revived: bool = False  # such a file may have brought deleted keys back, after their tombstones were removed
+    twice: int = 0  # how often a data file was registered again since the last round
+    revived: int = 0  # how often in all: it may have brought deleted keys back, after their tombstones were removed
     acked: dict[Place, Record] = field(default_factory=dict)  # acknowledged
     sent: dict[Place, Record] = field(default_factory=dict)  # in the table or not
     kept: dict[Place, int] = field(default_factory=dict)  # the earliest time at which a run may have kept a tombstone

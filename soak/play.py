@@ -108,7 +108,7 @@ class Player:
         done = self.run(act)
         self.judge(done, set(act.codes), "without a fault: ")
         if act.do == "compact":
-            self.truth.twice = False
+            self.truth.twice = 0
         if act.do == "erase" and done.code == 0 and self.site.is_own:
             require_none(oracle.erased_problems(self.catalog, NAMESPACE, self.table, self.truth.erased))
 
@@ -216,7 +216,7 @@ class Player:
             case "rewrite" | "expiry" | "manifests":
                 return ["sql", f"CALL cleantail.system.{CALLS[act.do].format(self.name)}"]
             case "file registered twice":
-                self.truth.twice = self.truth.revived = True
+                self.truth.twice, self.truth.revived = self.truth.twice + 1, self.truth.revived + 1
                 return ["register twice", f"cleantail.{self.name}"]
             case "vectors twice":
                 return [act.do, f"cleantail.{self.name}"]
