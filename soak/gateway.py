@@ -36,7 +36,8 @@ PROCESS = ("kill before", "kill after", "orphan before", "orphan after", "stop b
 """Faults of the machine that sent the request: all of it is killed, only its driver is killed, or it is stopped."""
 PAUSED = ("orphan", "stop")  # the request or its answer continues after the act's `meanwhile`
 FIRST_FAULT = "closed before"
-"""The fault of a soak's first request at each point, unless the history has another one there: points may be rare."""
+"""The fault of a soak's first request at each point, unless the history has another one there: points may be rare. At a
+commit it is `closed after`, and at a file `slow`."""
 DISK = ("full disk", "full home", "read-only home", "lost vectors", "cut vectors", "lost data", "cut data")
 """Faults of the disk from this request on, until the command ends."""
 FILE_FAULTS = ("slow", "refused", "kill before", "orphan before", "stop before", *DISK)
@@ -197,9 +198,9 @@ class _Handler(Relay):
         kind = kind_of(self.command, self.path, body)
         if kind and kind.startswith("unknown"):
             door.unknown.add(f"{door.command}: {kind}")
-        fault = door.fault_of(kind) if kind else None
         if time.monotonic() < door.away_until:
             return self.answer_wrongly(503)
+        fault = door.fault_of(kind, FIRST_FAULT if kind == "load" else "closed after") if kind else None
         request = self.onward(door.behind, body)
         if fault is None:
             return self.answer(*self.delivered(request))

@@ -76,9 +76,13 @@ _JSON = TypeAdapter(History)
 parse_history = _JSON.validate_json
 
 
+def is_file(kind: str) -> bool:
+    return kind.startswith(("read ", "write "))
+
+
 def faults_of(kind: str) -> set[str]:
     """Return the possible faults of a request's kind, or of a file's. A load is never answered by 409."""
-    if kind.startswith(("read ", "write ")):
+    if is_file(kind):
         return {*FILE_FAULTS}
     return {how for how in (*ANSWERS, *PROCESS, *DISK) if kind != "load" or how[:3] != "409"}
 
@@ -125,8 +129,10 @@ def histories(seed: int, machines: int, kafka: bool = True, deck: Deck | None = 
     for number in itertools.count():
         rng = random.Random(f"{seed} {number}")
         source = KAFKA if kafka and number % EVERY_KAFKA == EVERY_KAFKA - 1 else FILES
-        faults = deck.deal(rng, deck.first, 1) + deck.deal(rng, deck.later, 6)
-        yield _Drawing(rng, machines, source, deck.points).history(seed, number, faults)
+        files = {point for point in deck.later if is_file(point.partition(": ")[2])}
+        later = deck.deal(rng, deck.later - files, 4) + deck.deal(rng, files, 2)
+        rng.shuffle(later)
+        yield _Drawing(rng, machines, source, deck.points).history(seed, number, deck.deal(rng, deck.first, 1) + later)
 
 
 class _Drawing:
@@ -168,7 +174,7 @@ class _Drawing:
 
     def act(self, dealt: Dealt) -> list[Act]:
         command, kind, how = dealt
-        fault = Fault(kind, how, self.rng.randint(1, self.points[command].get(kind, 1)))
+        fault = Fault(kind, how, self.rng.randint(1, self.points[command].get(kind, 3 if is_file(kind) else 1)))
         *acts, act = self.ingest(fault) if command == "ingest" else [self.command(command, fault)]
         if how.startswith(PAUSED) or self.rng.random() < 0.3:
             act = replace(act, meanwhile=tuple(self.meanwhile(act)))
@@ -202,6 +208,7 @@ class _Drawing:
         if kind == "append by others":  # of keys that are not erased
             appended = tuple(r for p in self.logs for r in self.batch(p) if r.key != KEYS[-1])
             self.files += 1
+            kind = kind if appended else "rewrite"
         elif kind == "partition added":
             self.logs[len(self.logs)] = []
         elif kind == "topic made again":

@@ -36,10 +36,12 @@ class Truth:
 
     retention: int
     twice: int = 0  # how often a data file was registered again since the last round
-    revived: int = 0  # how often in all: it may have brought deleted keys back, after their tombstones were removed
+    revived: int = 0  # how often in all
+    again: set[Place] = field(default_factory=set)  # its records. They may be back after their tombstones were removed
     acked: dict[Place, Record] = field(default_factory=dict)  # acknowledged
     sent: dict[Place, Record] = field(default_factory=dict)  # in the table or not
     kept: dict[Place, int] = field(default_factory=dict)  # the earliest time at which a run may have kept a tombstone
+    fixed: set[Place] = field(default_factory=set)  # a later run cannot have been the first that kept this tombstone
     last_run: dict[Place, int] = field(default_factory=dict)  # the latest time of a run after that
     files: dict[Place, set[int]] = field(default_factory=dict)  # the files that have the record
     gone: set[Place] = field(default_factory=set)  # removed by the broker before they were read
@@ -60,14 +62,15 @@ class Truth:
         """Store a run at this time that may compact."""
         for place, record in self.sent.items():
             if record.value is None:
-                self.kept[place] = min(at, self.kept.get(place, at))
+                if place not in self.fixed:
+                    self.kept[place] = min(at, self.kept.get(place, at))
                 self.last_run[place] = max(at, self.last_run.get(place, at))
 
     def winners(self) -> dict[tuple[int, str], Record]:
         return {(r.partition, r.key): r for _, r in sorted(self.acked.items()) if r.key not in self.erasing}
 
-    def problems(self, rows: list[Record], clean: Mapping[int, int], settled: bool = False) -> list[str]:
-        """Return the broken rules. `rows`: records of the table. `clean`: clean points of logs, after a plain run."""
+    def problems(self, rows: list[Record], settled: bool = False) -> list[str]:
+        """Return the broken rules. `rows`: records of the table."""
         found = [f"{row} was never sent" for row in rows if self.sent.get((row.partition, row.offset)) != row]
         found += [f"{row} has an erased key" for row in rows if row.key in self.erased]
         there = Counter((row.partition, row.offset) for row in rows)
@@ -76,7 +79,7 @@ class Truth:
             if count > copies + self.twice:
                 found.append(f"offset {place} occurs {count} times")
         last: dict[tuple[int, str], int] = {}
-        for record in self.sent.values():
+        for record in (self.acked if settled else self.sent).values():
             last[record.partition, record.key] = max(record.offset, last.get((record.partition, record.key), -1))
         for place, record in self.acked.items():
             if place in there or place in self.gone or record.key in self.erasing:
@@ -88,19 +91,21 @@ class Truth:
                 found.append(f"{record} is lost")
             elif self.last_run.get(place, 0) < self.kept.get(place, 0) + self.retention + waits:
                 found.append(f"tombstone {record} was deleted before its horizon, or before it was read")
-        for partition, point in clean.items():
-            keys = Counter(row.key for row in rows if row.partition == partition and row.offset < point)
-            twice = {key: n for key, n in keys.items() if n > 1}
-            found += [f"partition {partition}: key {k} occurs {n} times below {point}" for k, n in twice.items()]
         if settled:
             winners = self.winners()
             for row in rows:
                 winner = winners.get((row.partition, row.key), row)
-                if winner.value is None and self.revived and row.value is not None:
+                if winner.value is None and (row.partition, row.offset) in self.again:
                     continue
                 if winner.offset != row.offset or winner.value is None:
                     found.append(f"{row} should have been deleted")
         return found
+
+    @staticmethod
+    def not_clean(rows: list[Record], clean: Mapping[int, int]) -> list[str]:
+        """Return the keys that occur twice. `clean`: partition -> the offset below which each key is unique."""
+        keys = Counter((r.partition, r.key) for r in rows if r.offset < clean.get(r.partition, 0))
+        return [f"partition {p}: key {key} occurs {n} times below {clean[p]}" for (p, key), n in keys.items() if n > 1]
 
 
 def read(table: Table, base_ms: int, snapshot_id: int | None = None) -> list[Record]:

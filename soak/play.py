@@ -7,7 +7,9 @@ import json
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +22,7 @@ from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
 from soak.scenarios import REFUSED
-from soak.site import DIED, LANDING, NAMESPACE, ROOT, Done, Site, now_ms
+from soak.site import DIED, LANDING, NAMESPACE, ROOT, STUCK, Done, Site, now_ms
 
 CONFLICT, OUTSIDE, WRONG, FORMAT = 3, 4, 2, "cleantail.format"
 MILD = {*ANSWERS, "slow"} - {"away", "away after", "late"}
@@ -80,6 +82,7 @@ class Player:
         self.catalog = self.site.catalog
         self.configs, self.table, self.dag = dict(self.history.configs), self.topic, self.topic
         self.lock, self.theirs = threading.Lock(), ""
+        self.left = dict[str, list[Record]]()  # tables that the topic no longer uses
 
     def play(self) -> None:
         if self.history.source == KAFKA:
@@ -98,10 +101,12 @@ class Player:
             self.disturbed(act)
         self.acts += 1
         self.compare()
+        is_clean = act.do == "compact" and not (act.fault or act.meanwhile or self.truth.twice)
+        require_none(self.truth.not_clean(self.rows(), self.clean_points()) if is_clean else ())
         if (table := self.now()) and self.theirs != self.table:  # another user sets a property
             table.transaction().set_properties({BACKUP: "kept"}).commit_transaction()
             self.theirs = self.table
-        if act.fault and act.fault.kind == "evidence":
+        if act.fault and "evidence" in act.fault.kind:
             require_none(oracle.evidence_problems(self.catalog, EVIDENCE, self.topic))
 
     def plain(self, act: Act) -> None:
@@ -109,34 +114,38 @@ class Player:
         self.judge(done, set(act.codes), "without a fault: ")
         if act.do == "compact":
             self.truth.twice = 0
+            self.truth.fixed |= self.truth.acked.keys() if done.code == 0 else set()
         if act.do == "erase" and done.code == 0 and self.site.is_own:
             require_none(oracle.erased_problems(self.catalog, NAMESPACE, self.table, self.truth.erased))
 
     def disturbed(self, act: Act) -> None:
         """Run an act with its fault. Its `meanwhile` runs while the machine is paused, or at the same time."""
-        machine, ended = self.site.machines[act.machine], list[Done]()
-        before = self.refs().get("main")
-        thread = threading.Thread(target=lambda: ended.append(self.run(act)))
-        thread.start()
-        if act.fault is not None and act.fault.how.startswith(PAUSED):
-            while thread.is_alive() and not machine.stopped.wait(0.1):
-                pass
+        machine, how = self.site.machines[act.machine], act.fault.how if act.fault else ""
         others = [replace(other, fault=None, meanwhile=()) for other in act.meanwhile]
-        waiting = self.refs().keys() if machine.stopped.is_set() else set()
-        done = [self.run(other) for other in others]
-        dropped = waiting - self.refs().keys() if all(other.do == "reclaim" for other in others) else set()
-        if machine.stopped.is_set():
-            machine.go_on()
-        thread.join()
+        before = self.refs().get("main")
+        with ThreadPoolExecutor(1) as thread:
+            running = thread.submit(self.run, act)
+            try:
+                while how.startswith(PAUSED) and not running.done() and not machine.stopped.wait(0.1):
+                    pass
+                waiting = self.refs().keys() if machine.stopped.is_set() else set()
+                done = [self.run(other) for other in others]
+                dropped = waiting - self.refs().keys() if all(other.do == "reclaim" for other in others) else set()
+            finally:
+                if machine.stopped.is_set():
+                    machine.go_on()
         require(not dropped, f"a reclaim dropped branches of a round that waits: {dropped}")
-        on_disk = act.fault is not None and act.fault.how in (*DISK, "refused")
+        ended = running.result()
+        on_disk = ended.hit and how in (*DISK, "refused")
         # an erasure makes several rounds, and a later one may find a damaged file
-        may_change = others or ended[0].code not in (CONFLICT, WRONG) or (on_disk and act.do == "erase")
-        require(may_change or self.refs().get("main") == before, f"the table changed, against the report: {ended[0]}")
-        for each, of in zip((*ended, *done), (act, *others), strict=True):
-            # one wrong answer to one request changes no result, unless another machine works at the same time
-            is_one = of.fault is not None and of.fault.how in MILD and not others
-            codes = set(of.codes) if is_one else {*of.codes, CONFLICT, OUTSIDE, DIED, *([WRONG] if on_disk else [])}
+        may_change = others or ended.code not in (CONFLICT, WRONG) or (on_disk and act.do == "erase")
+        require(may_change or self.refs().get("main") == before, f"the table changed, against the report: {ended}")
+        for each, of in zip((ended, *done), (act, *others), strict=True):
+            codes = {*of.codes, *([WRONG] if on_disk else [])}
+            if others or (ended.hit and how not in MILD):
+                codes |= {CONFLICT, OUTSIDE}
+            if of is act and ended.hit and how.startswith(("kill", "orphan")):
+                codes.add(DIED)
             self.judge(each, codes)
             if of.do in TAKING and each.code:
                 # another machine ingests again a file that may not have been taken: no record may be there twice
@@ -157,8 +166,9 @@ class Player:
         return {name: ref.snapshot_id for name, ref in table.refs().items()} if (table := self.now()) else {}
 
     def judge(self, done: Done, codes: set[int], when: str = "") -> None:
+        may_fail = done.argv[0] in ENGINES and (not when or self.truth.revived)  # another engine next to a command
         is_right = done.code in codes and not any(text in done.err for text in CRASH)
-        require(is_right or done.argv[0] in ENGINES, f"{when}{done}")
+        require(is_right or (may_fail and done.code != STUCK), f"{when}{done}")
 
     def run(self, act: Act) -> Done:
         if act.do in self.elsewhere:
@@ -172,10 +182,13 @@ class Player:
                 records = self.broker.committed(self.topic, self.base_ms)
             if act.codes != REFUSED and act.do != "erase":
                 truth.send(records, act.file)
-            if act.do in UNDOING:  # the round that registered a file once may be undone
+            if act.do in UNDOING:  # the round that registered a file once, or kept a tombstone, may be undone
                 truth.twice = truth.revived
+                truth.fixed.clear()
             truth.erasing |= {record.key for record in act.records if act.do == "erase"}
+        there = Counter(self.rows() if act.do == "file registered twice" else ())
         done = machine.run(self.argv(act), act.fault, act.do)
+        truth.again |= {(row.partition, row.offset) for row in Counter(self.rows() if there else ()) - there}
         if done.code == WRONG and "`cleantail mend TABLE`" in done.err:  # its message names the command that repairs
             machine.run(["mend", f"{NAMESPACE}.{self.table}"])
             done = machine.run(self.argv(act), label=act.do)
@@ -189,7 +202,7 @@ class Player:
                 truth.acknowledge(records)
             if act.do == "erase" and done.code == 0:
                 truth.erased |= {record.key for record in records}
-            hit = f" [{machine.door.hit}, {act.fault.how}]" if act.fault and machine.door.hit else ""
+            hit = f" [{done.hit}, {act.fault.how}]" if act.fault and done.hit else ""
             self.log.append(f"{machine.name}: {' '.join(done.argv)[:150]} -> {done.code}{hit}")
         return done
 
@@ -203,6 +216,8 @@ class Player:
                 return ["compact", self.topic, "--force", "--now", self.base_ms + act.at]
             case "dag":
                 return ["dag", self.dag, json.dumps({"now_ms": self.base_ms + act.at})]
+            case "release":
+                return ["release", self.topic, 0]
             case "rollback":
                 return ["rollback", self.topic, "--to", "last"]
             case "erase":
@@ -319,6 +334,7 @@ class Player:
         if before:
             done = self.site.machines[act.machine].run(["ingest", self.topic], label="read")
             require(done.code == WRONG and self.rows() == before, f"a recreated topic was not refused: {done}")
+        self.left[self.table] = before
         erasing, erased = self.truth.erasing, self.truth.erased
         self.table, self.truth = f"{self.table}_again", Truth(self.truth.retention, erasing=erasing, erased=erased)
         self.configure(act)
@@ -339,9 +355,14 @@ class Player:
         return oracle.read(table, self.base_ms) if (table := self.now()) else []
 
     def compare(self, settled: bool = False) -> None:
-        logs = json.loads(self.must("status", self.topic, "--json").out)["topics"][self.topic] if settled else []
-        clean = {log["partition"]: log["first_dirty_offset"] for log in logs}
-        require_none(self.truth.problems(self.rows(), clean, settled))
+        rows = self.rows()
+        require_none(self.truth.problems(rows, settled))
+        require_none(self.truth.not_clean(rows, self.clean_points()) if settled else ())
+
+    def clean_points(self) -> dict[int, int]:
+        """Return partition -> the offset below which each key is unique, as the status tells."""
+        logs = json.loads(self.must("status", self.topic, "--json").out)["topics"][self.topic]
+        return {log["partition"]: log["first_dirty_offset"] for log in logs}
 
     def must(self, *argv: object) -> Done:
         self.commands += 1
@@ -382,6 +403,9 @@ class Player:
             require(found == wanted, f"{command} prints {found} instead of {wanted}")
         self.must("check", self.topic)
         self.must("history", self.topic)
+        for name, rows in self.left.items():
+            left = oracle.load(self.catalog, f"{NAMESPACE}.{name}")
+            require((oracle.read(left, self.base_ms) if left else []) == rows, f"{name} has changed")
         table = self.loaded
         winners = [record for record in truth.winners().values() if record.value is not None]
         is_whole = done.isdisjoint(FORGETTING)

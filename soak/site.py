@@ -65,6 +65,7 @@ class Done:
     code: int
     out: str
     err: str
+    hit: str | None = None  # the point at which the command's fault happened
 
     def __str__(self) -> str:
         how = {DIED: "was killed", STUCK: "was stuck"}.get(self.code, f"exit code {self.code}")
@@ -129,11 +130,13 @@ class Machine:
         finally:
             timer.cancel()
             self.mend()
+            self.door.fault = None
         if line:
-            return Done(words, *json.loads(line))
+            code, out, err = json.loads(line)
+            return Done(words, code, out, err, self.door.hit)
         self.kill()
         log = "" if self.door.hit else self.home.with_suffix(".log").read_text(errors="replace")[-2000:]
-        return Done(words, STUCK if self._stuck else DIED, "", log)
+        return Done(words, STUCK if self._stuck else DIED, "", log, self.door.hit)
 
     def _running(self) -> subprocess.Popen[str]:
         if self._process is None or self._process.poll() is not None:
@@ -218,6 +221,8 @@ class Machine:
             self._undo.append(lambda: subprocess.run(["umount", "-l", home], check=False))
 
     def _fill(self, place: Path) -> None:
+        if not place.is_mount():
+            return
         filler = place / ".filler"
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as file:
             for size in (1 << 20, 1 << 10, 1):
@@ -249,11 +254,12 @@ class Machine:
 @dataclass
 class Site:
     """The running site. `catalog`: the settings with which the oracle opens the catalog. `is_own`: the soak started the
-    catalog and its warehouse, so faults of the disk reach them."""
+    catalog and its warehouse. `has_disks`: on disks of their own, so faults of the disk reach them."""
 
     folder: Path
     catalog: Catalog
     is_own: bool
+    has_disks: bool
     is_sql: bool
     machines: list[Machine]
     broker: Broker | None = None
@@ -271,7 +277,7 @@ def running_site(
     platform instead. Its tables stay. `versions`: checkouts of other versions, to which an upgrade switches.
     """
     with contextlib.ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-")))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="cleantail-soak-"))).resolve()
         folder.chmod(0o711)  # the database's user must be able to enter the folder
         (folder / LANDING).mkdir()
         places, disks = [folder / WAREHOUSE, *(folder / f"home-{name}" for name in range(machines))], list[Path]()
@@ -322,7 +328,7 @@ def running_site(
             broker = Broker(folder / "broker")
             stack.callback(broker.stop)
         catalog = open_catalog(used["catalog"], login)
-        yield Site(folder, catalog, platform is None, sql, made, broker, start)
+        yield Site(folder, catalog, platform is None, platform is None and disks == places, sql, made, broker, start)
 
 
 def jars_of(variable: str, name: str) -> Path:
