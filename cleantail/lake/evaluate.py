@@ -191,13 +191,15 @@ def plan_run(
     )
     # if delete.retention.ms is 0, horizons that this run sets are due at once
     fresh_from = {} if topic.config.delete_retention_ms else {w.partition: w.first_dirty_offset for w in works}
+    snapshot_id = (facts.snapshot_id or 0) if facts else 0
     return EvaluatedTopic(
         topic=topic.topic,
         round=round_id,
         now_ms=now_ms,
         reason=_reason(logs, works, work, topic.config) if logs else "the table has no records yet",
         by_log=by_log,
-        units=pack(round_id, now_ms, (facts.snapshot_id or 0) if facts else 0, works, unit_bytes),
+        snapshot_id=snapshot_id,
+        units=pack(round_id, now_ms, snapshot_id, works, unit_bytes),
         sweep=ExpiryRequest(now_ms, work.sweep, fresh_from) if work.sweep else None,
         sweep_reason=work.sweep_reason,
         reclaim=resolve_reclaim(facts, topic.config, now_ms if until_ms is None else until_ms),

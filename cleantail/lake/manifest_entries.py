@@ -53,9 +53,9 @@ DAMAGE = (
 
 
 @contextmanager
-def named_if_damaged(table: Table, path: str) -> Iterator[None]:
-    """Raise TableError, with table and file, for a file of the table that is missing or cannot be read. Raises
-    ConflictError for a missing file if a snapshot has expired since the table was loaded.
+def named_if_damaged(table: Table, path: str, snapshot_id: int | None = None) -> Iterator[None]:
+    """Raise TableError, with table and file, for a file of a snapshot that is missing or cannot be read. Raises
+    ConflictError for a missing file if the snapshot has expired meanwhile. `snapshot_id`: by default the current one.
 
     Errors of a network or a store are not damage and are raised unchanged.
     """
@@ -65,7 +65,7 @@ def named_if_damaged(table: Table, path: str) -> Iterator[None]:
     except CleantailError:
         raise
     except FileNotFoundError:
-        if _is_outdated(table):
+        if _has_expired(table, snapshot_id or table.metadata.current_snapshot_id):
             text = f"table {name} was changed while it was read, and {path} was removed: run the command again"
             raise ConflictError(text) from None
         raise TableError(f"table {name} is broken: {path} is missing. {DAMAGE}") from None
@@ -75,15 +75,16 @@ def named_if_damaged(table: Table, path: str) -> Iterator[None]:
         raise TableError(f"table {name} is broken: {path} cannot be read: {type(e).__name__}. {DAMAGE}") from None
 
 
-def _is_outdated(table: Table) -> bool:
-    """Return whether a snapshot of the loaded table has expired since."""
-    loaded = {snapshot.snapshot_id for snapshot in table.snapshots()}
-    now = table.catalog.load_table(table.name())
-    return not loaded <= {snapshot.snapshot_id for snapshot in now.snapshots()}
+def _has_expired(table: Table, snapshot_id: int | None) -> bool:
+    """Return whether a snapshot of the loaded table is no longer in its catalog's. False if the catalog fails."""
+    try:
+        return table.catalog.load_table(table.name()).snapshot_by_id(snapshot_id or -1) is None
+    except Exception:  # the caller reports the missing file
+        return False
 
 
 def manifests_of(table: Table, snapshot: Snapshot) -> list[ManifestFile]:
-    with named_if_damaged(table, snapshot.manifest_list):
+    with named_if_damaged(table, snapshot.manifest_list, snapshot.snapshot_id):
         return list(snapshot.manifests(table.io))
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cleantail.config.topic import Topic
-from cleantail.errors import NoSnapshotError, TableError
+from cleantail.errors import ConflictError, NoSnapshotError, TableError
 from cleantail.human import instant, moment_ms, whole_number
 from cleantail.lake.data_files import data_files_of
 from cleantail.lake.manifest_entries import (
@@ -275,7 +275,7 @@ def _added_since(table: Table, snapshot: Snapshot | None, sequence_number: int) 
             return None
         try:
             added += files_added_by(table, oldest)
-        except TableError:  # files that were rewritten since and cannot be read, such as ORC
+        except (TableError, ConflictError):  # files that were rewritten since and cannot be read, such as ORC
             return None
     return None if oldest is not None and oldest.parent_snapshot_id is not None else added
 

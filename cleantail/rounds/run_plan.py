@@ -124,9 +124,10 @@ class PlannedLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EvaluatedTopic(RunPlan):
-    """The plan of a run with the facts behind it. `shared_files`: a data file may have records of several logs, as in
-    some adopted tables."""
+    """The plan of a run with the facts behind it. `snapshot_id`: of the table that was evaluated, 0 without one.
+    `shared_files`: a data file may have records of several logs, as in some adopted tables."""
 
+    snapshot_id: int
     reclaim: ReclaimPlan
     by_log: tuple[PlannedLog, ...]
     readers: tuple[Reader, ...] = ()
@@ -154,9 +155,8 @@ class EvaluatedTopic(RunPlan):
 
     def with_works(self, works: Collection[PartitionWork]) -> EvaluatedTopic:
         """Return the same plan with these works packed into units."""
-        base = self.units[0].base_snapshot_id if self.units else 0
         unit_bytes = LONG_MAX if len(self.units) == 1 else UNIT_BYTES  # one unit stays one
-        return replace(self, units=pack(self.round, self.now_ms, base, works, unit_bytes))
+        return replace(self, units=pack(self.round, self.now_ms, self.snapshot_id, works, unit_bytes))
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan. For people it also has the decision on each log, and the readers that tombstones wait

@@ -11,7 +11,7 @@ from typing import Any
 from cleantail.config.loading import scan_topics
 from cleantail.config.platform import Platform
 from cleantail.config.topic import Topic
-from cleantail.errors import ConfigError, TableError
+from cleantail.errors import ConfigError, ConflictError, TableError
 from cleantail.human import counted, readable_reason
 from cleantail.intake import feed_of
 from cleantail.kafka.client_settings import settings_of_topic
@@ -211,6 +211,6 @@ def status_of_all(
             statuses.append(status_of(topic, now_ms))
         except ConfigError as e:
             broken.append(str(e))
-        except TableError as e:
+        except (TableError, ConflictError) as e:  # also a table that was changed while it was read
             broken.append(f"{topic.topic}: {e}" if isinstance(topic, Topic) else str(e))
     return statuses, broken

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
+from itertools import dropwhile
 from operator import or_
 
 from pyspark.sql import Column, DataFrame
@@ -155,7 +156,7 @@ def of_round(
         for low, high, files in ranges
     ]
     passed = reduce(or_, read_before, F.lit(False))
-    updated = _updated_since_round(table, late_by_log)
+    updated = _updated_since_round(table, late_by_log, unit.base_snapshot_id)
     records = table.with_hidden_at(unit.base_snapshot_id).where(_inside(spans))
     records = records.where(~F.col(DELETED) | (passed & ~F.col(PARTITION).isin(list(updated))))
     compared = with_parts(records, passed)
@@ -165,15 +166,16 @@ def of_round(
     return _by_log(compared, unit, base)
 
 
-def _updated_since_round(table: TopicTable, logs: Iterable[int]) -> dict[int, int]:
-    """Return partition -> snapshot of its last round, for logs that another engine has changed since.
+def _updated_since_round(table: TopicTable, logs: Iterable[int], base_snapshot_id: int) -> dict[int, int]:
+    """Return partition -> snapshot of its last round, for logs that another engine had changed since, at the base.
 
     An UPDATE deletes a record and appends its successor at the same offset. If the round's snapshot expired, it is the
     oldest snapshot that is kept.
     """
     left, since, foreign = set(logs), dict[int, int](), False
     oldest = None
-    for commit in history(table.load()) if left else ():
+    commits = history(table.load()) if left else iter(())
+    for commit in dropwhile(lambda commit: commit.snapshot_id != base_snapshot_id, commits):
         if commit.is_round and (text := commit.summary.get(BEFORE)):
             of_round = left & logs_of(text, f"{BEFORE} of snapshot {commit.snapshot_id}")
             since |= dict.fromkeys(of_round if foreign else (), commit.snapshot_id)

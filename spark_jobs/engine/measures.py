@@ -46,7 +46,7 @@ from spark_jobs.engine.removals import COPIES
 from spark_jobs.engine.tally import Ledgers, TombstoneLedger
 from spark_jobs.engine.tasks import LogWork, log_tasks, run_apart, run_work
 from spark_jobs.engine.violations import count_violations, decide_bucket, read_share
-from spark_jobs.iceberg.iceberg_reads import branch_change, history
+from spark_jobs.iceberg.iceberg_reads import branch_change, rounds_since
 from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.log_files import with_branch
 from spark_jobs.iceberg.snapshot_files import SnapshotFiles
@@ -193,17 +193,13 @@ def measure_unit(table: TopicTable, unit: StagedUnit, expiring: bool, iceberg: A
 def states_at_base(table: TopicTable, unit: StagedUnit, iceberg: Any) -> Mapping[int, PartitionState | None]:
     """Return partition -> its state when the round read the table, also if other rounds were published since.
 
-    By a later ledger, a tombstone that both rounds removed would not be due, and the check would fail. The publication
-    of this round finds the conflict, and the round starts over.
+    By a later ledger, a tombstone that both rounds removed would not be due, and the check would fail. Publishing this
+    round raises a ConflictError, and it starts over.
     """
-    now: dict[int, PartitionState | None] = {**states_of_properties(texts(iceberg.properties()), table.name)}
-    states = dict(now)
-    for commit in history(iceberg):
-        if commit.snapshot_id == unit.base_snapshot_id:
-            return states
-        if commit.is_round and (text := commit.summary.get(BEFORE)):
-            states |= unpacked(text, states, f"{table.topic.table}: {BEFORE} of snapshot {commit.snapshot_id}")
-    return now  # the base was rolled back or has expired
+    states: dict[int, PartitionState | None] = {**states_of_properties(texts(iceberg.properties()), table.name)}
+    for commit in rounds_since(iceberg, unit.base_snapshot_id) or ():
+        states |= unpacked(commit.summary[BEFORE], states, f"{table.name}: {BEFORE} of snapshot {commit.snapshot_id}")
+    return states
 
 
 def counting(ledgers: Ledgers) -> LogWork[list[LogCounts]]:

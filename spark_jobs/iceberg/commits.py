@@ -356,6 +356,8 @@ def overtaken(error: Py4JJavaError) -> Exception:
 
 def void(error: IllegalArgumentException) -> Exception:
     """Return a ConflictError if Iceberg's message means a conflict, or the error itself."""
+    if "Cannot find snapshot with ID" in str(error):
+        return ConflictError(f"the snapshot that the round read has expired, so its result is void: {error}")
     if "is not an ancestor" in str(error):  # the base has left the history of `main`
         return ConflictError(f"the snapshot that the round read was rolled back, so its result is void: {error}")
     if "Must use DVs" in str(error):  # position deletes for a table of format version 3

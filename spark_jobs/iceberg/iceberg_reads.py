@@ -15,7 +15,7 @@ from cleantail.errors import ConflictError
 from cleantail.lake.metadata_guards import require_data_alone
 from cleantail.lake.records.topic_columns import PROPERTY_COLUMNS
 from cleantail.lake.storage_locations import DELETES_OLD_METADATA, deletes_old_metadata, require_inner_log
-from cleantail.rounds.commit_summaries import OPERATION, ROUNDS, Commit
+from cleantail.rounds.commit_summaries import BEFORE, OPERATION, ROUNDS, Commit
 from cleantail.rounds.rewritten_history import (
     GoneCommits,
     MainHistory,
@@ -264,6 +264,17 @@ def history(table: Any) -> Iterator[Commit]:
             texts(snapshot.summary()),
         )
         snapshot = table.snapshot(parent) if parent is not None else None
+
+
+def rounds_since(table: Any, snapshot_id: int) -> list[Commit] | None:
+    """Return the rounds of `main` after a snapshot, newest first. None if it is not in the history of `main`."""
+    rounds = list[Commit]()
+    for commit in history(table):
+        if commit.snapshot_id == snapshot_id:
+            return rounds
+        if commit.is_round and BEFORE in commit.summary:
+            rounds.append(commit)
+    return None
 
 
 def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tuple[Any, list[Any]]]:

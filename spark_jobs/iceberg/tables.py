@@ -18,7 +18,7 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 from pyspark import SparkContext
-from pyspark.errors import AnalysisException
+from pyspark.errors import AnalysisException, IllegalArgumentException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -53,6 +53,7 @@ from spark_jobs.iceberg.commits import (
     publish_branch,
     repeat,
     stage_deletes,
+    void,
     with_uncommitted,
     write_onto,
 )
@@ -486,9 +487,12 @@ class TopicTable:
 
     def files_at(self, snapshot_id: int, iceberg: Any = None) -> SnapshotFiles:
         """Return the data files of a snapshot, to delete positions in them. `iceberg`: as in head_of. Raises
-        TableError if an adopted table names files outside its own folders."""
+        TableError if an adopted table names files outside its own folders, and ConflictError without the snapshot."""
         iceberg = iceberg or self.load()
-        files = SnapshotFiles(self.jvm, iceberg, snapshot_id, self.topic.columns)
+        try:
+            files = SnapshotFiles(self.jvm, iceberg, snapshot_id, self.topic.columns)
+        except IllegalArgumentException as e:
+            raise void(e) from None
         if self.topic.columns is not None:
             OwnFolders(self.topic.table, str(iceberg.location()), self.platform.imported_folders).require(files.paths)
         return files

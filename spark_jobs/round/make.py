@@ -58,7 +58,6 @@ from spark_jobs.round.released_logs import note_rewritten
 def expiry_unit(
     plan: EvaluatedTopic,
     partitions: Collection[int],
-    base_snapshot_id: int,
     hold_cap_ms: int,
     fresh_from: Mapping[int, int],
 ) -> WorkUnit:
@@ -75,7 +74,7 @@ def expiry_unit(
     )
     horizons = {log.partition: log.horizons for log in plan.logs}
     due = tuple(w for w in works if spans_of(w, horizons[w.partition], plan.now_ms))
-    return WorkUnit(plan.round, 0, plan.now_ms, base_snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
+    return WorkUnit(plan.round, 0, plan.now_ms, plan.snapshot_id, branch_name(f"ct_{plan.round}_x0"), due)
 
 
 def expire_unit(table: TopicTable, plan: EvaluatedTopic, unit: WorkUnit) -> StagedUnit:

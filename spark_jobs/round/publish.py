@@ -44,7 +44,7 @@ from cleantail.log.round_state import (
 from cleantail.log.work_units import WorkUnit
 from cleantail.rounds.approval import approved_note, held_message
 from cleantail.rounds.checked_round import CheckedRound, RoundResult
-from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, Commit, packed
+from cleantail.rounds.commit_summaries import APPROVED_BY, BEFORE, Commit, logs_of, packed
 from cleantail.rounds.past_rounds import PUBLISHED
 from cleantail.rounds.publications import (
     LAST_COMPACTION_JSON,
@@ -55,7 +55,7 @@ from cleantail.rounds.publications import (
 )
 from spark_jobs.engine.deleted_versions import remember
 from spark_jobs.iceberg.commits import publish_deletes
-from spark_jobs.iceberg.iceberg_reads import asked_again, branch_change, files_with_deletes, history
+from spark_jobs.iceberg.iceberg_reads import asked_again, branch_change, files_with_deletes, history, rounds_since
 from spark_jobs.iceberg.java_calls import texts
 from spark_jobs.iceberg.snapshot_files import METADATA
 from spark_jobs.iceberg.tables import TopicTable, below_end
@@ -189,21 +189,18 @@ def _with_view(table: TopicTable, checked: CheckedRound, snapshot_id: int) -> Ro
 def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) -> None:
     """Raise ConflictError if a branch was dropped or changed, or a later round has published.
 
-    A checkpoint without its deletes, or an older checkpoint in place of a newer one, would leave superseded records for
+    A checkpoint without its deletes, or an older checkpoint or ledger in place of a newer one, would leave records for
     ever. `iceberg`: the table as loaded for the commit."""
-    states = states_of_properties(texts(iceberg.properties()), table.name)
     for unit in checked.units:
         if table.head_of(unit.branch, iceberg) != unit.head_snapshot_id:
             branch = f"branch {unit.branch} of table {table.topic.table}"
             raise ConflictError(f"{branch} was changed after its round was done")
-        base = iceberg.snapshot(unit.base_snapshot_id)
-        if base is None:
+        if iceberg.snapshot(unit.base_snapshot_id) is None:
             raise ConflictError(f"snapshot {unit.base_snapshot_id} that round {checked.round} read has expired")
-        base_sequence_number = int(base.sequenceNumber())
-        for work in unit.partitions:
-            state = states.get(work.partition, PartitionState())
-            if state.known_sequence_number > base_sequence_number:
-                raise ConflictError(f"partition {work.partition} had a later round than {checked.round}")
+        logs = {work.partition for work in unit.partitions}
+        for commit in rounds_since(iceberg, unit.base_snapshot_id) or ():
+            if later := logs & logs_of(commit.summary[BEFORE], f"{BEFORE} of snapshot {commit.snapshot_id}"):
+                raise ConflictError(f"partition {min(later)} had a later round than {checked.round}")
 
 
 def _next_states(

@@ -138,12 +138,9 @@ def expiry(
 
     def plan(logs: RoundLogs) -> PlannedRound:
         partitions = logs.cleaned | logs.retained
-        # before the plan, so that the ledger of a round that is published meanwhile is newer than the base
-        current = table.load().currentSnapshot()
-        base = int(current.snapshotId()) if current is not None else 0
         due = evaluate_topic(table.topic, now_ms=now_ms, retry_quarantined=retry_quarantined)
         write_back(table, due)
-        unit = expiry_unit(due, partitions, base, table.topic.config.cleantail_readers_hold_cap_ms, fresh_from)
+        unit = expiry_unit(due, partitions, table.topic.config.cleantail_readers_hold_cap_ms, fresh_from)
         return PlannedRound(due.round, (unit,) if unit.partitions else (), partial(expire_unit, table, due))
 
     return RoundKind(EXPIRE, now_ms, plan)

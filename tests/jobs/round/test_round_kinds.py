@@ -92,38 +92,54 @@ def test_a_round_that_is_overtaken_every_time_gives_up_with_the_last_conflict(
     assert {checked.kind for _, checked, *_ in tries} == {kind}
 
 
-@pytest.mark.parametrize("kind", ["compact", "expire"])
-def test_the_check_of_a_round_that_was_overtaken_uses_the_ledger_that_the_round_has_read(
-    workshop, table_of, monkeypatch, kind
+KINDS = ("compact", "expire")
+
+
+@pytest.mark.parametrize("when", ["staged", "checked", "published"])
+@pytest.mark.parametrize("theirs", KINDS)
+@pytest.mark.parametrize("mine", KINDS)
+def test_a_round_that_another_one_overtakes_starts_over_with_a_green_check_and_overwrites_no_ledger(
+    workshop, table_of, monkeypatch, mine, theirs, when
 ):
-    """Another round of the log is published between the plan and the branch. By its ledger no tombstone is due."""
-    topic = workshop.topic(f"overtaken-{kind}")
-    lines = [record(n, key, value) for n, (key, value) in enumerate([("a", None), ("b", None), ("c", "v"), ("c", "w")])]
-    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines))
-    stage, judged = rounds.stage_units, []
-    if kind == "expire":
-        workshop.ok("compact", topic, "--now", NOW)
+    """Another driver's round is published before this one is staged, checked or published. No file conflicts."""
+    topic = workshop.topic(f"overtaken-{mine}-{theirs}-{when}")
 
-    def overtaken(run, *arguments):
-        if not judged and arguments[0] == kind:
-            judged.append("")
-            other = Run(table_of(topic))
-            if kind == "expire":
-                assert rounds.expire_round(other, NOW + 5_000, [0]).expired == 2
-            else:
-                work = compaction(other.table, NOW)
-                assert rounds.run_round(other, work, work.plan(RoundLogs(frozenset([0])))).published == (0,)
-        return stage(run, *arguments)
+    for start, (deleted, kept) in ((0, "ab"), (2, "de")):
+        lines = [record(start, deleted, None), record(start + 1, kept, "v")]
+        workshop.ok("ingest", topic, "--file", workshop.file(f"{start}.jsonl", lines))
+        if start == 0:
+            workshop.ok("compact", topic, "--now", NOW)
+    kinds = {
+        "compact": lambda table: compaction(table, NOW + 5_000),
+        "expire": lambda table: rounds.expiry(table, NOW + 5_000),
+    }
 
-    check = rounds.check_round
+    def run(kind):
+        table = table_of(topic)
+        made = kinds[kind](table)
+        return rounds.run_round(Run(table), made, made.plan(RoundLogs(frozenset([0]))))
 
-    def watched(*arguments):
-        checked = check(*arguments)
-        judged.append(checked.red)
-        return checked
+    overtook, red, check = [], [], rounds.check_round
 
-    monkeypatch.setattr(rounds, "stage_units", overtaken)
-    monkeypatch.setattr(rounds, "check_round", watched)
-    workshop.ok("compact", topic, "--now", NOW + 5_000 if kind == "expire" else NOW)
-    assert len(judged) > 2 and not any(judged)
-    assert offsets(workshop.read(topic)) == ([3] if kind == "expire" else [0, 1, 3])
+    def checked(*arguments):
+        result = check(*arguments)
+        red.extend(result.red)
+        return result
+
+    monkeypatch.setattr(rounds, "check_round", checked)
+    step = {"staged": "stage_units", "checked": "check_round", "published": "publish_round"}[when]
+    wrapped = getattr(rounds, step)
+
+    def overtaken(*arguments):
+        if not overtook:
+            overtook.append(theirs)
+            assert run(theirs).published == (0,)
+        return wrapped(*arguments)
+
+    monkeypatch.setattr(rounds, step, overtaken)
+    run(mine)
+    assert overtook and not red
+    workshop.ok("compact", topic, "--now", NOW + 20_000, "--force")
+    workshop.ok("compact", topic, "--now", NOW + 40_000, "--force")
+    assert offsets(workshop.read(topic)) == [1, 3]
+    assert log_of(workshop, topic, NOW + 40_000)["first_dirty_offset"] == 4
