@@ -15,7 +15,8 @@ import re
 import traceback
 from collections.abc import Iterator
 
-from cleantail.errors import CleantailError, OutsideError
+from cleantail.errors import CleantailError, OutsideError, TableError
+from cleantail.lake.position_deletes import MEND
 
 LOGIN = (
     "the login was refused (CLEANTAIL_CATALOG_USER and CLEANTAIL_CATALOG_PASSWORD; of a REST catalog "
@@ -140,6 +141,8 @@ _FILE_ERROR = re.compile(
 _CUT_FILE = re.compile(r"java\.lang\.RuntimeException: (\S+) is not a Parquet file\b")
 """Matches Parquet's message about a file without its last bytes."""
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
+_VECTORS = re.compile(r"DV data sequence number|Can't index multiple DVs")
+"""Matches Iceberg's messages about deletion vectors of a data file that another program registered again."""
 FULL_DISK = (
     "a disk is full (No space left on device): free space on the disk of CLEANTAIL_HOME, the warehouse or "
     "spark.local.dir, here or on a Spark worker, and try again"
@@ -166,7 +169,10 @@ def explained(error: Exception) -> CleantailError | None:
             "Spark did not start. The JVM's lines before this one give the reason. Spark needs Java 17 or newer"
         )
     if any(f"{kind.__module__}.".startswith(_FOREIGN) for kind in type(error).__mro__):
-        return OutsideError(f"{_text(error)} ({DEBUG_VARIABLE}=1 shows the stack)")
+        text = _text(error)
+        if _VECTORS.search(text):
+            return TableError(f"{text}. {MEND}")
+        return OutsideError(f"{text} ({DEBUG_VARIABLE}=1 shows the stack)")
     return None
 
 

@@ -186,3 +186,19 @@ def test_mend_refuses_a_missing_table_and_an_invalid_table_name(workshop):
     assert code == 2 and "has no table sinks.no-such-table" in err
     code, _, err = workshop.run("mend", "nothing")
     assert code == 2 and "is not a table: namespace.name" in err
+
+
+def test_an_ingestion_next_to_records_with_an_older_vector_names_mend(workshop, table_of):
+    topic = workshop.topic("vectors-ingest")
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", [record(n, "a", "v") for n in (0, 1, 4)]))
+    workshop.ok("compact", topic, "--now", NOW)
+    table = table_of(topic).load()
+    tasks = table.newScan().includeColumnStats().planFiles().iterator()
+    table.newFastAppend().appendFile(tasks.next().file()).commit()
+    late = workshop.file("b.jsonl", [record(2, "b", "v")])
+    code, _, err = workshop.run("ingest", topic, "--file", late)
+    assert code == 2 and "`cleantail mend TABLE`" in err
+    workshop.ok("mend", f"cleantail.{table_of(topic).load().name().split('.')[-1]}")
+    workshop.ok("ingest", topic, "--file", late)
+    workshop.ok("compact", topic, "--now", NOW)
+    assert offsets(workshop.read(topic)) == [2, 4]
