@@ -16,6 +16,14 @@ from soak.gateway import ANSWERS, DISK, FILE_FAULTS, PAUSED, PROCESS, Fault
 HOUR = 3_600_000
 DAY = 24 * HOUR
 KEYS = ("a", "b", "c", "d", "e")
+CONFIGS: dict[str, object] = {
+    "segment.ms": 1,
+    "min.cleanable.dirty.ratio": 0,
+    "delete.retention.ms": 1000,
+    "cleantail.reclaim.deleted.ratio": 0.01,
+    "cleantail.reclaim.min.merge.files": 2,
+    "cleantail.snapshot.retention.ms": 0,
+}
 
 FILES, KAFKA = "files", "kafka"
 EVERY_KAFKA = 3  # so many histories have one from Kafka, if there is a broker
@@ -156,12 +164,8 @@ class _Drawing:
 
     def configs(self) -> dict[str, object]:
         pick = self.rng.choice
-        return {
-            "segment.ms": 1,
-            "min.cleanable.dirty.ratio": 0,
+        return CONFIGS | {
             "delete.retention.ms": pick([0, 1000, HOUR]),
-            "cleantail.reclaim.deleted.ratio": 0.01,
-            "cleantail.reclaim.min.merge.files": 2,
             "cleantail.snapshot.retention.ms": pick([0, 0, 5 * DAY]),
             "cleantail.orphan.retention.ms": pick([0, 3 * DAY]),
         }

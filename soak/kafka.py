@@ -5,10 +5,9 @@ The oracle reads the sent records from the broker, by Kafka's own client.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -137,14 +136,9 @@ class Broker:
             raise TimeoutError(f"{topic}: partitions {waiting} were not read")
         return records
 
-    @contextlib.contextmanager
-    def _consumer(self) -> Iterator[Consumer]:
+    def _consumer(self) -> Consumer:
         settings = {"group.id": "oracle", "enable.partition.eof": True, "isolation.level": "read_committed"}
-        consumer = Consumer(self._client | settings | {"enable.auto.commit": False, "fetch.wait.max.ms": 20})
-        try:
-            yield consumer
-        finally:
-            consumer.close()
+        return Consumer(self._client | settings | {"enable.auto.commit": False, "fetch.wait.max.ms": 20})
 
 
 def _eventually(action: Callable[[], T]) -> T:

@@ -10,16 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from soak.gateway import ANSWERS, DISK, PAUSED, Fault
-from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
+from soak.histories import CONFIGS, DAY, FILES, HOUR, KAFKA, Act, History, Record
 
-CONFIGS: dict[str, object] = {
-    "segment.ms": 1,
-    "min.cleanable.dirty.ratio": 0,
-    "delete.retention.ms": 1000,
-    "cleantail.reclaim.deleted.ratio": 0.01,
-    "cleantail.reclaim.min.merge.files": 2,
-    "cleantail.snapshot.retention.ms": 0,
-}
 REFUSED = (2,)
 
 

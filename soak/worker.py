@@ -1,9 +1,9 @@
 """The process of a machine: it runs commands of `cleantail`, one after another, in one warm Spark application.
 
 Reads a JSON list of arguments per line, and answers with exit code, stdout and stderr. The first argument may also
-be one of ENGINES: an act of another engine, which is plain Spark on the same catalog. `watch` prints the page, the
-metrics and the alerts of a topic at a time (Unix ms). `dag` runs a topic's DAG in the machine's own Airflow. `clock`
-moves the clock.
+be one of OWN. `watch` prints the page, the metrics and the alerts of a topic at a time (Unix ms). `dag` runs a topic's
+DAG in the machine's own Airflow. `clock` moves the clock. The others are acts of another engine, which is plain Spark
+on the same catalog.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import time
 import traceback
 from collections import Counter
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,15 +36,8 @@ def main() -> None:
         out, err, code = io.StringIO(), io.StringIO(), 99
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:
-                engine = ENGINES.get(argv[0])
-                if argv[0] == "watch":
-                    code = _watch(argv[1], int(argv[2]))
-                elif argv[0] == "clock":
-                    code = _set_clock(int(argv[1]))
-                elif argv[0] == "dag":
-                    code = _dag(argv[1], argv[2], argv[4])
-                else:
-                    code = _outside(engine, argv[1]) if engine else cleantail(argv)
+                own = OWN.get(argv[0])
+                code = own(*argv[1:]) if own else cleantail(argv)
             except SystemExit as e:
                 code = e.code if isinstance(e.code, int) else 2
             except BaseException:
@@ -52,6 +46,7 @@ def main() -> None:
 
 
 def _outside(action: Callable[[Any, str], None], what: str) -> int:
+    """Run an act of another engine. Return 9 after an error."""
     from cleantail.config.loading import load_platform
     from spark_jobs.iceberg.session import start_session
 
@@ -64,7 +59,7 @@ def _outside(action: Callable[[Any, str], None], what: str) -> int:
     return 0
 
 
-def _dag(dag: str, conf: str, config: str) -> int:
+def _dag(dag: str, conf: str, _: str, config: str) -> int:
     """Run `airflow dags test`, and print the warnings and errors of its log. Return 0 if the run is green, else 4.
 
     Return 9 if Airflow has several versions of the DAG, because its YAML does not change between runs.
@@ -89,20 +84,21 @@ def _dag(dag: str, conf: str, config: str) -> int:
     return 4 if any(each.returncode for each in done) else 9 * (versions != 1)
 
 
-def _set_clock(ahead_s: int) -> int:
+def _set_clock(ahead_s: str) -> int:
     """Move the clock of this process's Python. Java's clock does not move."""
-    time.time_ns = lambda: CLOCK() + ahead_s * 1_000_000_000
+    time.time_ns = lambda: CLOCK() + int(ahead_s) * 1_000_000_000
     time.time = lambda: time.time_ns() / 1e9
     return 0
 
 
-def _watch(name: str, now_ms: int) -> int:
+def _watch(name: str, at_ms: str) -> int:
     from cleantail.config.topic import Topic
     from cleantail.watch.alarms import log_alarms
     from cleantail.watch.log_metrics import log_samples, total_samples
     from cleantail_airflow.page.page_content import PageContent
     from cleantail_airflow.page.page_values import row_of
 
+    now_ms = int(at_ms)
     content = PageContent(Path(os.environ["CLEANTAIL_CONFIG"]))
     topic = content.configured.topics[name][1]
     assert isinstance(topic, Topic)
@@ -149,11 +145,14 @@ def _roll_back_a_round(session: Any, table: str) -> None:
             session.sql(f"CALL cleantail.system.rollback_to_snapshot('{table}', {parent})").collect()
 
 
-ENGINES: dict[str, Callable[[Any, str], None]] = {
-    "sql": lambda session, statement: session.sql(statement).collect(),
-    "register twice": _register_twice,
-    "vectors twice": _add_vectors_again,
-    "roll back a round": _roll_back_a_round,
+OWN: dict[str, Callable[..., int]] = {
+    "watch": _watch,
+    "clock": _set_clock,
+    "dag": _dag,
+    "sql": partial(_outside, lambda session, statement: session.sql(statement).collect()),
+    "register twice": partial(_outside, _register_twice),
+    "vectors twice": partial(_outside, _add_vectors_again),
+    "roll back a round": partial(_outside, _roll_back_a_round),
 }
 
 if __name__ == "__main__":

@@ -199,7 +199,8 @@ def lineages_of(table: Table, snapshot: Snapshot | None) -> Lineages:
     if snapshot is None:
         return {}
     lineages: dict[str, Lineage] = {}
-    with ThreadPoolExecutor(MANIFEST_READERS) as threads:
+    listed = f"a manifest of snapshot {snapshot.snapshot_id}"
+    with named_if_damaged(table, listed, snapshot.snapshot_id), ThreadPoolExecutor(MANIFEST_READERS) as threads:
         for of_manifest in threads.map(lambda m: _of_manifest(table.io, m), list(_manifests_of(table, snapshot))):
             for path, lineage in of_manifest.items():
                 lineages[path] = lineage.or_earlier(lineages.get(path))
