@@ -202,8 +202,7 @@ class _Drawing:
         return Act(command, self.rng.randrange(self.machines), fault, self.clock, records=erased, codes=codes)
 
     def outside(self) -> Act:
-        kinds = ["rewrite", "expiry", "manifests", "file registered twice", "rollback by others"]
-        kinds += ["upgrade", "clock jumps"]
+        kinds = ["rewrite", "expiry", "manifests", "file registered twice", "rollback by others", "upgrade"]
         if self.source == KAFKA:
             kinds += ["broker restarts", "partition added", "topic made again"]
         else:
@@ -217,8 +216,7 @@ class _Drawing:
             self.logs[len(self.logs)] = []
         elif kind == "topic made again":
             self.logs = {p: [] for p in self.logs}
-        at = self.rng.choice([10, -10, 0]) * HOUR if kind == "clock jumps" else self.clock
-        return Act(kind, self.rng.randrange(self.machines), at=at, file=self.files, records=appended)
+        return Act(kind, self.rng.randrange(self.machines), at=self.clock, file=self.files, records=appended)
 
     def ingest(self, fault: Fault | None = None) -> list[Act]:
         records = tuple(r for p in self.logs for r in self.batch(p))

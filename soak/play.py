@@ -525,6 +525,8 @@ class Player:
         if self.site.is_own:
             oracle.forget(self.catalog, NAMESPACE, self.topic)
         for machine in self.site.machines:
+            if any(act.do == "clock jumps" for act in self.history.acts):
+                machine.run(["clock", 0])  # a finding may have left it wrong
             machine.forget(self.topic)
             if machine.home.name != f"home-{machine.name}":
                 machine.move()

@@ -141,6 +141,9 @@ _FILE_ERROR = re.compile(
 _CUT_FILE = re.compile(r"java\.lang\.RuntimeException: (\S+) is not a Parquet file\b")
 """Matches Parquet's message about a file without its last bytes."""
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
+_CLOCKS = re.compile(r"Expected sorted snapshot log entries|Invalid update timestamp")
+"""Matches Iceberg's messages about a commit that seems to be older than the commit before it."""
+CLOCKS = "The clock of this machine or of another one is wrong by more than a minute: set the clocks, and run again"
 _VECTORS = re.compile(r"DV data sequence number|Can't index multiple DVs")
 """Matches Iceberg's messages about deletion vectors of a data file that another program registered again."""
 FULL_DISK = (
@@ -170,6 +173,8 @@ def explained(error: Exception) -> CleantailError | None:
         )
     if any(f"{kind.__module__}.".startswith(_FOREIGN) for kind in type(error).__mro__):
         text = _text(error)
+        if _CLOCKS.search(text):
+            return OutsideError(f"{text}. {CLOCKS}")
         if _VECTORS.search(text):
             return TableError(f"{text}. {MEND}")
         return OutsideError(f"{text} ({DEBUG_VARIABLE}=1 shows the stack)")

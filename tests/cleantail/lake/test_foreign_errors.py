@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from py4j.protocol import Py4JJavaError
+from pyiceberg.exceptions import BadRequestError
 from pyspark.errors import AnalysisException, NumberFormatException, PythonException
 
 from cleantail.errors import TableError
@@ -93,6 +94,8 @@ def test_a_message_that_may_quote_a_record_is_not_repeated(error, names):
         (Raised("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext"), "stopped Spark"),
         (AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] `x` cannot be found"), "`x` cannot be found"),
         (OSError(28, "No space left on device", "/disk/file"), "/disk/file: No space left on device"),
+        (BadRequestError("IllegalArgumentException: [BUG] Expected sorted snapshot log entries."), "set the clocks"),
+        (Raised("org.apache.iceberg.exceptions.ValidationException: DV data sequence number (7) …"), "`cleantail mend"),
     ],
 )
 def test_what_is_said_of_files_hosts_and_plans_is_repeated(error, words):
