@@ -75,7 +75,7 @@ def test_appends_of_another_process_are_neither_lost_nor_doubled_and_the_checkpo
 def test_a_killed_round_is_simply_run_again(workshop, short):
     """The process, its JVM and all. In `make test`, runs of the histories die between any two commits, and
     test_a_killed_undo_of_an_ingestion_is_atomic_and_can_be_repeated in test_taken_back.py kills a process."""
-    topic = workshop.topic("killed")
+    topic = workshop.topic("killed-round")
     records = changelog(2_000, 2, 100, 80, seed=6)
     workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", records), "--any-topic")
     before = workshop.read(topic)
