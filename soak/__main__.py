@@ -164,11 +164,11 @@ def kind_of(found: str) -> str:
 def print_summary(deck: Deck, played: int, acts: int, commands: int, minutes: float) -> None:
     hits = deck.hits
     print(f"\n{played} histories, {acts} acts, {commands} commands, {hits.total()} faults in {minutes:.0f} minutes\n")
-    print(f"{'point':32} {'requests':>8} {'faults':>6}  kinds")
+    print(f"{'point':40} {'requests':>8} {'faults':>6}  kinds")
     for point in sorted(deck.names | deck.seen.keys()):
         kinds = {how: hits[point, how] for how in FAULTS if hits[point, how]}
         counts = ", ".join(f"{how} {n}" for how, n in kinds.items()) or "did not occur"
-        print(f"{point:32} {deck.seen[point]:8} {sum(kinds.values()):6}  {counts}")
+        print(f"{point:40} {deck.seen[point]:8} {sum(kinds.values()):6}  {counts}")
 
 
 if __name__ == "__main__":

@@ -181,8 +181,8 @@ def unknown_files(table: Table, days: int = 0) -> list[str]:
 
 
 def erased_problems(catalog: Catalog, namespace: str, prefix: str, keys: Iterable[str]) -> list[str]:
-    """Return the data files of tables that have one of the keys, also files that no snapshot names. `prefix`: the table
-    of the topic, with whose name those of its side tables begin."""
+    """Return the data files of tables that have one of the keys, also files that no snapshot names. `prefix`: the name
+    of the topic's table. The names of its side tables begin with it."""
     found, values = list[str](), pa.array([key.encode() for key in keys], pa.binary())
     for name in catalog.list_tables(namespace):
         if name[-1].startswith(prefix) and (table := load(catalog, ".".join(name))):

@@ -509,7 +509,7 @@ class Player:
         require(is_clean, f"the topic is clean, but the page shows {said['state']}, and alerts are {said['alarms']}")
 
     def watched(self, at_ms: int) -> Any:
-        """Return what page, metrics and alerts show. Airflow may print warnings before."""
+        """Return what page, metrics and alerts show: the last line. Airflow may print warnings above it."""
         return json.loads(self.must("watch", self.topic, at_ms).out.splitlines()[-1])
 
     def blocked(self, act: Act) -> None:

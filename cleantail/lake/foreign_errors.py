@@ -174,9 +174,9 @@ def explained(error: Exception) -> CleantailError | None:
     if any(f"{kind.__module__}.".startswith(_FOREIGN) for kind in type(error).__mro__):
         text = _text(error)
         if _CLOCKS.search(text):
-            return OutsideError(f"{text}. {CLOCKS}")
+            return OutsideError(f"{text.rstrip('.')}. {CLOCKS}")
         if _VECTORS.search(text):
-            return TableError(f"{text}. {MEND}")
+            return TableError(f"{text.rstrip('.')}. {MEND}")
         return OutsideError(f"{text} ({DEBUG_VARIABLE}=1 shows the stack)")
     return None
 

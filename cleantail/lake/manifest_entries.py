@@ -65,7 +65,8 @@ def named_if_damaged(table: Table, path: str, snapshot_id: int | None = None) ->
     except CleantailError:
         raise
     except FileNotFoundError:
-        if _has_expired(table, snapshot_id or table.metadata.current_snapshot_id):
+        read = snapshot_id or table.metadata.current_snapshot_id
+        if read is not None and _has_expired(table, read):
             text = f"table {name} was changed while it was read, and {path} was removed: run the command again"
             raise ConflictError(text) from None
         raise TableError(f"table {name} is broken: {path} is missing. {DAMAGE}") from None
@@ -75,10 +76,10 @@ def named_if_damaged(table: Table, path: str, snapshot_id: int | None = None) ->
         raise TableError(f"table {name} is broken: {path} cannot be read: {type(e).__name__}. {DAMAGE}") from None
 
 
-def _has_expired(table: Table, snapshot_id: int | None) -> bool:
+def _has_expired(table: Table, snapshot_id: int) -> bool:
     """Return whether a snapshot of the loaded table is no longer in its catalog's. False if the catalog fails."""
     try:
-        return table.catalog.load_table(table.name()).snapshot_by_id(snapshot_id or -1) is None
+        return table.catalog.load_table(table.name()).snapshot_by_id(snapshot_id) is None
     except Exception:  # the caller reports the missing file
         return False
 

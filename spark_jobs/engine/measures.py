@@ -22,6 +22,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from cleantail.config.topic_table import KEY, OFFSET, PARTITION, VALUE
+from cleantail.errors import ConflictError, TableError
 from cleantail.log.horizons import as_due, new_horizon_ms, spans_of, swept
 from cleantail.log.partition_state import (
     Horizon,
@@ -194,11 +195,14 @@ def states_at_base(table: TopicTable, unit: StagedUnit, iceberg: Any) -> Mapping
     """Return partition -> its state when the round read the table, also if other rounds were published since.
 
     By a later ledger, a tombstone that both rounds removed would not be due, and the check would fail. Publishing this
-    round raises a ConflictError, and it starts over.
+    round raises a ConflictError, and it starts over. Raises it here if the ledgers cannot be followed back.
     """
     states: dict[int, PartitionState | None] = {**states_of_properties(texts(iceberg.properties()), table.name)}
-    for commit in rounds_since(iceberg, unit.base_snapshot_id) or ():
-        states |= unpacked(commit.summary[BEFORE], states, f"{table.name}: {BEFORE} of snapshot {commit.snapshot_id}")
+    for later, before in rounds_since(iceberg, unit.base_snapshot_id).items():
+        try:
+            states |= unpacked(before, states, f"{BEFORE} of snapshot {later}")
+        except TableError as e:  # another program has rewritten the history of `main`
+            raise ConflictError(f"{table.topic.table}: a later round's ledger does not fit: {e}") from None
     return states
 
 

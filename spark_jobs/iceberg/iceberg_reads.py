@@ -266,15 +266,17 @@ def history(table: Any) -> Iterator[Commit]:
         snapshot = table.snapshot(parent) if parent is not None else None
 
 
-def rounds_since(table: Any, snapshot_id: int) -> list[Commit] | None:
-    """Return the rounds of `main` after a snapshot, newest first. None if it is not in the history of `main`."""
-    rounds = list[Commit]()
-    for commit in history(table):
-        if commit.snapshot_id == snapshot_id:
+def rounds_since(table: Any, snapshot_id: int) -> dict[int, str]:
+    """Return snapshot -> its BEFORE, for the rounds of `main` after a snapshot, newest first. Empty if that snapshot is
+    not in the history of `main`."""
+    rounds = dict[int, str]()
+    for snapshot in _ancestry(table, table.currentSnapshot()):
+        if (later := int(snapshot.snapshotId())) == snapshot_id:
             return rounds
-        if commit.is_round and BEFORE in commit.summary:
-            rounds.append(commit)
-    return None
+        summary = texts(snapshot.summary())
+        if summary.get(OPERATION) in ROUNDS and BEFORE in summary:
+            rounds[later] = summary[BEFORE]
+    return {}
 
 
 def files_with_deletes(table: Any, snapshot_id: int, of: Any = None) -> list[tuple[Any, list[Any]]]:

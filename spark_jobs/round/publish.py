@@ -198,9 +198,9 @@ def _require_as_checked(table: TopicTable, iceberg: Any, checked: CheckedRound) 
         if iceberg.snapshot(unit.base_snapshot_id) is None:
             raise ConflictError(f"snapshot {unit.base_snapshot_id} that round {checked.round} read has expired")
         logs = {work.partition for work in unit.partitions}
-        for commit in rounds_since(iceberg, unit.base_snapshot_id) or ():
-            if later := logs & logs_of(commit.summary[BEFORE], f"{BEFORE} of snapshot {commit.snapshot_id}"):
-                raise ConflictError(f"partition {min(later)} had a later round than {checked.round}")
+        for later, before in rounds_since(iceberg, unit.base_snapshot_id).items():
+            if shared := logs & logs_of(before, f"{BEFORE} of snapshot {later}"):
+                raise ConflictError(f"partition {min(shared)} had a later round than {checked.round}")
 
 
 def _next_states(

@@ -138,7 +138,7 @@ def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: in
         load = partial(iceberg_table, table.spark, name)
         try:
             since_ms = past_unreadable(load, oldest_ms, partial(require_own_side, table, seen, name))
-        except TableError as e:
+        except (TableError, ConflictError) as e:
             logger.warning("no file of %s is removed: %s", name, e)
             continue
         before_s = time.time() - STALE_BRANCH_S

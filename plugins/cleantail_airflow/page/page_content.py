@@ -15,7 +15,7 @@ from cleantail.config.platform import Platform
 from cleantail.config.settings_in_force import settings_in_force
 from cleantail.config.topic import Topic
 from cleantail.erasure.requests import ErasureRequest
-from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem, TableError
+from cleantail.errors import CleantailError, ConfigError, OutsideError, Problem
 from cleantail.home.home_folder import site_of
 from cleantail.intake import feed_of
 from cleantail.kafka.client_settings import SettingsOf, settings_of_topic
@@ -217,7 +217,7 @@ class PageContent:
         observed = _observed(cache, topic)
         try:
             rounds, rounds_error = with_undone(cache.rounds(topic), observed.undone), ""
-        except (TableError, OutsideError) as e:  # the evidence is unreadable: show the topic without rounds
+        except CleantailError as e:  # the evidence is unreadable: show the topic without rounds
             rounds, rounds_error = [], str(e)
         facts = observed.facts
         plan, error = None, observed.error
