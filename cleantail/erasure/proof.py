@@ -31,7 +31,7 @@ from itertools import accumulate, product
 from tempfile import TemporaryFile
 from typing import IO, TYPE_CHECKING, Any
 
-from cleantail.errors import CleantailError, TableError
+from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.lake.position_deletes import vector_positions
 from cleantail.lake.records.topic_columns import joined_parts, key_bytes
 from cleantail.lake.storage_locations import files_below
@@ -208,6 +208,8 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
     Without `keys`, reads only the metadata, so that `holding` is empty.
 
     Raises TableError if a file of the metadata cannot be read, or if the table's partitions or file names show keys.
+    Raises ConflictError if the metadata name a file that is missing, and a snapshot has expired since the table was
+    loaded.
     """
     require_engine()
     store = _Store(table)
@@ -228,6 +230,7 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
         manifest_names = [m for name in lists.values() if name in manifests for m in manifests[name].manifests]
         if lacking := sorted({*lists.values()} - manifests.keys()) + sorted({*manifest_names} - entries.keys()):
             # the snapshot's files are unknown, so no file may be deleted
+            _require_snapshots(table, lists)
             raise TableError(f"table {store.table}: {lacking[0]}, which its metadata name, is missing or damaged")
         files = {m: tuple(e.entry(store) for e in content.entries) for m, content in entries.items()}
         live = {e.name for of_manifest in files.values() for e in of_manifest if e.live}
@@ -239,7 +242,7 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
     readable = [holding for holding in found.values() if holding is not None]
     named = {store.name_of(n) for n in _named_besides(document)} | {e.name for of in files.values() for e in of}
     unread |= {n for n in store.objects if keys is not None and n.endswith(NO_KEYS) and not store.is_known(n, named)}
-    return TableScan(
+    scan = TableScan(
         table=".".join(table.name()[-2:]),
         location=store.location,
         metadata=store.name_of(table.metadata_location),
@@ -256,6 +259,17 @@ def scan_table(table: Table, keys: ErasedKeys | None, paths: Sequence[str]) -> T
         written_ms=store.written_ms,
         file_names=sum(bool(keys.found(_parts(name)).any()) for name in store.source_names) if keys is not None else 0,
     )
+    if scan.missing:
+        _require_snapshots(table, lists)
+    return scan
+
+
+def _require_snapshots(table: Table, snapshots: Collection[int]) -> None:
+    """Raise ConflictError if one of the snapshots has expired. Then its files may be gone, which is no damage."""
+    left = {snapshot.snapshot_id for snapshot in table.catalog.load_table(table.name()).snapshots()}
+    if not left >= set(snapshots):
+        name = ".".join(table.name()[-2:])
+        raise ConflictError(f"table {name} was changed while it was read, and snapshots expired: run the command again")
 
 
 def _has_only_vectors(puffin: bytes) -> bool:

@@ -20,7 +20,7 @@ from pyroaring import BitMap64
 from cleantail.erasure import proof
 from cleantail.erasure.erased_keys import ErasedKeys, ErasureSecret
 from cleantail.erasure.proof import scan_table
-from cleantail.errors import TableError
+from cleantail.errors import ConflictError, TableError
 from spark_jobs.iceberg.log_files import puffin_file
 
 KEYS = ErasedKeys.of("t", ErasureSecret(bytes(range(32))), pa.array([b"gone", b"gone too"]))
@@ -250,6 +250,28 @@ def test_a_damaged_manifest_of_a_snapshot_is_an_error_because_its_files_are_unkn
     manifest = table.current_snapshot().manifests(table.io)[0].manifest_path.removeprefix("file://")
     Path(manifest).write_bytes(b"half")
     with pytest.raises(TableError, match="is missing or damaged"):
+        scan_table(table, KEYS, ("key",))
+
+
+@pytest.mark.parametrize("kind", ["manifest list", "data file"])
+def test_a_missing_file_is_a_conflict_if_its_snapshot_has_expired_since_the_table_was_loaded(table, kind):
+    table.append(rows(b"gone"))
+    table.overwrite(rows(b"stays"))
+    first, *_ = table.snapshots()
+    [data] = [
+        entry.data_file for manifest in first.manifests(table.io) for entry in manifest.fetch_manifest_entry(table.io)
+    ]
+    missing = {"manifest list": first.manifest_list, "data file": data.file_path}[kind]
+    Path(missing.removeprefix("file://")).unlink()
+    if kind == "manifest list":
+        with pytest.raises(TableError, match="is missing or damaged"):
+            scan_table(table, KEYS, ("key",))
+    else:
+        assert scan_table(table, KEYS, ("key",)).missing
+    table.catalog.load_table("n.t").maintenance.expire_snapshots().by_id(first.snapshot_id).commit()
+    with pytest.raises(
+        ConflictError, match="n.t was changed while it was read, and snapshots expired: run the command"
+    ):
         scan_table(table, KEYS, ("key",))
 
 
