@@ -6,6 +6,7 @@ import getpass
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
@@ -70,13 +71,15 @@ def reclaim(call: Invocation, topic: str, now: int | None) -> int:
     Spark starts only if something is due.
     """
     configured, now_ms = call.topic(topic), clock(now)
-    planned = resolve_reclaim(read_facts(configured), configured.config, now_ms)
+    planned = resolve_reclaim(read_facts(configured), configured.config, now_ms, by_person=True)
     if not planned.due and not side_due(configured, now_ms):
         call.output.show(Reclaimed(configured, ReclaimResult((planned.reason,))))
         return 0
     from spark_jobs.round.reclaim import reclaim_topic
 
-    result = _by_spark(call, configured, "reclaim", "reclaiming", "", lambda table: reclaim_topic(table, now_ms))
+    result = _by_spark(
+        call, configured, "reclaim", "reclaiming", "", partial(reclaim_topic, now_ms=now_ms, by_person=True)
+    )
     call.output.show(Reclaimed(configured, result))
     return 0
 

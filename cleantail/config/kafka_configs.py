@@ -242,7 +242,8 @@ class KafkaConfigs(Configs):
         "cleantail.reclaim.deleted.ratio",
         0.3,
         "A data file is rewritten if its deleted share is above this. Neighbouring files of less than 128 KiB together "
-        "are rewritten for this reason at most once in a tenth of cleantail.snapshot.retention.ms, unless this is 0.",
+        "are rewritten for this reason at most once a day, or once in a shorter cleantail.snapshot.retention.ms. They "
+        "do not wait if this is 0, or in `cleantail reclaim`.",
         low=0.0,
         high=1.0,
     )
@@ -258,7 +259,8 @@ class KafkaConfigs(Configs):
     cleantail_snapshot_retention_ms: int = config(
         "cleantail.snapshot.retention.ms",
         129_600_000,
-        "How long old snapshots of the table stay readable. They expire together, at most a tenth of this time later.",
+        "How long old snapshots of the table stay readable. A run lets them expire together: once 32 are past this "
+        "time, or one is past it by a day, or by this time if it is shorter. `cleantail reclaim` does not wait.",
         low=0,
     )
     cleantail_orphan_retention_ms: int = config(

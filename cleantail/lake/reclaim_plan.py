@@ -9,15 +9,16 @@
    - From SMALL_BYTES on, a file is large until it and the others reach MERGED_BYTES. Then they merge, also if they are
      few. So a topic of large runs rewrites a record once.
    - A file of MERGED_BYTES is always large.
-   A group below ALWAYS_MERGED_BYTES is rewritten for its deleted share at most once in a tenth of
-   cleantail.snapshot.retention.ms. Its old files stay on the disk until their snapshots expire, and a commit has some
-   30 KB of metadata. If the ratio is 0, such a group is rewritten at once.
+   A group below ALWAYS_MERGED_BYTES is rewritten for its deleted share at most once a day, or once in
+   cleantail.snapshot.retention.ms if that is shorter. Its old files stay on the disk until their snapshots expire, and
+   a commit has some 30 KB of metadata. If the ratio is 0, such a group is rewritten at once.
 3. Only files that a round has seen are rewritten, and no file that several logs share. A new file keeps the sequence
    number, by which the next round finds new records. A file that is registered twice waits for the round that keeps one
    registration.
 4. Snapshots expire after cleantail.snapshot.retention.ms, except the current one. None expires if the table's
-   gc.enabled is false, because files would be deleted. Snapshots expire together, when the oldest is past its time by a
-   tenth of the retention. Each search for files to delete costs more than a round of a small topic.
+   gc.enabled is false, because files would be deleted. Snapshots expire together: when TOGETHER of them are past their
+   time, or when the oldest is past it by a day, or by the retention if that is shorter. Each search for files to delete
+   costs a commit, and more time than a round of a small topic. `cleantail reclaim` does not wait.
 5. Branches of failed rounds are dropped after cleantail.failed.branch.retention.ms.
 6. Small groups share a Spark task and a commit, because each costs more than rewriting a few records. A commit gives
    all new files one sequence number, so groups share a commit only if their files keep the same number.
@@ -50,13 +51,17 @@ bytes a run | runs  | files of 24 MiB or more | other files, at most | bytes wri
 1 MiB       | 2,000 | 76                      | 40                   | 2.0
 20 MiB      | 200   | 100                     | 5                    | 2.0
 """
-WAIT_PARTS = 10
-"""Snapshots expire late by one part in this many of their retention, so that several expire together. Small groups wait
-for the same part, so that they are rewritten together."""
+TOGETHER = 32
+"""The snapshots of about 15 runs of a small topic."""
+MOST_WAIT_MS = 86_400_000
 
 
-def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int) -> ReclaimPlan:
-    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate)."""
+def resolve_reclaim(
+    facts: TableFacts | None, configs: KafkaConfigs, now_ms: int, by_person: bool = False
+) -> ReclaimPlan:
+    """Return what reclaim would do now, by the clock of expiry (cleantail.lake.evaluate).
+
+    `by_person`: a user called the reclaim. Then neither snapshots nor small groups wait for others."""
     if facts is None:
         return ReclaimPlan(False, "there is no table yet")
     # 1. files that become one, log by log
@@ -68,11 +73,12 @@ def resolve_reclaim(facts: TableFacts | None, configs: KafkaConfigs, now_ms: int
         files = [f for f in facts.files_of(partition) if f.data_sequence_number <= newest and f.path not in shared]
         groups += rewrite_groups([f for f in files if f.registered == 1], configs)
     retention_ms = configs.cleantail_snapshot_retention_ms
-    if (at_ms := facts.rewritten_ms) is not None and now_ms < at_ms + retention_ms // WAIT_PARTS:
+    wait_ms = 0 if by_person else min(retention_ms, MOST_WAIT_MS)
+    if (at_ms := facts.rewritten_ms) is not None and now_ms < at_ms + wait_ms:
         groups = [group for group in groups if not _may_wait(group, configs)]
     # 2. snapshots past their retention
     past_ms = [at_ms for i, at_ms in facts.snapshots if at_ms < now_ms - retention_ms and i != facts.snapshot_id]
-    is_time = any(at_ms < now_ms - retention_ms - retention_ms // WAIT_PARTS for at_ms in past_ms)
+    is_time = len(past_ms) >= TOGETHER or any(at_ms < now_ms - retention_ms - wait_ms for at_ms in past_ms)
     expired = len(past_ms) if is_time and facts.may_delete_files else 0
     # 3. branches of failed rounds past theirs
     branches = past_their_time(facts.branches, configs.cleantail_failed_branch_retention_ms, now_ms)

@@ -249,8 +249,10 @@ MIN_ORPHAN_AGE_MS = 86_400_000
 """Iceberg refuses to remove orphans younger than a day: they may belong to an open commit."""
 
 
-def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
-    """Do the work that resolve_reclaim finds due. Groups that another writer changed wait for the next run.
+def reclaim_topic(table: TopicTable, now_ms: int, by_person: bool = False) -> ReclaimResult:
+    """Do the work that resolve_reclaim finds due, with the same `by_person`.
+
+    Groups that another writer changed wait for the next run.
 
     Raises TableError, with the table unchanged, if a file to delete could belong to another table.
 
@@ -266,7 +268,7 @@ def reclaim_topic(table: TopicTable, now_ms: int) -> ReclaimResult:
         note_rewritten(table, now_ms)
     facts, clock_ms = read_facts(table.topic), int(time.time() * 1000)
     until_ms = expiry_clock_ms(table.platform, now_ms, clock_ms)
-    plan = resolve_reclaim(facts, table.topic.config, until_ms)
+    plan = resolve_reclaim(facts, table.topic.config, until_ms, by_person)
     result = ReclaimResult((plan.reason,), failed_branches_dropped=len(plan.branches))
     if facts is None:
         return result

@@ -1,6 +1,7 @@
 """Which files are rewritten together, and which snapshots are past their time (semantics.md 1.4.3)."""
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -193,20 +194,58 @@ def test_only_files_that_a_round_has_seen_are_rewritten(states, merged):
     assert ([len(g) for g in plan.groups], plan.due) == ([merged] if merged else [], merged > 0)
 
 
+DAY_MS = 86_400_000
+
+
 @pytest.mark.parametrize(
-    ("at_ms", "current", "expired"),
+    ("retention_ms", "ages_ms", "current", "expired"),
     [
-        pytest.param([889], 1, 1, id="past its time by more than a tenth"),
-        pytest.param([890], 1, 0, id="by a tenth: waits"),
-        pytest.param([889, 899], 1, 2, id="the one that waits goes with the other"),
-        pytest.param([889, 900], 1, 1, id="age == retention: stays"),
-        pytest.param([889], 0, 0, id="the current one stays"),
+        pytest.param(100, [201], 1, 1, id="past its time by more than the retention"),
+        pytest.param(100, [200], 1, 0, id="by the retention: waits"),
+        pytest.param(2 * DAY_MS, [3 * DAY_MS + 1], 1, 1, id="past its time by more than a day"),
+        pytest.param(2 * DAY_MS, [3 * DAY_MS], 1, 0, id="by a day: waits"),
+        pytest.param(100, [201, 101], 9, 2, id="the one that waits goes with the other"),
+        pytest.param(100, [201, 100], 9, 1, id="age == retention: stays"),
+        pytest.param(100, [201], 0, 0, id="the current one stays"),
+        pytest.param(100, [101] * 32, 99, 32, id="many together"),
+        pytest.param(100, [101] * 31, 99, 0, id="one less: wait"),
+        pytest.param(100, [101] * 31 + [100], 99, 0, id="one of them not past its time: wait"),
+        pytest.param(100, [101] * 32, 0, 0, id="the current one of them does not count"),
+        pytest.param(0, [1], 9, 1, id="no retention: at once"),
     ],
 )
-def test_snapshots_expire_together_once_one_is_past_its_time_by_a_tenth(at_ms, current, expired):
-    found = facts(snapshots=list(enumerate(at_ms)), snapshot_id=current if len(at_ms) == 1 else 9)
-    plan = resolve_reclaim(found, configs(cleantail_snapshot_retention_ms=100), 1_000)
+def test_snapshots_expire_together_once_they_are_many_or_one_is_past_its_time_by_a_day(
+    retention_ms, ages_ms, current, expired
+):
+    now_ms = 10 * DAY_MS
+    found = facts(snapshots=[(i, now_ms - age) for i, age in enumerate(ages_ms)], snapshot_id=current)
+    plan = resolve_reclaim(found, configs(cleantail_snapshot_retention_ms=retention_ms), now_ms)
     assert (plan.expired_snapshots, plan.due) == (expired, expired > 0)
+
+
+def test_a_reclaim_that_a_user_calls_does_not_wait():
+    now_ms, small = 10 * DAY_MS, [data_file(0, 9, path="a", size_bytes=1, deleted_records=9)]
+    found = replace(facts(small, KNOWN, [(0, now_ms - 101)], snapshot_id=9), rewritten_ms=now_ms - 1)
+    retention = configs(cleantail_snapshot_retention_ms=100)
+    assert not resolve_reclaim(found, retention, now_ms).due
+    plan = resolve_reclaim(found, retention, now_ms, by_person=True)
+    assert (plan.expired_snapshots, len(plan.groups)) == (1, 1)
+
+
+def test_a_small_topic_makes_few_commits_to_expire_its_snapshots():
+    """Two snapshots a run, with the default retention: every fifteenth run a quarter of an hour apart, every seventh
+    four hours apart, and every second a day apart."""
+    for minutes, runs in ((15, 15), (240, 7), (1440, 2)):
+        snapshots, expiries = list[tuple[int, int]](), list[int]()
+        for run in range(600):
+            now_ms = run * minutes * 60_000
+            snapshots += [(2 * run, now_ms), (2 * run + 1, now_ms)]
+            if resolve_reclaim(
+                facts(snapshots=snapshots, snapshot_id=2 * run + 1), configs(), now_ms
+            ).expired_snapshots:
+                expiries.append(run)
+                snapshots = [(i, at_ms) for i, at_ms in snapshots if at_ms >= now_ms - 129_600_000]
+        assert {later - earlier for earlier, later in pairwise(expiries)} <= {runs, runs + 1}, minutes
 
 
 def test_the_reason_names_files_and_snapshots():
@@ -247,15 +286,19 @@ KIB_127 = 127 * KIB
     ("rewritten_ms", "sizes", "changes", "groups"),
     [
         pytest.param(None, [KIB_127], {}, 1, id="never before"),
-        pytest.param(990, [KIB_127], {}, 1, id="a tenth of the retention ago"),
-        pytest.param(991, [KIB_127], {}, 0, id="less: waits"),
-        pytest.param(991, [128 * KIB], {}, 1, id="not small"),
-        pytest.param(991, [64 * KIB] * 2, {}, 1, id="not small together"),
-        pytest.param(991, [1] * 3, {"cleantail_reclaim_min_merge_files": 3}, 1, id="enough to merge"),
-        pytest.param(991, [KIB_127], {"cleantail_reclaim_deleted_ratio": 0.0}, 1, id="asked for"),
+        pytest.param(900, [KIB_127], {}, 1, id="the retention ago"),
+        pytest.param(901, [KIB_127], {}, 0, id="less: waits"),
+        pytest.param(901, [128 * KIB], {}, 1, id="not small"),
+        pytest.param(901, [64 * KIB] * 2, {}, 1, id="not small together"),
+        pytest.param(901, [1] * 3, {"cleantail_reclaim_min_merge_files": 3}, 1, id="enough to merge"),
+        pytest.param(901, [KIB_127], {"cleantail_reclaim_deleted_ratio": 0.0}, 1, id="asked for"),
+        pytest.param(1_000 - DAY_MS, [KIB_127], {"cleantail_snapshot_retention_ms": 2 * DAY_MS}, 1, id="a day ago"),
+        pytest.param(
+            1_001 - DAY_MS, [KIB_127], {"cleantail_snapshot_retention_ms": 2 * DAY_MS}, 0, id="less than a day"
+        ),
     ],
 )
-def test_small_files_are_rewritten_for_their_deleted_share_once_in_a_tenth_of_the_retention(
+def test_small_files_are_rewritten_for_their_deleted_share_once_a_day_or_once_in_a_shorter_retention(
     rewritten_ms, sizes, changes, groups
 ):
     """Their bytes stay until the snapshots expire, and the commit of a rewrite takes more than it frees."""
