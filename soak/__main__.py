@@ -17,7 +17,7 @@ import soak
 from differential.broker import BrokerError
 from soak import wire
 from soak.gateway import DISK
-from soak.histories import FAULTS, FILES, Deck, History, histories, parse_history
+from soak.histories import FAULTS, KAFKA, Deck, History, histories, parse_history
 from soak.play import Finding, Player, shrink
 from soak.scenarios import FIRST, OF_OWN, OF_REST, SCENARIOS
 from soak.site import NotStarted, Site, running_site
@@ -106,7 +106,7 @@ class Soak:
         while time.monotonic() - self.began < arguments.minutes * 60:
             if (arguments.scenario or self.played < FIRST or self.played % 2) and (name := next(scenarios, None)):
                 history = SCENARIOS[name]()
-                if history.source == FILES or self.site.broker is not None:
+                if history.source != KAFKA or self.site.broker is not None:
                     say(f"scenario {SCENARIOS[name].__doc__}")
                     yield name, history
                 continue

@@ -25,7 +25,7 @@ CONFIGS: dict[str, object] = {
     "cleantail.snapshot.retention.ms": 0,
 }
 
-FILES, KAFKA = "files", "kafka"
+FILES, KAFKA, ADOPTED = "files", "kafka", "adopted"
 EVERY_KAFKA = 3  # so many histories have one from Kafka, if there is a broker
 
 FIRST = ("ingest: create table", "ingest: view", "ingest: properties", "ingest: ingest")  # of a first ingestion
@@ -67,7 +67,7 @@ class Act:
 
 @dataclass(frozen=True)
 class History:
-    """All acts of one topic, and its configs. `source`: FILES or KAFKA. `partitions`: of the topic in Kafka."""
+    """All acts of one topic, and its configs. `source`: FILES, KAFKA or ADOPTED. `partitions`: of a topic in Kafka."""
 
     seed: int
     number: int

@@ -14,11 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
 from pyiceberg.table import Table
 
 from soak import oracle
 from soak.gateway import ANSWERS, DISK, PAUSED
-from soak.histories import DAY, FILES, HOUR, KAFKA, Act, History, Record
+from soak.histories import ADOPTED, DAY, FILES, HOUR, KAFKA, Act, History, Record
 from soak.kafka import Broker
 from soak.oracle import Truth
 from soak.scenarios import REFUSED
@@ -33,13 +34,19 @@ BACKUP = "backup_of_another_user"  # a tag, and a property of the table, that no
 TAKING = ("ingest", "read", "dag")
 UNDOING = ("rollback", "rollback by others")
 FORGETTING = ("reclaim", "dag", "expiry", "topic made again", "erase", *UNDOING)  # after these a snapshot may be gone
-ENGINES = ("sql", "register twice", "vectors twice", "roll back a round")
+ENGINES = ("sql", "register twice", "vectors twice", "roll back a round", "write by value")
 """Acts of other engines. They may fail, because they are not part of the product."""
 CALLS = {
     "rewrite": "rewrite_data_files(table => '{}', options => map('rewrite-all', 'true'))",
     "expiry": "expire_snapshots(table => '{}', older_than => now(), retain_last => 1)",
     "manifests": "rewrite_manifests('{}')",
 }
+COLUMNS = {
+    "partition": "int", "offset": "bigint", "timestamp": "timestamp", "key": "binary", "value": "binary",
+    "headers": "array<struct<key: string, value: binary>>", "tombstone": "boolean",
+}  # fmt: skip
+OF_VERSION_2 = "'format-version' = '2', 'write.delete.mode' = 'merge-on-read', 'write.update.mode' = 'merge-on-read'"
+APPENDS = ("append by others", "upsert by others")
 CRASH = ("Traceback (most recent call last)", "its message may quote a record", "is a bug")
 
 
@@ -83,6 +90,7 @@ class Player:
         self.configs, self.table, self.dag = dict(self.history.configs), self.topic, self.topic
         self.lock, self.theirs = threading.Lock(), ""
         self.left = dict[str, list[Record]]()  # tables that the topic no longer uses
+        self.columns = dict[str, object]()  # the mapping of an adopted table
 
     def play(self) -> None:
         if self.history.source == KAFKA:
@@ -100,6 +108,8 @@ class Player:
         else:
             self.disturbed(act)
         self.acts += 1
+        if act.do == "upsert by others":
+            return  # the oracle cannot read deletes by value; the next act converts them
         self.compare()
         is_clean = act.do == "compact" and not (act.fault or act.meanwhile or self.truth.twice)
         require_none(self.truth.not_clean(self.rows(), self.clean_points()) if is_clean else ())
@@ -198,7 +208,7 @@ class Player:
                 truth.run(act.at)
             if act.do == "reader" and (done.code == 0 or truth.held is not None):
                 truth.held = int(done.argv[-1])
-            if act.do in (*TAKING, "append by others") and done.code == 0:
+            if act.do in (*TAKING, *APPENDS) and done.code == 0:
                 truth.acknowledge(records)
             if act.do == "erase" and done.code == 0:
                 truth.erased |= {record.key for record in records}
@@ -238,12 +248,19 @@ class Player:
             case "clock jumps":
                 return ["clock", act.at // 1000]
             case "append by others":
-                rows = ", ".join(self.sql_of(record) for record in act.records)
-                names = "partition, offset, timestamp, key, value, headers, tombstone"
-                return ["sql", f"INSERT INTO cleantail.{self.name} ({names}) VALUES {rows}"]
+                return ["sql", self.insertion(act.records)]
+            case "upsert by others":  # it deletes the keys by their values, then appends
+                gone = sorted({record.key for record in act.records})
+                return ["write by value", json.dumps([f"cleantail.{self.name}", gone, self.insertion(act.records)])]
+            case "convert-deletes":
+                return [act.do, f"{NAMESPACE}.{self.table}"]
             case "rollback by others":
                 return ["roll back a round", self.name]
         return [act.do, self.topic]
+
+    def insertion(self, records: Sequence[Record]) -> str:
+        rows = ", ".join(map(self.sql_of, records))
+        return f"INSERT INTO cleantail.{self.name} ({', '.join(COLUMNS)}) VALUES {rows}"
 
     def sql_of(self, r: Record) -> str:
         key, value = (f"CAST('{text}' AS BINARY)" if text is not None else "NULL" for text in (r.key, r.value))
@@ -263,6 +280,8 @@ class Player:
             "broker forgets": self.forgets,
             "catalog restarts": lambda act: self.site.restart_catalog(act.at / 1000),
             "table of a later version": self.later_version,
+            "adopt": self.adopt,
+            "adopt again": lambda _: self.must("adopt", f"{NAMESPACE}.{self.table}", "--upgrade"),
             "topic made again": self.made_again,
             "home is shared": lambda act: self.site.machines[act.machine].move(self.site.machines[0].home),
             "blocked": self.blocked,
@@ -279,7 +298,7 @@ class Player:
         `checked` fail a check. `others`: the number of topics in a group with this one. Four of them have records."""
         self.configs |= act.configs
         topic: dict[str, object] = {"config": {k: v for k, v in self.configs.items() if "." in k}}
-        topic |= {"table": f"{NAMESPACE}.{self.table}", "checks": []}
+        topic |= {"table": f"{NAMESPACE}.{self.table}", "checks": [], **self.columns}
         if checked := self.configs.get("checked", "" if self.history.number % 2 else "key"):
             topic["checks"] = [{"expectation": NOT_NULL, "kwargs": {"column": checked}}]
         if self.history.source == KAFKA:
@@ -296,6 +315,23 @@ class Player:
                 table, source = f"{NAMESPACE}.{self.topic}_{n}", {"path": str(path)}
                 machine.configure(f"{self.topic}_{n}", topic | {"table": table, "source": source})
             machine.configure(self.topic, topic, self.configs.get("cleaner"))
+
+    def adopt(self, act: Act) -> None:
+        """Another engine makes a table of format version 2 with these records, and deletes the first one, which is
+        superseded, by its position. Then the table is adopted."""
+        name = f"cleantail.{self.name}"
+        columns = ", ".join(f"{column} {kind}" for column, kind in COLUMNS.items())
+        self.must("sql", f"CREATE TABLE {name} ({columns}) TBLPROPERTIES ({OF_VERSION_2})")
+        self.must("sql", self.insertion(act.records))
+        self.must("sql", f"DELETE FROM {name} WHERE offset = {act.records[0].offset}")
+        self.truth.send(act.records)
+        self.truth.acknowledge(act.records)
+        machine = self.site.machines[0]
+        machine.forget(self.topic)
+        self.must("adopt", f"{NAMESPACE}.{self.table}", "--topic", self.topic)
+        written = yaml.safe_load((machine.config / "topics" / f"{self.topic}.yaml").read_text())
+        self.columns = {"columns": written["columns"]}
+        self.configure(act)
 
     def produce(self, act: Act) -> None:
         """Send records in transactions: some are committed, then some aborted, then the others are committed."""
@@ -436,8 +472,12 @@ class Player:
         for days in (60, 61):
             end = max((offset for partition, offset in self.truth.sent if partition == 0), default=-1) + 1
             last = (Record(0, end, -HOUR, "last", f"after {days} days"),)
-            acts = [Act("produce", records=last), Act("read")]
-            for act in acts if self.history.source == KAFKA else [Act("ingest", file=1000 + days, records=last)]:
+            taking = {
+                FILES: [Act("ingest", file=1000 + days, records=last)],
+                KAFKA: [Act("produce", records=last), Act("read")],
+                ADOPTED: [Act("append by others", file=1000 + days, records=last)],
+            }
+            for act in taking[self.history.source]:
                 self.plain(act)
             self.must("compact", self.topic, "--force", "--now", now_ms() + days * DAY)
             if days == 61 and self.site.is_own:

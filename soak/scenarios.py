@@ -1,7 +1,8 @@
 """Scenarios by name: known problems of real platforms. Each is a history, played and settled like a random one.
 
 S1 to S17 are known problems of sinks, catalogs, brokers and other engines. Names with M test the sentences of
-docs/operations.md about two machines. Names with A are runs of Airflow, E1 is an erasure, C1 a failed check.
+docs/operations.md about two machines. Names with A are runs of Airflow, E1 is an erasure, C1 a failed check, D1 an
+adopted table.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from soak.gateway import ANSWERS, DISK, PAUSED, Fault
-from soak.histories import CONFIGS, DAY, FILES, HOUR, KAFKA, Act, History, Record
+from soak.histories import ADOPTED, CONFIGS, DAY, FILES, HOUR, KAFKA, Act, History, Record
 
 REFUSED = (2,)
 
@@ -309,12 +310,35 @@ def e1() -> History:
     )  # fmt: skip
 
 
+def other(kind: str, text: str, start: int, machine: int = 1) -> Act:
+    return Act(kind, machine, file=start, records=records(text, start))
+
+
+def d1() -> History:
+    """D1: an adopted table of format version 2, with deletes of another engine by position and by value, is upgraded to
+    version 3. That engine appends, updates and rewrites also while rounds run."""
+    append, upsert = "append by others", "upsert by others"
+    return _history(
+        Act("adopt", records=records("a=0 a=1 b=1 c=1 b")),
+        compact(1000, 0, "publish", "stop before", Act("rewrite", 1)),
+        other(append, f"a=2 c=2 {once(1)}", 5), compact(2000, 1, "publish", "409 after"),
+        other(upsert, "b=2 d=1", 9), Act("convert-deletes", 1, Fault("stage", "409 after")),
+        compact(4000, 0, "publish", "stop before", other(append, f"a=3 d {once(2)}", 11)), Act("reclaim", 1),
+        Act("adopt again"), compact(9000), other(append, "c b=3 e=1", 15),
+        compact(10_000, 1, "load", "stop before", Act("rewrite", 0)), other(upsert, "e=2", 18),
+        Act("convert-deletes", 0, Fault("convert deletes", "503 after")), compact(15_000, 0, "publish", "kill after"),
+        Act("reclaim", 0, Fault("reclaim", "stop before"), meanwhile=(compact(16_000, 1),)),
+        source=ADOPTED, cleantail_adopted_orphans="remove",
+    )  # fmt: skip
+
+
 ORDER = (
-    s6a, s14, s3, m1, m7, s17, e1, s2, s1, s4, s6, s10, m3, c1, s9, a1, s5, s7, s8, s11, s12, s13, s16, m5, m6, a2, s15,
+    s6a, s14, s3, m1, m7, s17, e1, d1, s2, s1, s4, s6, s10, m3, c1, s9, a1, s5, s7, s8, s11, s12, s13, s16, m5, m6, a2,
+    s15,
 )  # fmt: skip  # short ones with many commits and rules first
 FIRST = 10  # so many scenarios come before the first drawn history
 SCENARIOS: dict[str, Callable[[], History]] = {str(each.__doc__).partition(":")[0]: each for each in ORDER}
-OF_REST = ("E1", "S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M3", "A1", "A2")
+OF_REST = ("D1", "E1", "S3", "S6a", "S6", "S7", "S8", "S10", "S11", "S14", "S16", "M1", "M3", "A1", "A2")
 """Scenarios whose faults name requests that only a REST catalog has."""
 OF_OWN = ("S11", "S16")
 """Scenarios with faults of the disk, or of the catalog's server."""

@@ -17,6 +17,7 @@ import subprocess
 import sys
 import time
 import traceback
+import uuid
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -137,6 +138,26 @@ def _add_vectors_again(session: Any, table: str) -> None:
     delta.commit()
 
 
+def _upsert(session: Any, upsert: str) -> None:
+    """Delete keys by their values, as a sink in upsert mode does, and append. `upsert`: table, keys and statement."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    table, keys, statement = json.loads(upsert)
+    jvm = session._jvm
+    iceberg = jvm.org.apache.iceberg.spark.Spark3Util.loadIcebergTable(session._jsparkSession, table)
+    ids = session.sparkContext._gateway.new_array(jvm.int, 1)
+    ids[0] = iceberg.schema().findField("key").fieldId()
+    kind = pa.field("key", pa.binary(), metadata={b"PARQUET:field_id": str(ids[0]).encode()})
+    path = Path(f"{iceberg.location().removeprefix('file:')}/data/{uuid.uuid4()}.parquet")
+    pq.write_table(pa.table([[key.encode() for key in keys]], schema=pa.schema([kind])), path)
+    builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(iceberg.spec()).ofEqualityDeletes(ids)
+    builder = builder.withFormat(jvm.org.apache.iceberg.FileFormat.PARQUET).withPath(f"file:{path}")
+    builder = builder.withFileSizeInBytes(path.stat().st_size).withRecordCount(len(keys))
+    iceberg.newRowDelta().addDeletes(builder.build()).commit()
+    session.sql(statement).collect()
+
+
 def _roll_back_a_round(session: Any, table: str) -> None:
     """Undo the last commit by Iceberg's own procedure, if it is a round of Cleantail: no appended record is lost."""
     last = f"SELECT parent_id, summary FROM cleantail.{table}.snapshots ORDER BY committed_at DESC LIMIT 1"
@@ -152,6 +173,7 @@ OWN: dict[str, Callable[..., int]] = {
     "sql": partial(_outside, lambda session, statement: session.sql(statement).collect()),
     "register twice": partial(_outside, _register_twice),
     "vectors twice": partial(_outside, _add_vectors_again),
+    "write by value": partial(_outside, _upsert),
     "roll back a round": partial(_outside, _roll_back_a_round),
 }
 
