@@ -494,7 +494,8 @@ class Player:
         allowed = re.compile(r"data/10\.parquet|metadata/00000-first-[^/]*")
         unknown = [name for name in oracle.unknown_files(table, days=7) if not allowed.fullmatch(name)]
         require(not (unknown and self.site.is_own), f"files are old and in no snapshot, and stay: {unknown[:10]}")
-        require(table.properties.get(BACKUP) == "kept", f"another user's property {BACKUP} is gone")
+        has_theirs = table.properties.get(BACKUP) == "kept" or self.theirs != self.table  # created since the last act
+        require(has_theirs, f"another user's property {BACKUP} is gone")
         # a later run drops the branch of a killed one after a day, by the machine's clock
         refs = set(table.refs()) - {"main", BACKUP}
         require(len(refs) <= self.broken, f"{self.broken} runs failed, but more branches are left: {refs}")
