@@ -211,4 +211,5 @@ POLICIES = {
     "adopted-3": Policy(extra=REMOVED, feed=partial(sink, version=3)),
     "kafka": Policy(feed=kafka),
     "group": Policy(number=5, logs=3),
+    "pack": Policy(number=20),
 }
