@@ -287,8 +287,8 @@ class KafkaConfigs(Configs):
         "cleantail.evidence.retention.ms",
         2_592_000_000,
         "How long each round keeps its own rows of evidence, its results of Great Expectations and its Data Docs. "
-        "After that a reclaim that expires snapshots removes the results and pages, and the rows of a log become one "
-        "row a day.",
+        "After that a reclaim that expires snapshots removes the results and pages. The rows of a log become one row a "
+        "day, once the oldest is past this time by a week, or by this time if it is shorter.",
         low=0,
     )
     cleantail_readers_hold_cap_ms: int = config(

@@ -253,16 +253,21 @@ def _append(table: Table, rows: Sequence[EvidenceRow]) -> None:
 
 def summarize_days(table: TopicTable, until_ms: int) -> int:
     """Replace the topic's rows past cleantail.evidence.retention.ms by one row a day, in one commit. Returns their
-    number. Today's rows, and those that undone_or_open names, stay. `until_ms`: the clock."""
-    before_ms = (until_ms - table.topic.config.cleantail_evidence_retention_ms) // DAY_MS * DAY_MS
+    number. Today's rows, and those that undone_or_open names, stay. `until_ms`: the clock.
+
+    Rows wait for each other for a week, or for the retention if that is shorter. The topics of a pack share files, and
+    each commit writes such a file again."""
+    retention_ms = table.topic.config.cleantail_evidence_retention_ms
+    before_ms = (until_ms - retention_ms) // DAY_MS * DAY_MS
+    oldest_ms = (until_ms - retention_ms - min(retention_ms, WEEK_MS)) // DAY_MS * DAY_MS
     of_topic = EqualTo("topic", table.topic.topic)
     evidence = evidence_table(table.platform)
 
     def stage(transaction: Transaction) -> int:
         past = And(of_topic, LessThan("now_ms", before_ms), In("kind", OF_DAYS), NotStartsWith("round", DAY))
-        rows = evidence_rows(evidence, past)
-        if not rows:
+        if not evidence_rows(evidence, And(past, LessThan("now_ms", oldest_ms))):
             return 0
+        rows = evidence_rows(evidence, past)
         kept = undone_or_open([*rows, *evidence_rows(evidence, And(of_topic, EqualTo("kind", ROLLBACK)))])
         old = [row for row in rows if row["round"] not in kept]
         if old:
@@ -273,6 +278,7 @@ def summarize_days(table: TopicTable, until_ms: int) -> int:
     return commit_once(evidence, stage)
 
 
+WEEK_MS = 7 * DAY_MS
 ROUNDS_BACK, COMMITS_BACK = 8, 64
 """Number of the newest rounds, and of commits, that a check searches for unreported publications."""
 DEAD_AFTER_MS = 5_000

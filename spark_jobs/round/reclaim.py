@@ -102,27 +102,28 @@ def merge_files_of(table: TopicTable, of: str) -> int:
     try:
         merged = merge_small_files(table, name, of_topic, MIN_FILES)
         if merged:
-            _remove_unused(table, of, name)
+            remove_unused_of(table, of)
     except ConflictError as e:
         logger.warning("the next run merges the rest of %s: %s", of, e)
-    except TableError as e:
-        logger.warning("no file of %s is removed: %s", of, e)
     return merged
 
 
-def _remove_unused(table: TopicTable, of: str, name: str) -> None:
-    """Remove the files that no snapshot uses, including those that PyIceberg's expiry leaves. Raises TableError, and
-    removes no file, if one could belong to another table."""
-    catalog = open_catalog(table.platform)
-    seen = catalog.load_table(f"{table.platform.catalog.namespace}.{of}")
-    require_separate_folder(catalog, table.platform, seen)
-    require_inner_files(of, seen.location(), named_by_metadata(seen))
+def remove_unused_of(table: TopicTable, of: str) -> None:
+    """Remove the files that no snapshot of a table of Cleantail's own uses, including those that PyIceberg's expiry
+    leaves. Only warns, and removes no file, if one could belong to another table, or if another writer was faster."""
+    catalog, own = open_catalog(table.platform), f"{table.platform.catalog.namespace}.{of}"
+    seen, name = catalog.load_table(own), quoted(f"{table.platform.catalog.name}.{own}")
     before_ms, load = int(time.time() * 1000) - UNUSED_AFTER_MS, partial(iceberg_table, table.spark, name)
-    past_unreadable(load, before_ms, partial(require_own_files, table.spark, name, seen.location()))
-    since_ms = oldest_own_file_ms(seen)
-    keep_first_metadata(seen)
-    expire_snapshots(table.spark, load, before_ms, seen.location())
-    remove_orphans(table.spark, load(), before_ms, seen.location(), since_ms)
+    try:
+        require_separate_folder(catalog, table.platform, seen)
+        require_inner_files(of, seen.location(), named_by_metadata(seen))
+        past_unreadable(load, before_ms, partial(require_own_files, table.spark, name, seen.location()))
+        since_ms = oldest_own_file_ms(seen)
+        keep_first_metadata(seen)
+        expire_snapshots(table.spark, load, before_ms, seen.location())
+        remove_orphans(table.spark, load(), before_ms, seen.location(), since_ms)
+    except (TableError, ConflictError) as e:
+        logger.warning("no file of %s is removed: %s", of, e)
 
 
 def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: int) -> tuple[int, int]:
@@ -262,7 +263,8 @@ def reclaim_topic(table: TopicTable, now_ms: int, by_person: bool = False) -> Re
     4. Small files of the evidence are merged if there are many.
     5. Snapshots past their retention expire. Orphans are removed only if some do, because listing files each time would
        cost more than a round of a small topic. For the same reason, rows of evidence, results and Data Docs past
-       cleantail.evidence.retention.ms are removed only then.
+       cleantail.evidence.retention.ms are removed only then. After rows of evidence, unused files of the evidence are
+       removed too.
     """
     if table.exists():
         note_rewritten(table, now_ms)
@@ -295,11 +297,10 @@ def reclaim_topic(table: TopicTable, now_ms: int, by_person: bool = False) -> Re
     result = replace(result, evidence_files_merged=merge_files_of(table, EVIDENCE))
     if folder is None:
         return result
-    result = replace(
-        result,
-        evidence_rows_summarized=summarize_days(table, until_ms),
-        results_removed=remove_results(table.topic, until_ms),
-    )
+    summarized = summarize_days(table, until_ms)
+    if summarized:
+        remove_unused_of(table, EVIDENCE)
+    result = replace(result, evidence_rows_summarized=summarized, results_removed=remove_results(table.topic, until_ms))
     expired = expire_snapshots(table.spark, table, oldest_ms, folder.location, _stored(table, clock_ms))
     removed = remove_orphans(table.spark, table.load(), orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons

@@ -242,11 +242,12 @@ def test_rows_past_their_retention_become_a_row_a_day_in_one_commit_and_counters
     topic, other = workshop.topic("days", {"cleantail.evidence.retention.ms": 5 * DAY_MS}), workshop.topic("no-days")
     for n, name in ((0, topic), (0, other), (1, topic)):
         ingest(workshop, name, f"{name}-{n}.jsonl", (2 * n, "a", "x"), (2 * n + 1, "a", "y"))
-        workshop.ok("compact", name, "--now", NOW + n * DAY_MS, "--force")
+        workshop.ok("compact", name, "--now", NOW + n * 8 * DAY_MS, "--force")
     evidence.append_reclaim(table_of(topic), 10, NOW)
     rows, of_other, before = workshop.evidence(topic), workshop.evidence(other), evidence_table(workshop)
     end_of_first_day = NOW // DAY_MS * DAY_MS + DAY_MS
-    for until_ms, replaced in ((end_of_first_day + 5 * DAY_MS - 1, 0), (end_of_first_day + 5 * DAY_MS, 3)):
+    # past the retention of 5 days, rows wait as long for others
+    for until_ms, replaced in ((end_of_first_day + 10 * DAY_MS - 1, 0), (end_of_first_day + 10 * DAY_MS, 3)):
         assert evidence.summarize_days(table_of(topic), until_ms) == replaced
     days = [row for row in workshop.evidence(topic) if row["round"].startswith("day ")]
     assert [(row["kind"], row["outcome"], row["rounds"]) for row in sorted(days, key=lambda row: row["kind"])] == [
@@ -257,7 +258,7 @@ def test_rows_past_their_retention_become_a_row_a_day_in_one_commit_and_counters
     assert workshop.evidence(other) == of_other
     assert totals_of(workshop.evidence(topic)) == totals_of(rows)
     assert _version(evidence_table(workshop)) == _version(before) + 1
-    assert evidence.summarize_days(table_of(topic), end_of_first_day + 5 * DAY_MS) == 0
+    assert evidence.summarize_days(table_of(topic), end_of_first_day + 10 * DAY_MS) == 0
 
 
 def test_rows_appended_while_a_days_row_is_built_are_included(workshop, table_of, monkeypatch):
