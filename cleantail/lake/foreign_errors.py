@@ -141,7 +141,7 @@ _FILE_ERROR = re.compile(
 _CUT_FILE = re.compile(r"java\.lang\.RuntimeException: (\S+) is not a Parquet file\b")
 """Matches Parquet's message about a file without its last bytes."""
 _FULL = re.compile(r"No space left on device|\[Errno 28\]|database or disk is full|Disk quota exceeded")
-_CLOCKS = re.compile(r"Expected sorted snapshot log entries|Invalid update timestamp")
+_CLOCKS = re.compile(r"Expected sorted (snapshot|previous metadata) log entries|Invalid update timestamp")
 """Matches Iceberg's messages about a commit that seems to be older than the commit before it."""
 CLOCKS = "The clock of this machine or of another one is wrong by more than a minute: set the clocks, and run again"
 _VECTORS = re.compile(r"DV data sequence number|Can't index multiple DVs")

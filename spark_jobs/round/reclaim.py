@@ -21,6 +21,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
@@ -37,10 +38,11 @@ from cleantail.config.topic_table import (
     SMALL_METADATA,
     quoted,
 )
-from cleantail.errors import ConflictError, TableError
+from cleantail.errors import CleantailError, ConflictError, TableError
 from cleantail.human import counted
 from cleantail.lake.catalogs import kept_catalog, load_table, open_catalog, side_tables
 from cleantail.lake.evaluate import expiry_clock_ms, read_facts
+from cleantail.lake.foreign_errors import explained
 from cleantail.lake.neighbours import (
     may_delete_files,
     named_by_metadata,
@@ -89,32 +91,44 @@ def merge_files_of(table: TopicTable, of: str) -> int:
     """Merge the topic's files in a table of Cleantail's own, such as the evidence, if there are many, and remove unused
     files. `of`: the table's name without the namespace.
 
-    Returns the number of merged files; 0 if another writer was faster. Reads no file list if the table has few files.
+    Returns the number of merged files. Reads no file list if the table has few files.
     """
     name = quoted(f"{table.platform.catalog.name}.{table.platform.catalog.namespace}.{of}")
-    if not table.spark.catalog.tableExists(name):
-        return 0
-    snapshot = iceberg_table(table.spark, name).currentSnapshot()
-    if snapshot is None or int(snapshot.summary().get("total-data-files") or 0) < MIN_FILES:
-        return 0
-    of_topic = table.jvm.org.apache.iceberg.expressions.Expressions.equal("topic", table.topic.topic)
     merged = 0
-    try:
+    with _left_to_the_next_run(of):
+        if not table.spark.catalog.tableExists(name):
+            return 0
+        snapshot = iceberg_table(table.spark, name).currentSnapshot()
+        if snapshot is None or int(snapshot.summary().get("total-data-files") or 0) < MIN_FILES:
+            return 0
+        of_topic = table.jvm.org.apache.iceberg.expressions.Expressions.equal("topic", table.topic.topic)
         merged = merge_small_files(table, name, of_topic, MIN_FILES)
         if merged:
             remove_unused_of(table, of)
-    except ConflictError as e:
-        logger.warning("the next run merges the rest of %s: %s", of, e)
     return merged
+
+
+@contextmanager
+def _left_to_the_next_run(of: str) -> Iterator[None]:
+    """Only warn about an error of a table of Cleantail's own, such as a commit of another writer.
+
+    Its files can wait, and the topic's own table must be reclaimed."""
+    try:
+        yield
+    except Exception as e:
+        error = e if isinstance(e, CleantailError) else explained(e)
+        if error is None:
+            raise
+        logger.warning("files of %s are left to the next run: %s", of, error)
 
 
 def remove_unused_of(table: TopicTable, of: str) -> None:
     """Remove the files that no snapshot of a table of Cleantail's own uses, including those that PyIceberg's expiry
-    leaves. Only warns, and removes no file, if one could belong to another table, or if another writer was faster."""
+    leaves. Only warns, and removes no file, if one could belong to another table."""
     catalog, own = open_catalog(table.platform), f"{table.platform.catalog.namespace}.{of}"
     seen, name = catalog.load_table(own), quoted(f"{table.platform.catalog.name}.{own}")
     before_ms, load = int(time.time() * 1000) - UNUSED_AFTER_MS, partial(iceberg_table, table.spark, name)
-    try:
+    with _left_to_the_next_run(of):
         require_separate_folder(catalog, table.platform, seen)
         require_inner_files(of, seen.location(), named_by_metadata(seen))
         past_unreadable(load, before_ms, partial(require_own_files, table.spark, name, seen.location()))
@@ -122,8 +136,6 @@ def remove_unused_of(table: TopicTable, of: str) -> None:
         keep_first_metadata(seen)
         expire_snapshots(table.spark, load, before_ms, seen.location())
         remove_orphans(table.spark, load(), before_ms, seen.location(), since_ms)
-    except (TableError, ConflictError) as e:
-        logger.warning("no file of %s is removed: %s", of, e)
 
 
 def reclaim_side_tables(table: TopicTable, oldest_ms: int, orphans_before_ms: int) -> tuple[int, int]:

@@ -95,6 +95,7 @@ def test_a_message_that_may_quote_a_record_is_not_repeated(error, names):
         (AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] `x` cannot be found"), "`x` cannot be found"),
         (OSError(28, "No space left on device", "/disk/file"), "/disk/file: No space left on device"),
         (BadRequestError("IllegalArgumentException: [BUG] Expected sorted snapshot log entries."), "set the clocks"),
+        (BadRequestError("[BUG] Expected sorted previous metadata log entries."), "set the clocks"),
         (Raised("org.apache.iceberg.exceptions.ValidationException: DV data sequence number (7) …"), "`cleantail mend"),
     ],
 )
