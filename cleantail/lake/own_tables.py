@@ -6,7 +6,7 @@ PyIceberg creates and changes these tables, because a Spark job for each row wou
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from cleantail.codec import FORMAT
@@ -184,7 +184,8 @@ def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
         sent.extend((producer._snapshot_id, result) for producer in transaction._snapshot_producers)
         uuid = AssertTableUUID(uuid=table.metadata.table_uuid)
         if transaction._updates:
-            table._do_commit(transaction._updates, (*transaction._requirements, uuid))
+            updates = _in_order_of_time(transaction._updates, table.metadata)
+            table._do_commit(updates, (*transaction._requirements, uuid))
         return result
 
     def taken() -> T | None:
@@ -192,6 +193,22 @@ def commit_once(table: Table, stage: Callable[[Transaction], T]) -> T:
         return next((result for number, result in sent if table.metadata.snapshot_by_id(number)), None)
 
     return settled(change, taken)
+
+
+def _in_order_of_time(updates: Iterable[TableUpdate], metadata: TableMetadata) -> tuple[TableUpdate, ...]:
+    """Return the updates, with each snapshot later than the table's last change.
+
+    Iceberg loads no table whose log goes back by more than a minute, and PyIceberg writes the time of this machine's
+    clock, which may be behind the clock of the last commit."""
+    from pyiceberg.table.update import AddSnapshotUpdate
+
+    ordered, last = [], metadata.last_updated_ms
+    for update in updates:
+        if isinstance(update, AddSnapshotUpdate):
+            last = max(update.snapshot.timestamp_ms, last + 1)
+            update = AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"timestamp_ms": last}))
+        ordered.append(update)
+    return tuple(ordered)
 
 
 def _transaction(table: Table) -> Transaction:

@@ -11,12 +11,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.parse import urlparse
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.expressions import EqualTo
+from pyiceberg.table import snapshots
 
 from cleantail.config.loading import load_platform
 from cleantail.config.topic_table import ERASED_KEYS, ERASURES, EVIDENCE
@@ -184,6 +186,21 @@ def test_two_rounds_that_expire_old_snapshots_at_once_both_append_in_a_commit_ea
     assert len(after.metadata.snapshots) == 2  # the new one, and the other round's, which a later append expires
     assert _version(after) == _version(other) == _version(one) + 1
     assert sorted(row["freed_bytes"] for row in workshop.evidence(topic)) == list(range(5))
+
+
+@pytest.mark.parametrize(("off_ms", "name"), [(DAY_MS, "ahead"), (-DAY_MS, "behind")])
+def test_spark_loads_the_evidence_after_a_commit_by_a_wrong_clock(workshop, table_of, monkeypatch, off_ms, name):
+    """Iceberg loads no table whose snapshots go back in time by more than a minute."""
+    separate(workshop, f"clock_{name}")
+    table = table_of(workshop.topic(f"clock-{name}"))
+    evidence.append_reclaim(table, 1, NOW)
+    with monkeypatch.context() as patch:
+        patch.setattr(snapshots, "time", SimpleNamespace(time=lambda: time.time() + off_ms / 1000))
+        evidence.append_reclaim(table, 2, NOW)
+    evidence.append_reclaim(table, 3, NOW)
+    times = [each.timestamp_ms for each in evidence_table(workshop).metadata.snapshot_log]
+    assert times == sorted(set(times))
+    assert table.spark.table(f"cleantail.clock_{name}.{EVIDENCE}").count() == 3
 
 
 def test_rows_that_a_dead_process_kept_are_appended_once_and_those_of_a_live_one_stay_its_own(workshop, table_of):
