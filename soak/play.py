@@ -495,8 +495,8 @@ class Player:
         require(has_all, f"{beside} belongs to another owner, and a snapshot of it is gone")
         self.compare(settled=True)
         table = self.loaded
-        # the second pattern: a copy of the first metadata file. It shows which table owns the folder
-        allowed = re.compile(r"data/10\.parquet|metadata/00000-first-[^/]*")
+        # first metadata files show which table owns the folder, and stay: also one of a refused creation
+        allowed = re.compile(r"data/10\.parquet|metadata/00000-[^/]*")
         unknown = [name for name in oracle.unknown_files(table, days=7) if not allowed.fullmatch(name)]
         require(not (unknown and self.site.is_own), f"files are old and in no snapshot, and stay: {unknown[:10]}")
         has_theirs = table.properties.get(BACKUP) == "kept" or self.theirs != self.table  # created since the last act
