@@ -274,9 +274,11 @@ def reclaim_topic(table: TopicTable, now_ms: int, by_person: bool = False) -> Re
     3. Groups of files are rewritten. A row of evidence records the freed bytes, also if a later group fails.
     4. Small files of the evidence are merged if there are many.
     5. Snapshots past their retention expire. Orphans are removed only if some do, because listing files each time would
-       cost more than a round of a small topic. For the same reason, rows of evidence, results and Data Docs past
+       cost more than a round of a small topic. For the same reason, results, Data Docs and rows of evidence past
        cleantail.evidence.retention.ms are removed only then. After rows of evidence, unused files of the evidence are
        removed too.
+
+    An error of the evidence is only a warning, and its files wait for the next run.
     """
     if table.exists():
         note_rewritten(table, now_ms)
@@ -309,14 +311,16 @@ def reclaim_topic(table: TopicTable, now_ms: int, by_person: bool = False) -> Re
     result = replace(result, evidence_files_merged=merge_files_of(table, EVIDENCE))
     if folder is None:
         return result
-    summarized = summarize_days(table, until_ms)
-    if summarized:
-        remove_unused_of(table, EVIDENCE)
-    result = replace(result, evidence_rows_summarized=summarized, results_removed=remove_results(table.topic, until_ms))
+    result = replace(result, results_removed=remove_results(table.topic, until_ms))
     expired = expire_snapshots(table.spark, table, oldest_ms, folder.location, _stored(table, clock_ms))
     removed = remove_orphans(table.spark, table.load(), orphans_before_ms, folder.location, folder.since_ms)
     reasons = (*result.reasons, folder.kept) if folder.kept else result.reasons
-    return replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)
+    result = replace(result, reasons=reasons, expired_snapshots=expired, orphans_removed=removed)
+    with _left_to_the_next_run(EVIDENCE):
+        if summarized := summarize_days(table, until_ms):
+            remove_unused_of(table, EVIDENCE)
+            result = replace(result, evidence_rows_summarized=summarized)
+    return result
 
 
 def _stored(table: TopicTable, at_ms: int) -> dict[str, str]:
