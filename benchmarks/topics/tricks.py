@@ -58,6 +58,9 @@ WITHOUT: Mapping[str, LeftOut] = {
     "without answers of the JVM that are acknowledged at once": LeftOut(
         before="from spark_jobs.iceberg import session; session.QUICK_ACK = None"
     ),
+    "without the import of Great Expectations while Spark starts": LeftOut(
+        before="from spark_jobs.quality import gx_validation; gx_validation.preload = lambda: None"
+    ),
 }
 """Name of the omitted trick -> how to omit it."""
 AIRFLOW = {
