@@ -1,4 +1,4 @@
-"""What pyarrow reads of a block of lines is what the rules read line by line, or it reads nothing of it."""
+"""pyarrow reads a block of lines as the rules read it line by line, or reads nothing of it."""
 
 from __future__ import annotations
 
