@@ -214,10 +214,6 @@ class ErasureStore:
             marks.append(np.frombuffer(of_request, np.uint8).reshape(-1, MARK_BYTES))
         return ErasedKeys(topic, secret.keys_of(topic), np.concatenate(tags), np.concatenate(marks))
 
-    def last_certificate(self, topic: str) -> str | None:
-        """Return the text of the topic's newest certificate."""
-        return newest_certificate(self.events(topic))
-
     def _load(self, name: str) -> Table | None:
         full_name = f"{self._platform.catalog.namespace}.{name}"
         return load_any(kept_catalog(self._platform), full_name, self._platform)

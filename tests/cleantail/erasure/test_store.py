@@ -10,7 +10,7 @@ import pytest
 from cleantail.config.loading import load_platform
 from cleantail.erasure import store as erasure_store
 from cleantail.erasure.requests import APPROVED, CERTIFIED, FAILED, HIDDEN, LIFTED, REJECTED, ErasureEvent
-from cleantail.erasure.store import ErasureStore
+from cleantail.erasure.store import ErasureStore, newest_certificate
 from cleantail.errors import CleantailError, TableError
 
 NOW = 1_764_000_000_000
@@ -46,7 +46,9 @@ def found(store, *keys, topic="orders", request=None):
 
 
 def test_without_a_request_there_is_no_table_and_no_denylist(store):
-    assert store.requests() == [] and store.denied("orders") == () and store.last_certificate("orders") is None
+    assert (
+        store.requests() == [] and store.denied("orders") == () and newest_certificate(store.events("orders")) is None
+    )
 
 
 def test_a_request_is_recorded_with_its_keys_as_marks_only(project, store):
@@ -165,7 +167,10 @@ def test_the_state_follows_from_the_events(store):
     add(store, request, LIFTED, NOW + 5)
     (certified,) = store.requests("orders")
     assert certified.state == CERTIFIED and not certified.is_open and certified.is_lifted and not certified.denies
-    assert store.last_certificate("orders") == CERTIFICATE and store.last_certificate("payments") is None
+    assert (
+        newest_certificate(store.events("orders")) == CERTIFICATE
+        and newest_certificate(store.events("payments")) is None
+    )
 
 
 def test_a_request_is_due_soon_in_its_last_fifth_and_overdue_at_its_deadline(store):
