@@ -7,6 +7,7 @@ import getpass
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +15,14 @@ import click
 
 from cleantail.config.topic import Topic
 from cleantail.erasure.request_files import take_requests
-from cleantail.erasure.requests import APPROVED, EXCLUDED, ErasureEvent, ErasureRequest, default_deadline_ms
+from cleantail.erasure.requests import (
+    APPROVED,
+    EXCLUDED,
+    ErasureEvent,
+    ErasureRequest,
+    default_deadline_ms,
+    requests_of,
+)
 from cleantail.errors import CleantailError, HeldError
 from cleantail.human import counted, instant
 from cleantail_cli import parameters
@@ -98,23 +106,22 @@ def erase(
     store, taken, problems = ErasureStore(call.platform), list[ErasureRequest](), list[str]()
     if keys is not None:
         now_ms = clock(None)
-        request_id = store.request(
+        request = store.request(
             configured.topic,
             read_keys(keys, encoding),
             by=requested_by or user,
             now_ms=now_ms,
             deadline_ms=now_ms + (deadline_days * DAY_MS if deadline_days else default_deadline_ms(configured.config)),
             tombstone=tombstone,
-        ).id
+        )
+        chosen = [request]  # another process may end it from now on
     else:
         taken, problems = take_requests(store, configured, clock(None))
-    chosen = chosen_requests(store, configured, request_id, problems)
+        chosen = chosen_requests(store, configured, request_id, problems)
     if exclude or tombstone or approve:
         require_one(chosen, bool(taken) and request_id is None)
-    for request in chosen:
-        if more := sorted({*exclude} - {*request.excluded}):
-            details = {"exclude": more}
-            store.append(ErasureEvent(request.topic, request.id, EXCLUDED, clock(None), user, details))
+    if exclude:
+        store.append_after(configured.topic, partial(_excluded, chosen[0].id, exclude, user))
     with call.output.progress() as progress:
         ends = run_requests(configured, store, chosen, progress, Choice(user, tombstone, approve))
     call.output.show(ErasedTopic(configured, tuple(ends), tuple(problems)))
@@ -122,6 +129,17 @@ def erase(
     if report_waiting(configured, rounds, call.output, "erase") or any(end.waits for end in ends):
         return HeldError.exit_code
     return 0 if not problems and all(end.certificate for end in ends) else 1
+
+
+def _excluded(
+    request_id: str, exclude: Sequence[str], user: str, events: Sequence[ErasureEvent]
+) -> ErasureEvent | None:
+    """Return the event that excludes the names. None if the request has them, or has ended."""
+    request = next(request for request in requests_of(events) if request.id == request_id)
+    more = sorted({*exclude} - {*request.excluded})
+    if not more or not request.is_open:
+        return None
+    return ErasureEvent(request.topic, request.id, EXCLUDED, clock(None), user, {"exclude": more})
 
 
 def require_ready(topic: Topic, exclude: Sequence[str]) -> None:

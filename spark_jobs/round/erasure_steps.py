@@ -226,6 +226,10 @@ class RequestEnd:
     waits: bool = False
 
 
+def _ended(request: ErasureRequest) -> str:
+    return f"request {request.id} is {request.state}: nothing more is erased for it"
+
+
 @dataclass(frozen=True, slots=True)
 class RequestRun:
     table: TopicTable
@@ -238,9 +242,10 @@ class RequestRun:
         """Take the request to its end. An error that a person can fix ends this request only, and is recorded as the
         reason. Raises OutsideError."""
         request = self._request()
-        if not request.is_open:  # another process was faster
-            certified = request.first(CERTIFIED)
-            return RequestEnd(request, Erased(), certified.certificate if certified else None)
+        if not request.is_open:  # another process was faster, or a person ended it
+            if certified := request.first(CERTIFIED):
+                return RequestEnd(request, Erased(), certified.certificate)
+            return RequestEnd(request, Erased(problems=(_ended(request),)))
         try:
             end = self._end_of(request)
         except OutsideError:
@@ -258,7 +263,7 @@ class RequestRun:
         """Record an event. Raises CleantailError, with nothing recorded, if a person has ended the request."""
         request = self._record(event, details)
         if not request.is_open:
-            raise CleantailError(f"request {self.request_id} is {request.state}: nothing more is erased for it")
+            raise CleantailError(_ended(request))
 
     def _record(self, event: str, details: Mapping[str, Any]) -> ErasureRequest:
         """Record an event if the request is open. Return the request as it was before."""

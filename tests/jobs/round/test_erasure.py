@@ -362,6 +362,31 @@ ENDS = {
 """Step of a run -> what a person does to its request meanwhile. The first two come before a round is published."""
 
 
+@pytest.mark.parametrize("by_person", [False, True], ids=["certified", "rejected"])
+def test_a_request_that_ends_before_its_command_reads_it_is_reported_with_its_end(workshop, monkeypatch, by_person):
+    """Another process continues the request as soon as it is recorded, or a person rejects it."""
+    topic, record_request = workshop.topic(f"erased-faster-{by_person}".lower()), ErasureStore.request
+    workshop.ok("ingest", topic, "--file", workshop.file("a.jsonl", lines(topic)))
+
+    def and_another_ends_it(*arguments, **asked):
+        request = record_request(*arguments, **asked)
+        monkeypatch.setattr(ErasureStore, "request", record_request)
+        workshop.ok(*(["erasures", topic, "--reject", request.id] if by_person else ["erase", topic]))
+        return request
+
+    monkeypatch.setattr(ErasureStore, "request", and_another_ends_it)
+    code, out, err = erase(workshop, monkeypatch, topic, f"{GONE}-0", more=("--exclude", "versions"))
+    [end] = json.loads(out)["requests"]
+    [request] = ErasureStore(workshop.platform()).requests(topic)
+    if by_person:
+        ended = f"request {request.id} is rejected: nothing more is erased for it"
+        assert (code, end["certificate"], end["problems"]) == (1, None, [ended])
+    else:
+        certificate = verified(end["certificate"].encode(), public_key(workshop))
+        assert (code, certificate["request"]["id"]) == (0, request.id), err
+    assert request.excluded == ()
+
+
 @pytest.mark.parametrize(
     "step", [pytest.param(step, marks=() if step == "checking the erasure" else pytest.mark.deep) for step in ENDS]
 )
