@@ -193,7 +193,7 @@ def test_two_rounds_that_expire_old_snapshots_at_once_both_append_in_a_commit_ea
 def test_spark_loads_the_evidence_after_a_commit_by_a_wrong_clock(workshop, table_of, monkeypatch, off_ms, name):
     """Iceberg loads no table whose snapshots go back in time by more than a minute."""
     separate(workshop, f"clock_{name}")
-    table = table_of(workshop.topic(f"clock-{name}"))
+    table = table_of(workshop.topic(f"evidence-clock-{name}"))
     evidence.append_reclaim(table, 1, NOW)
     with monkeypatch.context() as patch:
         patch.setattr(snapshots, "time", SimpleNamespace(time=lambda: time.time() + off_ms / 1000))
